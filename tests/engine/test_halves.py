@@ -57,7 +57,7 @@ def test_numbers_go_to_the_nearest_of_which_the_last_bit_is_even(x: float) -> No
     assert found.view(np.uint32) == (above if up else below)
 
 
-def test_what_is_no_number_stays_none() -> None:
+def test_rounding_preserves_nan_and_infinity() -> None:
     nans = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001], np.uint32).view(np.float32)
     assert np.isnan(_rounded(nans)).all()
     infinite = np.array([np.inf, -np.inf], np.float32)

@@ -80,7 +80,7 @@ def test_two_products_are_left_of_eight() -> None:
     assert widths == [4, 4, 4]  # W, U and b
 
 
-def test_a_pack_of_weights_computes_what_the_joined_weights_do() -> None:
+def test_packed_weights_match_concatenated_weights() -> None:
     model, by_hand = GatesApart(SIZES), ChainLSTM(SIZES)
     weights = draw_initial_weights(model, 3)
     whole = {n: w for n, w in weights.items() if n in ("embedding", "W_out")}
@@ -168,7 +168,7 @@ def test_nothing_is_joined_where_that_saves_no_step(inner: Callable[[VertexTrace
         assert not on.packs
 
 
-def test_what_is_hoisted_is_not_joined_with_what_is_put_off() -> None:
+def test_hoisted_products_are_not_fused_with_deferred_products() -> None:
     """A state needs x A, but x B is needed only after the last batch."""
 
     def inner(v: VertexTracer) -> None:
@@ -193,7 +193,7 @@ def test_gradients_are_not_brought_together_for_a_product_less() -> None:
     assert [name for name in products(inferred) if "|" in name] == ["W[0:12]|W_f[0:4]"]
 
 
-def test_logits_stay_alone() -> None:
+def test_logits_are_not_packed() -> None:
     """A loss replaces logits by their gradient, which is impossible in a joined value."""
 
     class Reads(ChainLSTM):
@@ -275,7 +275,7 @@ def test_the_seven_programs_are_written_with_their_gates_joined(name: str) -> No
     st.sampled_from(BACKENDS),
     st.sampled_from(("train", "infer")),
 )  # fmt: skip
-def test_any_function_computes_what_it_does_unfused_in_no_more_steps(
+def test_fusion_preserves_results_without_adding_launches(
     model: RandomModel, instances: list[Sketch], others: dict[str, Any], backend: str, mode: str
 ) -> None:
     weights = draw_initial_weights(model, 3)

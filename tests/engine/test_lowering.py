@@ -315,7 +315,7 @@ def test_a_library_multiplies_all_rows_at_once(library: dict[str, str]) -> None:
     assert gathered(plan) == {"v", "T"}
 
 
-def test_what_has_no_memory_is_read_row_by_row_only() -> None:
+def test_operand_without_buffer_is_read_only_through_row_index() -> None:
     plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=False)
     (ref,) = {ref for ref in plan.refs.values() if ref.buffer == T and ref.start == 0}
     places = OperandFactory(1, plan, {})

@@ -290,7 +290,7 @@ def test_a_transposed_copy(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(out, matrix.T)
 
 
-def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_libraries_are_listed_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "PACKAGED", None)
     monkeypatch.setattr(libraries, "ONEDNN", None)
     monkeypatch.setattr(libraries, "LIBRARY", None)
@@ -435,7 +435,7 @@ def test_partial_vectors_and_many_rows_go_to_a_library() -> None:
 
 
 @needs_blas
-def test_a_library_that_is_asked_for_multiplies_all() -> None:
+def test_requested_library_computes_all_products() -> None:
     assert prepare_libraries("auto", 1).scratch[0][OWN] == get_address(load_products()[1])
     assert prepare_libraries("openblas", 1).scratch[0][OWN] == 0
 

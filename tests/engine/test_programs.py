@@ -324,13 +324,13 @@ class Ignored:
 
 
 @needs_ticks
-def test_the_counter_goes_on() -> None:
+def test_tick_counter_is_strictly_increasing() -> None:
     first, second = read_ticks(), read_ticks()
     assert 0 < first < second
 
 
 @needs_ticks
-def test_ticks_are_counted_around_what_moves_alone() -> None:
+def test_ticks_are_counted_only_for_data_movement_steps() -> None:
     """Exactly the steps that only move data are counted."""
     moved = set[str]()
     for (model, _), chosen in product(EXAMPLES.values(), ("all", "none", "packs")):

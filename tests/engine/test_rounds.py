@@ -223,7 +223,7 @@ def test_mini_batches_without_rounds_are_read_once() -> None:
     assert "evaluated" not in adapter.effective_options()
 
 
-def test_outputs_are_of_the_round_of_what_they_read() -> None:
+def test_output_vertices_inherit_round_of_their_inputs() -> None:
     model, instances = EXAMPLES["parser"]
     plain = model.mini_batch(instances)
     found = VertexModel(model, outputs="vertices").mini_batch(instances)

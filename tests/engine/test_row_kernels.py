@@ -208,7 +208,9 @@ def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 @pytest.mark.parametrize("n_classes", [1, 6, 300])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("leaves_gradient", [True, False])
-def test_a_loss_and_what_it_leaves(has_bias: bool, leaves_gradient: bool, n_classes: int) -> None:
+def test_softmax_loss_and_in_place_gradient(
+    has_bias: bool, leaves_gradient: bool, n_classes: int
+) -> None:
     left, bias, rows = _in_wider(5, n_classes), _rows(1, n_classes)[0], np.arange(5)
     left *= 3
     label = np.array([0, 5, 2, 2, 1], np.int64) % n_classes

@@ -238,7 +238,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
-def test_what_fits_is_computed_after_what_did_not(
+def test_smaller_batch_succeeds_after_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, room: Room, name: str, kind: type[Backend]
 ) -> None:
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: kind)
@@ -256,7 +256,7 @@ def test_what_fits_is_computed_after_what_did_not(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_array_is_given_up_before_a_larger_one_is_asked_for(
+def test_array_is_released_before_larger_one_is_allocated(
     monkeypatch: pytest.MonkeyPatch, room: Room, kind: type[Backend]
 ) -> None:
     """Both may not fit, even if the larger one does."""

@@ -182,6 +182,6 @@ def test_another_mini_batch_than_the_one_announced_is_run_all_the_same(
 
 
 @pytest.mark.parametrize("backend", ["compiled", "stepwise"])
-def test_backends_that_cannot_say_so(backend: str) -> None:
+def test_streaming_is_rejected_on_unsupported_backends(backend: str) -> None:
     with pytest.raises(UnsupportedTrial, match=r"streaming=true needs backend=cuda"):
         choose_backend(Switches(backend=backend, streaming=True), "cpu")

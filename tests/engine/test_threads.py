@@ -109,7 +109,7 @@ def test_shares_are_whole_units_that_cover_all_once(n: int, unit: int, n_threads
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=5), st.integers(1, 3))
-def test_what_batches_have_in_common_is_found(drawn: list[list[int]], n_parts: int) -> None:
+def test_duplicate_indices_within_runs_are_detected(drawn: list[list[int]], n_parts: int) -> None:
     runs = [run_[: len(run_) // n_parts * n_parts] for run_ in drawn]
     bounds = np.cumsum([0, *(len(run_) // n_parts for run_ in runs)]).astype(np.int64)
     index = np.array([k for run_ in runs for k in run_], np.int64)
@@ -157,7 +157,7 @@ def test_looking_again_is_bounded() -> None:
     assert 0 < SPINS <= 10_000
 
 
-def test_where_threads_cannot_be_parked_one_runs_and_the_record_says_so(
+def test_missing_futex_falls_back_to_one_thread_and_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(teams, "HAS_FUTEX", False)
@@ -178,7 +178,7 @@ def test_where_threads_cannot_be_parked_one_runs_and_the_record_says_so(
         ("tree_lstm", 3, tuple(ONE_BY_ONE)),
     ],
 )
-def test_rows_shared_among_threads_give_what_the_oracle_says(
+def test_multithreaded_results_match_reference(
     name: str, threads: int, switches: tuple[str, ...]
 ) -> None:
     model, instances, weights = example(name)
@@ -236,7 +236,7 @@ def test_adding_threads_synchronize_only_for_shared_children(
     assert n_meetings >= n_batches
 
 
-def test_steps_say_which_children_they_add_to() -> None:
+def test_only_accumulating_steps_declare_child_updates() -> None:
     for name in EXAMPLES:
         for stage, one in instructions_of(EXAMPLES[name][0]):
             adds = one.name == "scatter_add" or (

@@ -65,7 +65,7 @@ def planned(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_make_takes_a_known_cpu_from_its_command_line_alone() -> None:
+def test_make_accepts_known_cpu_only_from_command_line() -> None:
     assert f"-p {PLUGIN} " in planned("CPU=avx2").stdout
     for found in (planned(), planned(CPU="x86_64")):  # as some shells export it
         assert (found.returncode, "-p tests." in found.stdout) == (0, False)

@@ -98,7 +98,7 @@ def test_tree_lstm_has_so_many_operators_of_each_kind(trees: list[object]) -> No
     assert Counter(_names(_graph(model, *trees))) == expected
 
 
-def test_what_may_share_a_kernel_has_one_type() -> None:
+def test_operators_that_can_share_a_kernel_have_same_type() -> None:
     graph = _graph(EXAMPLES["tree_lstm"][0], PAIR)
     names = _names(graph)
     types = {
@@ -291,7 +291,7 @@ def test_a_value_spread_to_the_edges_is_the_vertexs_own() -> None:
     assert written(unroll(traced(body), 2)) == "sum(mul(h0, tanh(h0)), mul(h1, tanh(h0)))"
 
 
-def test_what_is_the_same_for_all_children_is_computed_once() -> None:
+def test_child_independent_operators_are_computed_once() -> None:
     function = unroll(traced(lambda v: sum_edges(tanh(spread(tanh(v.gather(0).h))))), 3)
     assert written(function) == "sum(tanh(tanh(h0)), tanh(tanh(h0)), tanh(tanh(h0)))"
     assert [node.op for node in function.nodes] == ["gather", "tanh", "tanh", "sum"]

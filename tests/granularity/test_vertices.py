@@ -46,7 +46,7 @@ def _unrolled(mini_batch: MiniBatch, vertex: int) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=4))
-def test_every_output_stands_for_the_same_as_before(instances: list[Tree]) -> None:
+def test_sharing_preserves_expression_of_each_output(instances: list[Tree]) -> None:
     before, after = _shared("tree_lstm", instances)
     assert [_unrolled(after, int(v)) for v in after.outputs] == [
         _unrolled(before, int(v)) for v in before.outputs
@@ -88,12 +88,12 @@ def test_all_pulls_must_be_equal() -> None:
         ("tree_fc_cavs", "leaf", False),  # pulls nothing
     ],
 )
-def test_what_is_worth_sharing(model: str, function: str, worth: bool) -> None:
+def test_shareable_pulls_are_detected(model: str, function: str, worth: bool) -> None:
     traced = trace_functions(EXAMPLES[model][0])[function]
     assert (1 in find_shareable_pulls({1: traced})) is worth
 
 
-def test_what_is_kept_is_of_the_earliest_round_phase_and_depth() -> None:
+def test_shared_vertex_keeps_earliest_round_phase_and_depth() -> None:
     """Vertices of segments 2 and 1 pull the same; so do two of segments 0 and 3."""
     graph = graph_of([1, 1, 1, 1, 2], [[], [], [], [], [0, 1]])
     phases, depths = as_int_array([0, 1, 2, 0, 3]), as_int_array([0, 2, 1, 0, 4])

@@ -43,7 +43,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_new_folder_is_this_user_s_alone(home: Path, capsys: Output) -> None:
+def test_new_folder_is_private_to_user(home: Path, capsys: Output) -> None:
     before = os.umask(0)
     try:
         folder = make_cache_folder("things")
@@ -64,7 +64,7 @@ def test_an_older_folder_that_others_could_read_is_closed(home: Path) -> None:
 
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("bits", [0o777, 0o1777, 0o770, 0o702])
-def test_a_folder_that_others_may_write_is_not_used_and_one_line_says_so(
+def test_folder_writable_by_others_is_rejected_with_one_line_warning(
     home: Path, capsys: Output, inner: bool, bits: int
 ) -> None:
     wrong = home / NAME / "things" if inner else home / NAME
@@ -91,7 +91,9 @@ def test_a_folder_of_another_user_is_not_used(
 
 
 @pytest.mark.parametrize("in_the_way", ["home", "folder"])
-def test_where_none_can_be_made_there_is_none(home: Path, capsys: Output, in_the_way: str) -> None:
+def test_uncreatable_cache_folder_returns_none_silently(
+    home: Path, capsys: Output, in_the_way: str
+) -> None:
     blocked = home if in_the_way == "home" else home / NAME
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file")
@@ -115,7 +117,7 @@ def test_of_too_many_files_the_older_half_goes(tmp_path: Path) -> None:
 CONTENT = bytes(range(256)) * 9
 
 
-def test_what_was_kept_is_found(tmp_path: Path) -> None:
+def test_written_entry_can_be_read_back(tmp_path: Path) -> None:
     place = tmp_path / "new" / "entry"
     assert read_cached(place) is None
     for content in (CONTENT, b"", b"other"):
@@ -127,7 +129,7 @@ def test_what_was_kept_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_was_damaged_is_not_found_and_is_replaced(tmp_path: Path, damage: str) -> None:
+def test_damaged_entry_is_a_cache_miss_and_is_replaced(tmp_path: Path, damage: str) -> None:
     place, other = tmp_path / "entry", tmp_path / "other"
     write_cached(place, CONTENT)
     write_cached(other, b"another answer")
@@ -148,7 +150,7 @@ def test_no_changed_bit_goes_unnoticed(tmp_path: Path, n_bit: int) -> None:
     assert read_cached(place) is None
 
 
-def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_entry_is_a_cache_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "entry"
     write_cached(place, CONTENT)
     place.chmod(0)
@@ -163,7 +165,7 @@ def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.M
     assert read_cached(place) == CONTENT
 
 
-def test_what_is_another_user_s_is_not_found(
+def test_entry_owned_by_another_user_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "entry"
@@ -277,7 +279,7 @@ def test_a_file_that_another_process_has_just_loaded_is_not_written_in_place(
     assert files_of(tmp_path / "new") == FILES
 
 
-def test_what_is_there_already_stays(tmp_path: Path) -> None:
+def test_unpacking_keeps_existing_files(tmp_path: Path) -> None:
     fill_folder(tmp_path / "filled")
     keep_packed(tmp_path / "filled", tmp_path / "entry")
     (tmp_path / "new").mkdir()
@@ -314,9 +316,7 @@ def test_edit_or_another_argument_recomputes_the_result(tmp_path: Path) -> None:
     assert len(CALLS) == 3
 
 
-def test_what_works_it_out_is_part_of_the_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_hash_is_part_of_cache_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.txt", "one", 1)
     cache_on_disk(words_of)(path, "")
     monkeypatch.setattr(caches, "_hash_code", lambda file: b"edited")
@@ -339,7 +339,7 @@ def test_a_damaged_answer_is_replaced(tmp_path: Path, home: Path, damage: str) -
     assert answer.read_bytes() == whole
 
 
-def test_where_nothing_can_be_kept_it_is_worked_out(
+def test_result_is_computed_when_cache_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")

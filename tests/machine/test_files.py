@@ -19,7 +19,7 @@ from tests.support.odd_files import SPECIAL, everything_in, state
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_what_is_no_file_is_neither_read_nor_replaced(name: str, tmp_path: Path) -> None:
+def test_irregular_files_are_neither_read_nor_replaced(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     make, words = SPECIAL[name]
     make(path)
@@ -43,7 +43,7 @@ def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for(
         read_regular(tmp_path / "x")
 
 
-def test_nothing_is_no_odd_thing(tmp_path: Path) -> None:
+def test_missing_file_is_not_reported_as_irregular(tmp_path: Path) -> None:
     assert find_irregular_kind(tmp_path / "missing") is None
     (tmp_path / "dangling").symlink_to("missing")
     assert find_irregular_kind(tmp_path / "dangling") is None
@@ -52,7 +52,7 @@ def test_nothing_is_no_odd_thing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_stays_and_what_it_leads_to_is_replaced(there: bool, tmp_path: Path) -> None:
+def test_replacing_symlink_updates_its_target(there: bool, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     target, link = tmp_path / "deep" / "target", tmp_path / "link"
     if there:
@@ -66,7 +66,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(there: bool, tmp_path: Pa
 
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_failing_disk_leaves_what_was_there(
+def test_failed_sync_leaves_existing_file_unchanged(
     there: bool, fault: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x"
@@ -84,7 +84,7 @@ def test_a_failing_disk_leaves_what_was_there(
     assert not there or path.read_bytes() == b"old"
 
 
-def test_what_comes_before_the_last_step_may_fail_as_well(tmp_path: Path) -> None:
+def test_failing_completion_hook_leaves_existing_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"old")
 

@@ -71,7 +71,7 @@ def test_it_goes_with_the_process() -> None:
     assert not folder.exists()
 
 
-def test_what_the_killed_left_goes_and_what_the_living_have_stays(
+def test_folders_of_killed_processes_are_removed_and_live_ones_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (killed, left), (living, held) = started(), started()
@@ -98,7 +98,7 @@ def test_libraries_get_a_folder_of_the_cache_or_of_the_process(home: Path) -> No
     assert own.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_next_block_deletes_what_killed_processes_left_and_nothing_else(
+def test_next_block_deletes_only_folders_of_killed_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -156,7 +156,7 @@ def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path)
     assert make_locks_folder().parent == tmp_path / "temporary"
 
 
-def test_locks_of_this_machine_outlive_what_others_clean_up(
+def test_cleanup_preserves_machine_lock_folder(
     memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both may be in one directory, and no process locks the directory of the locks."""

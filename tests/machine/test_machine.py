@@ -76,7 +76,7 @@ def test_a_cpu_of_another_name_or_other_instructions_is_another(
     assert hash_cpu(), "without /proc the name of the architecture is left"
 
 
-def test_no_visible_device_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_unavailable_without_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
         assert not has_cuda_device()

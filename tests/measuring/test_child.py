@@ -43,7 +43,7 @@ def begun(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_it_ends_with_the_code_and_after_what_was_registered(tmp_path: Path, code: int) -> None:
+def test_child_runs_exit_handlers_and_returns_exit_code(tmp_path: Path, code: int) -> None:
     done = begun(tmp_path, f"return {code}")
     assert done.returncode == code, done.stderr
     assert done.stdout == "said a b registered\n", "and nothing was taken apart"
@@ -56,7 +56,7 @@ def test_error_output_is_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, OutputError])
-def test_what_is_refused_is_raised_where_the_exit_code_agrees(
+def test_refusal_is_restored_only_for_matching_exit_code(
     tmp_path: Path, kind: type[BenchError]
 ) -> None:
     spec_path = tmp_path / "spec.json"
@@ -128,7 +128,7 @@ def test_last_words(tmp_path: Path, printed: str, begins: str, ends: str) -> Non
     assert len(said) <= 500
 
 
-def test_what_a_child_says_is_passed_on_line_by_line_while_it_is_at_work(
+def test_child_progress_is_forwarded_line_by_line_while_running(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     report_progress("schedules\na mini-batch")

@@ -55,7 +55,7 @@ def test_a_phase_marked_twice_is_added_up(time: FakeTime) -> None:
     assert clock.stop().phases_s == pytest.approx({"construct": 0.005, "forward": 0.002})
 
 
-def test_shares_of_what_ran_in_one_are_booked_and_the_rest_is_the_next_mark_s(
+def test_divided_shares_are_booked_and_remainder_goes_to_next_mark(
     time: FakeTime,
 ) -> None:
     clock = clock_of(time)
@@ -84,7 +84,7 @@ def test_shares_of_a_whole_run_are_not_booked(time: FakeTime) -> None:
 @pytest.mark.parametrize(
     "shares", [{"forward": -0.1}, {"forward": 0.6, "schedule": 0.5}, {"waiting": 0.5}]
 )
-def test_what_are_no_shares_is_refused(time: FakeTime, shares: dict[str, float]) -> None:
+def test_invalid_shares_are_rejected(time: FakeTime, shares: dict[str, float]) -> None:
     clock = clock_of(time)
     clock.start()
     with pytest.raises(ValueError, match=r"invalid shares|unknown phase"):
@@ -141,7 +141,7 @@ def test_a_clock_refuses_misuse(time: FakeTime) -> None:
             one.mark("compute")
 
 
-def test_work_is_timed_with_what_it_leaves_running(time: FakeTime) -> None:
+def test_timing_includes_pending_asynchronous_work(time: FakeTime) -> None:
     synchronized_at: list[int] = []
 
     def synchronize() -> None:

@@ -121,7 +121,7 @@ def test_kernel_variables_are_removed_from_workers(
     "variable",
     ["TORCHDYNAMO_DISABLE", "JAX_DISABLE_JIT", "OMP_PROC_BIND", "PYTHONDEVMODE", "NUMBA_OPT"],
 )
-def test_no_variable_of_the_shell_changes_what_a_trial_computes(
+def test_shell_variables_are_removed_from_worker_environment(
     variable: str, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "1")
@@ -216,7 +216,7 @@ def test_a_worker_started_through_a_script_lives_while_its_ancestor_does(
 
 
 @pytest.mark.parametrize("what", ["adapter", "loader", "model_module"])
-def test_memory_that_runs_out_before_the_trial_begins_is_no_crash(
+def test_out_of_memory_before_trial_start_is_recorded_as_oom(
     make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path, what: str
 ) -> None:
     record = run(make_spec(**{what: make_module(NO_MEMORY)}), tmp_path)
@@ -244,7 +244,7 @@ def test_the_log_of_a_flood_has_its_first_and_its_last_words(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
 @pytest.mark.parametrize("fault", ["detach", "detach_bare"])
-def test_what_detaches_itself_ends_with_its_trial(
+def test_detached_process_is_terminated_with_its_trial(
     make_spec: MakeSpec, tmp_path: Path, fault: str
 ) -> None:
     pid_file = tmp_path / "pid"
@@ -267,7 +267,7 @@ def test_a_fork_that_comes_back_leaves_no_record(make_spec: MakeSpec, tmp_path: 
     assert os.waitstatus_to_exitcode(int(pid_file.read_text())) == FORKED
 
 
-def test_memory_of_what_detached_itself_counts(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_memory_of_detached_child_counts_toward_limit(make_spec: MakeSpec, tmp_path: Path) -> None:
     """The memory of a child that detaches itself counts in the limit of the process tree."""
     program = tmp_path / "eats.py"
     program.write_text("import time\nheld = b'x' * 2**30\ntime.sleep(600)\n")
@@ -280,7 +280,7 @@ def test_memory_of_what_detached_itself_counts(make_spec: MakeSpec, tmp_path: Pa
     assert record.status == "oom"
 
 
-def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_full_disk_aborts_run_without_record(make_spec: MakeSpec, tmp_path: Path) -> None:
     """A full disk, simulated by /dev/full, ends the run without a record."""
     folder = tmp_path / "raw"
     folder.mkdir()
@@ -304,7 +304,7 @@ def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Pat
         (errno.EACCES, None, "unsupported", ""),  # without a configured interpreter to name
     ],
 )
-def test_a_start_that_the_machine_refuses_is_no_fault_of_the_python(
+def test_os_failure_to_start_worker_is_not_blamed_on_python(
     make_spec: MakeSpec,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -332,7 +332,7 @@ def test_a_start_that_the_machine_refuses_is_no_fault_of_the_python(
         ("echo", "not Python"),
     ],
 )
-def test_one_that_is_no_python_is_a_record(
+def test_invalid_python_executable_gives_unsupported_record(
     make_spec: MakeSpec, tmp_path: Path, program: str, why: str
 ) -> None:
     other = shutil.which(program) if program else None

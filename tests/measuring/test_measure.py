@@ -70,7 +70,7 @@ def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> 
     assert record.n_launches is None
 
 
-def test_what_shapes_make_it_compile_is_counted_and_booked_apart(
+def test_shape_compilations_are_counted_and_timed_separately(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
     record = measure(
@@ -83,12 +83,12 @@ def test_what_shapes_make_it_compile_is_counted_and_booked_apart(
     assert "recompiled_while_timed" not in record.warnings
 
 
-def test_what_compiles_while_it_is_timed_says_so(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_compilation_during_timing_gives_warning(make_spec: MakeSpec, tmp_path: Path) -> None:
     record = measure(make_spec(system_options={"fault": "compiles_always"}), tmp_path)
     assert "recompiled_while_timed" in record.warnings
 
 
-def test_a_pass_that_repeats_instances_says_so(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_pass_with_repeated_instances_gives_warning(make_spec: MakeSpec, tmp_path: Path) -> None:
     few = {"n_leaves": 4, "n_instances": 3, "seed": 0}
     record = measure(make_spec(dataset_options=few), tmp_path)  # two mini-batches of two
     assert "repeated_instances" in record.warnings
@@ -126,7 +126,7 @@ def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: 
     assert record.reason.endswith(ORACLE_IS_FINITE) == (fault == "nan_outputs")
 
 
-def test_a_timed_mini_batch_that_is_no_number_says_where_that_comes_from(
+def test_nan_loss_in_timed_mini_batch_is_reported_with_cause(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(odd_system.Adapter, "last_loss", lambda _: float("nan"))
@@ -143,7 +143,7 @@ def test_a_timed_mini_batch_that_is_no_number_says_where_that_comes_from(
         ("raise:memory", "oom", "MemoryError: no room for a tensor"),
     ],
 )
-def test_what_cannot_be_measured_has_a_status_and_a_reason(
+def test_failed_measurement_records_status_and_reason(
     make_spec: MakeSpec, tmp_path: Path, fault: str, status: str, reason: str
 ) -> None:
     record = measure(make_spec(system_options={"fault": fault}), tmp_path)
@@ -267,7 +267,7 @@ def test_framework_peak_memory_is_reset_after_the_check(
         ("data_movement_fraction", float("nan"), "nan: expected a number from 0 to 1, or None"),
     ],
 )
-def test_what_an_adapter_may_not_tell_is_named(
+def test_invalid_adapter_return_value_is_named_in_error(
     make_spec: MakeSpec,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

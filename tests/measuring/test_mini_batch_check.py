@@ -83,7 +83,7 @@ def test_a_step_of_many_is_looked_at(spec: TrialSpec, workload: Workload) -> Non
     assert str(fault).startswith("with 16 instances, one step changes W ")
 
 
-def test_a_fingerprint_tells_every_mini_batch(spec: TrialSpec, workload: Workload) -> None:
+def test_fingerprint_identifies_incorrect_mini_batch(spec: TrialSpec, workload: Workload) -> None:
     honest = compute_fingerprint(prepared("Honest", spec, workload), workload, "w")
     assert len(honest.losses) == 3
     arrays = {"outputs", *(f"gradient of {name}" for name in workload.weights)}
@@ -110,7 +110,7 @@ def test_large_results_are_kept_of_the_first_mini_batches(
         assert len(found.losses) == 3
 
 
-def test_what_is_no_number_is_named(spec: TrialSpec, workload: Workload) -> None:
+def test_non_finite_value_is_identified(spec: TrialSpec, workload: Workload) -> None:
     found = compute_fingerprint(prepared("Honest", spec, workload), workload, "w")
     sketches = {**found.sketches, "outputs": ((1.0, 0.0, np.inf),)}
     lost = found.model_copy(update={"losses": (1.0, np.nan, 2.0)})
@@ -169,7 +169,7 @@ def off_by(part: float, name: str, *, kinked: bool) -> Fingerprint:
         ("outputs", True, 2 * TOLERANCE, True),
     ],
 )
-def test_rounding_may_move_gradients_through_many_relus_alone(
+def test_larger_rounding_is_tolerated_only_for_gradients_through_relus(
     name: str, kinked: bool, part: float, differs: bool
 ) -> None:
     pair = off_by(part, name, kinked=kinked), off_by(0.0, name, kinked=False)

@@ -48,7 +48,7 @@ def test_loading_is_not_timed(time: FakeTime) -> None:
         assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
 
 
-def test_what_is_done_between_passes_is_not_timed(time: FakeTime) -> None:
+def test_work_between_passes_is_not_timed(time: FakeTime) -> None:
     n_done = 0
 
     def between() -> None:
@@ -87,7 +87,7 @@ class Ahead(Scripted):
             self.time.move(self.following[0])
 
 
-def test_what_is_constructed_ahead_is_timed_in_the_same_pass(time: FakeTime) -> None:
+def test_construction_ahead_is_timed_in_same_pass(time: FakeTime) -> None:
     """The first mini-batch of a pass is constructed in its own run, and nothing after the last."""
     costs = [(1, 2), (10, 20), (100, 200)]
     timing = Timing(min_seconds=0.0, min_passes=2)
@@ -186,7 +186,7 @@ def warmed(time: FakeTime, passes_ms: Sequence[float], **timing: Any) -> WarmUp:
         ([100, 106, 112, 119, 126, 134, 141, 150, 158, 168, 178], 10),  # never: at most ten
     ],
 )
-def test_warm_up_goes_on_until_the_last_passes_agree(
+def test_warm_up_continues_until_last_passes_agree(
     time: FakeTime, passes_ms: list[float], n_passes: int
 ) -> None:
     assert warmed(time, passes_ms).n_passes == n_passes
@@ -218,7 +218,7 @@ def test_counters_are_means_and_unknown_stays_unknown() -> None:
     assert compute_mean_counters([]) == unknown
 
 
-def test_phase_medians_are_per_mini_batch_and_honest_about_what_is_unknown() -> None:
+def test_phase_medians_are_none_for_unmeasured_phases() -> None:
     samples = [Sample(1.0, {"forward": seconds, "update": 1.0}) for seconds in (1.0, 2.0, 9.0)]
     medians = compute_phase_medians(samples, ("forward", "backward"))
     assert medians == {

@@ -18,7 +18,7 @@ def measured(make_spec: MakeSpec, folder: Path, precision: str, kind: str, of: s
 
 
 @pytest.mark.parametrize("of", ["float16", "bfloat16"])
-def test_what_is_asked_for_passes_and_is_marked(
+def test_requested_reduced_precision_passes_with_warning(
     make_spec: MakeSpec, tmp_path: Path, of: str
 ) -> None:
     record = measured(make_spec, tmp_path, "bf16", "ComputesInHalfPrecision", of)
@@ -46,7 +46,7 @@ def test_exact_names_and_words_of_others_loosen_nothing(
         ("UpdatesALittle", ""),
     ],
 )
-def test_what_is_wrong_is_wrong_in_any_precision(
+def test_wrong_results_fail_in_reduced_precision(
     make_spec: MakeSpec, tmp_path: Path, kind: str, of: str
 ) -> None:
     assert measured(make_spec, tmp_path, "tf32", kind, of).status == "wrong_result"

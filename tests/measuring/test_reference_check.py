@@ -163,7 +163,7 @@ def test_arrays_of_any_shape_are_judged(shape: tuple[int, ...]) -> None:
     assert np.array_equal(truth[rows], truth)
 
 
-def test_a_relu_that_took_the_other_side_is_no_error() -> None:
+def test_flipped_relu_is_within_tolerance() -> None:
     truth = rng.normal(size=(512, 256))
     flipped = truth.copy()
     flipped[:, 3] += 1e-3 * rng.normal(size=512)  # one of 256 units in one of 1000 vertices
@@ -171,7 +171,7 @@ def test_a_relu_that_took_the_other_side_is_no_error() -> None:
     assert is_within_tolerance(flipped, truth)
 
 
-def test_slack_is_what_the_other_side_of_a_relu_changes() -> None:
+def test_slack_covers_effect_of_flipped_relu() -> None:
     """The first unit of the lower vertex gets 1e-8: its ReLU's state matters far more."""
     model = TreeFC(ModelSizes(2, {"words": 3, "classes": 2}), variant="fold")
     tree = Tree(
@@ -244,7 +244,7 @@ def check_all(system: System, workload: Workload, spec: TrialSpec) -> str | None
     return verdict.reason or check_step(system, instances, answer, step)
 
 
-def test_rounding_larger_than_a_step_is_no_error(make_spec: MakeSpec) -> None:
+def test_rounding_larger_than_update_step_is_accepted(make_spec: MakeSpec) -> None:
     """Outputs that deviate by 1e-5 before the step may deviate as much after it."""
     spec = make_spec(system_options={"fault": "rounds"}, learning_rate=1e-8)
     workload = load_workload(spec)
@@ -277,7 +277,7 @@ def assert_same(one: ReferenceAnswer, other: ReferenceAnswer) -> None:
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_the_oracle_is_asked_once(
+def test_reference_is_computed_once(
     make_spec: Callable[..., TrialSpec],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -303,7 +303,7 @@ def test_other_weights_inputs_or_steps_have_other_answers(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_answer_is_asked_for_again(
+def test_damaged_reference_answer_is_recomputed(
     make_spec: Callable[..., TrialSpec], tmp_path: Path, damage: str
 ) -> None:
     spec = make_spec()

@@ -67,16 +67,14 @@ def is_running(pid: int) -> bool:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at Linux's processes")
 
 
-def test_what_a_killed_run_left_is_ended_by_the_next_on_its_folder(
-    left: int, tmp_path: Path
-) -> None:
+def test_next_run_on_folder_terminates_processes_of_killed_run(left: int, tmp_path: Path) -> None:
     with lock_results_dirs([tmp_path / "other"], "bench", print):
         assert is_running(left), "it may belong to another run"
     with lock_results_dirs([tmp_path / "other", tmp_path / "results"], "bench", print):
         assert not is_running(left)
 
 
-def test_what_a_living_run_started_is_spared_though_its_lock_was_deleted(
+def test_processes_of_live_run_survive_deletion_of_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", LIVES, str(tmp_path / "results")]

@@ -74,7 +74,7 @@ TREES = tuple([tree([1], [-1], [-1])] * n for n in (2, 3, 1))
 
 
 @pytest.mark.parametrize("kind", ["load", "wait", "ask"])
-def test_what_is_spent_between_runs_is_seen_and_not_timed(kind: str) -> None:
+def test_time_between_runs_is_reported_as_untimed_gap(kind: str) -> None:
     system = Slow(**{kind: 0.5})
     passes = Passes(system, system.now_ns)
     samples = passes.run((*MINI_BATCHES, "warm"))
@@ -158,14 +158,14 @@ def test_a_gap_may_take_a_part_of_the_run() -> None:
         (CALLS_S, 1e-6, 0.0, False),  # a few calls from Python
     ],
 )
-def test_work_between_runs_is_no_reading(
+def test_untimed_work_beyond_reading_time_is_a_fault(
     untimed_gap_s: float, run_s: float, reading: float, is_wrong: bool
 ) -> None:
     fault = find_hidden_fault(untimed_gap_s, run_s, reading)
     assert (fault is not None) == is_wrong
 
 
-def test_reading_grows_with_what_is_read() -> None:
+def test_reading_time_grows_with_input_size() -> None:
     short, long = (
         [Chain(words=np.zeros(n, int), labels=np.zeros(n, int))] * 50 for n in (10, 5000)
     )
@@ -204,7 +204,7 @@ def ratio_of(system: Slow) -> float:
 
 
 @pytest.mark.parametrize(("slower", "is_wrong"), [(0.9, False), (1.5, False), (9.0, True)])
-def test_what_was_not_seen_takes_as_long(slower: float, is_wrong: bool) -> None:
+def test_slower_unseen_inputs_are_detected(slower: float, is_wrong: bool) -> None:
     system = Slow()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.unseen_s = slower * system.run_s
@@ -227,7 +227,7 @@ def test_others_on_the_machine_make_nobody_guilty() -> None:
     assert find_unseen_fault(ratio) is None
 
 
-def test_what_is_compiled_for_shapes_is_not_taken_for_slowness_on_unseen_ones() -> None:
+def test_shape_compilation_does_not_count_as_slow_unseen_inputs() -> None:
     """The system compiles for the shapes of each mini-batch and each copy before its run."""
 
     class Compiles(Slow):

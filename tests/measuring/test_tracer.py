@@ -24,7 +24,7 @@ def timeline_of_a_run() -> Timeline:
     return timeline
 
 
-def test_spans_are_what_the_clock_showed_behind_a_synchronise() -> None:
+def test_span_times_are_read_after_synchronization() -> None:
     spans = {span.name: span for span in timeline_of_a_run().spans}
     seconds = {name: (span.end_ns - span.start_ns) * 1e-6 for name, span in spans.items()}
     assert seconds == {"construct": 2.5, "product W": 4.5, "leaf x 3": 6.5, "forward": 7.5}

@@ -62,9 +62,9 @@ def readers() -> set[str]:
         ("import timer\nfrom .time import x\ntiming.min_seconds", []),
     ],
 )
-def test_a_reading_is_found_however_it_is_written(source: str, found: list[str]) -> None:
+def test_clock_reads_are_found_in_every_syntax(source: str, found: list[str]) -> None:
     assert list(find_clock_reads(source)) == found
 
 
-def test_only_the_clock_reads_the_time_for_measuring() -> None:
+def test_only_allowed_modules_read_the_clock() -> None:
     assert readers() == {CLOCK, *ALLOWED}

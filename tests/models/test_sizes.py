@@ -66,7 +66,7 @@ def test_sizes_below_one_are_refused(sizes: dict[str, Any], words: str) -> None:
         ModelSizes(**sizes)
 
 
-def test_a_worker_tells_which_size_its_data_set_lacks(
+def test_worker_reports_missing_dataset_size(
     make_spec: Callable[..., TrialSpec],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -64,7 +64,7 @@ def test_a_child_that_does_not_come_first_is_refused(children: tuple[int, int]) 
         trees.build_tree_mini_batch([tree], "all")
 
 
-def test_what_was_proved_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validated_graph_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Graph] = []
     monkeypatch.setattr(Graph, "_check", looked.append)
     table = np.array([[1, 2, -1], [0, 0, 0], [-1, -1, 0], [-1, -1, 1]], dtype=np.int32)

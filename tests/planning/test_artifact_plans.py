@@ -100,7 +100,7 @@ def test_numbers_at_the_papers_scale_have_an_interval(name: str) -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
+def test_model_rewriting_systems_never_use_vocab_modulo(scale: str) -> None:
     """Word ids modulo a number make different leaves equal."""
     transformed = {one.name for one in read_systems(CONF_DIR) if one.kind == "model_rewrite"}
     found = 0
@@ -167,7 +167,7 @@ def test_the_comparisons_of_cavs_have_real_systems_and_the_engine() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_the_serial_baseline_of_cavs_changes_the_policy_alone(scale: str) -> None:
+def test_cavs_serial_baseline_varies_only_policy_and_batch_size(scale: str) -> None:
     settings = expand("cavs_serial", scale).settings
     keys = {key for one in settings for key in one if not key.startswith("timing.")}
     varied = {key for key in keys if len({one.get(key) for one in settings}) > 1}

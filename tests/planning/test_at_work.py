@@ -18,7 +18,7 @@ from harness.terminal.status import (
 )
 
 
-def test_a_job_says_what_it_does_until_it_ends(
+def test_job_publishes_current_work_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "bench1")

@@ -37,7 +37,7 @@ def conf_dir(tmp_path: Path) -> Path:
         *(("system/null.yaml", *one) for one in (BRACKET, TAB, TAG, BYTES)),
     ],
 )
-def test_what_is_composed_names_the_broken_file(
+def test_composing_config_names_broken_file_in_error(
     conf_dir: Path, file: str, content: bytes, words: str
 ) -> None:
     (conf_dir / file).write_bytes(content)
@@ -50,7 +50,7 @@ def test_what_is_composed_names_the_broken_file(
     assert (content, words) == BYTES or str(conf_dir / file) in line
 
 
-def test_the_doctor_says_which_file_is_broken(
+def test_doctor_names_broken_file(
     conf_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = conf_dir / "system" / "null.yaml"
@@ -74,7 +74,7 @@ def test_the_doctor_says_which_file_is_broken(
         (b"name: sst\n", " has no loader; add it"),
     ],
 )
-def test_files_that_are_read_without_hydra_say_so_too(
+def test_broken_file_read_without_hydra_is_named_in_error(
     conf_dir: Path,
     tmp_path: Path,
     content: bytes,
