@@ -164,7 +164,7 @@ def test_a_few_steps_are_repeated(cache: Path) -> None:
         ({"growth_bytes": GROWTH_BYTES + 1}, {}, True),  # in only one run: by chance
     ],
 )
-def test_what_differs_is_seen(
+def test_assert_repeated_detects_differences(
     changes: dict[str, Any], of_both: dict[str, Any], is_right: bool
 ) -> None:
     right = {"n_steps": 3200, "losses": "a", "parameters": "b", "is_finite": True}

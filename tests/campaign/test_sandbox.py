@@ -80,7 +80,7 @@ def test_one_line_of_the_command(said: str, is_one: bool) -> None:
         assert_one_line(Ended(1, "", said), "bench")
 
 
-def test_a_test_that_is_interrupted_ends_what_it_started(
+def test_interrupted_wait_ends_started_processes(
     box: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = box.start(["sleep", "600"])

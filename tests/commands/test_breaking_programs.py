@@ -35,7 +35,7 @@ def typed(rule: str, system: str, results: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_one_line_says_which_rule_and_where(
+def test_broken_rule_error_names_rule_and_place(
     rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(typed(rule, "acrobat", tmp_path)) == 1
@@ -49,7 +49,7 @@ def test_one_line_says_which_rule_and_where(
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_counting_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counting_reports_the_same_error(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [text for text in TYPED if not text.startswith(("timing", "mode="))]
     assert count([*arguments, "+model.options.rule=goes_back", "policy=inline_depth"]) == 1
     said = capsys.readouterr()

@@ -43,7 +43,7 @@ def test_module_of_a_missing_framework_is_reported_and_skipped(
 
 
 @pytest.mark.slow
-def test_what_is_compiled_ahead_is_not_compiled_again(
+def test_modules_compiled_ahead_are_not_recompiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

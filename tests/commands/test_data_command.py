@@ -32,7 +32,7 @@ def run(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
 
 
-def test_list_says_what_is_found_and_what_is_not(tmp_path: Path, capsys: Output) -> None:
+def test_list_reports_found_and_missing_datasets(tmp_path: Path, capsys: Output) -> None:
     assert run("list", "--data-root", tmp_path) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     where = f"not in {tmp_path}; run `bench-data fetch"
@@ -48,7 +48,7 @@ def test_list_says_what_is_found_and_what_is_not(tmp_path: Path, capsys: Output)
     assert f"incomplete or changed in {tmp_path / 'sst'}" in capsys.readouterr().out
 
 
-def test_list_says_which_parts_are_not_as_they_should_be(
+def test_list_reports_missing_and_changed_parts(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "iwslt15", {name: IWSLT[name] for name in ("vocab.en", "tst2012.en")})
@@ -122,7 +122,7 @@ def test_every_command_reads_the_variable_alike(
     assert given.data_root == str(tmp_path / "home" / "own")
 
 
-def test_describe_says_synthetic(capsys: Output) -> None:
+def test_describe_reports_synthetic_data(capsys: Output) -> None:
     assert run("describe", "sst_synthetic", "--split", "dev") == 0
     assert "synthetic   yes" in capsys.readouterr().out
 
@@ -192,7 +192,7 @@ def test_fetch_downloads_once(
     assert n_downloads == 1
 
 
-def test_fetch_tells_what_no_checksum_was_compared_with(
+def test_fetch_reports_parts_without_checksum(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"sha256": dict.fromkeys(("train", "dev", "test")) | {"dev": SHA256["dev"]}}

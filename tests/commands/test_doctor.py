@@ -23,7 +23,7 @@ os.kill(os.getpid(), signal.SIGRTMIN + 6)
 """
 
 
-def test_the_doctor_says_what_runs_and_why_not(
+def test_doctor_reports_runnable_systems_and_failure_reasons(
     make_spec: MakeSpec,
     make_module: Callable[[str], str],
     capsys: pytest.CaptureFixture[str],
@@ -55,7 +55,7 @@ def test_the_doctor_says_what_runs_and_why_not(
 
 
 @pytest.mark.slow
-def test_every_system_is_asked_about_a_model_that_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_system_is_checked_with_a_supported_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """All adapters of a framework share one process, because its import takes a second or more."""
     asked: dict[tuple[str, str], list[TrialSpec]] = {}
 

@@ -72,7 +72,7 @@ def test_following_mini_batches_are_counted(capsys: pytest.CaptureFixture[str]) 
         assert after["ratio"] == pytest.approx(sum(ratios) / 3)
 
 
-def test_what_learning_never_met_is_unseen_in_the_following_mini_batch(
+def test_states_absent_from_learning_are_unseen_in_next_mini_batch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The result equals that of the mini-batch alone with the policy learned on the first one."""

@@ -71,7 +71,7 @@ def after(n_trials: int, measured: Measured, act: Callable[[], None]) -> Callabl
     return lambda *_: act() if len(measured) >= n_trials else None
 
 
-def test_a_disk_that_is_full_ends_the_sweep_and_keeps_what_there_was(
+def test_full_disk_ends_sweep_and_keeps_existing_records(
     tmp_path: Path,
     measured: Measured,
     monkeypatch: pytest.MonkeyPatch,
@@ -98,7 +98,7 @@ def test_a_disk_that_is_full_ends_the_sweep_and_keeps_what_there_was(
     assert capsys.readouterr().out == "3 records: 3 ok; 1 reused\n"
 
 
-def test_nothing_is_measured_where_there_is_no_room(
+def test_full_disk_is_detected_before_measuring(
     tmp_path: Path,
     measured: Measured,
     monkeypatch: pytest.MonkeyPatch,

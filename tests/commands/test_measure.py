@@ -60,7 +60,7 @@ def record_at(results: Path, spec: TrialSpec) -> Path:
     return build_record_path(results, spec.trial_id, spec.round)
 
 
-def test_a_planned_trial_is_what_bench_would_measure(tmp_path: Path) -> None:
+def test_planned_trial_matches_its_bench_command(tmp_path: Path) -> None:
     choices = build_choices({"scale": "smoke", "device": "cpu"}, {})
     trials = plan_artifact("headline_tree_lstm", choices, Composer())
     for trial in trials:
@@ -95,7 +95,7 @@ def test_trials_are_measured_round_by_round_and_not_twice(
     assert paths[3].exists()
 
 
-def test_what_is_refused_takes_no_other_record_along(
+def test_failed_trial_does_not_affect_other_records(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An internal error in one trial does not delete other records, either."""
@@ -132,7 +132,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path / "terminal"
 
 
-def test_in_a_run_it_says_how_long_the_rest_takes(
+def test_progress_in_a_run_shows_remaining_time(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Path
 ) -> None:
     spec = make_spec()
@@ -144,7 +144,7 @@ def test_in_a_run_it_says_how_long_the_rest_takes(
     assert " ok" in line
 
 
-def test_what_would_end_too_late_is_left_for_the_next_run(
+def test_trial_exceeding_time_budget_is_left_for_next_run(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Path
 ) -> None:
     spec, short = make_spec(), make_spec(batch_size=8)

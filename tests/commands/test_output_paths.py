@@ -74,7 +74,7 @@ def place(tmp_path: Path, make_record: Callable[..., Record]) -> Path:
     ("output", "odd"),
     [(o, odd) for o in OUTPUTS for odd in ODD if o in ALL_ODD or odd in ("fifo", "foreign")],
 )
-def test_what_is_there_stays_and_one_line_says_so(
+def test_unusable_output_path_is_unchanged_and_gives_one_line_error(
     output: str,
     odd: str,
     place: Path,
@@ -119,7 +119,7 @@ def test_a_device_itself_stays(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_what_a_command_wrote_it_writes_again(output: str, place: Path) -> None:
+def test_command_overwrites_its_own_output(output: str, place: Path) -> None:
     """Empty files are replaced, too; a symbolic link stays, and its target is written."""
     name, run = OUTPUTS[output]
     target = place / f"target_{name}"
@@ -132,7 +132,7 @@ def test_what_a_command_wrote_it_writes_again(output: str, place: Path) -> None:
     assert not list(place.rglob("*.tmp"))
 
 
-def test_what_a_link_leads_to_may_not_be_there_yet(place: Path) -> None:
+def test_symlink_to_missing_file_creates_its_target(place: Path) -> None:
     (place / "records.csv").symlink_to(place / "new.csv")
     assert _collect(place / "records.csv") == 0
     assert (place / "records.csv").is_symlink()
@@ -172,7 +172,7 @@ def test_a_fifo_as_a_record_is_neither_read_nor_replaced(
 
 
 @pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
-def test_what_is_no_file_is_not_collected(
+def test_collect_refuses_non_regular_files(
     odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("r0.json", "records.jsonl.xz"):
@@ -184,7 +184,7 @@ def test_what_is_no_file_is_not_collected(
 
 
 @pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
-def test_what_is_no_file_is_no_corpus_and_no_policy(
+def test_corpus_and_policy_must_be_regular_files(
     odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ptb").mkdir()

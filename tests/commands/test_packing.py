@@ -33,7 +33,7 @@ def run(*arguments: object) -> int:
     return collect.main([str(one) for one in arguments])
 
 
-def test_what_was_measured_goes_on_after_packing_and_unpacking(
+def test_records_are_reused_after_packing_and_unpacking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here, packed, there = tmp_path / "here", tmp_path / "packed", tmp_path / "there"
@@ -85,7 +85,7 @@ def test_a_packed_file_is_a_place_like_any_other(
     assert capsys.readouterr().out == table
 
 
-def test_the_newest_build_alone_is_packed_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_pack_latest_packs_only_the_newest_build(tmp_path: Path) -> None:
     changes = {"source_sha256": "b" * 64, "started_at": "2026-02-01T00:00:00+00:00"}
     newer = plain_record(changes=changes, hidden_size=16)
     write_results(tmp_path, [plain_record(), newer], [])

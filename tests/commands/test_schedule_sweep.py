@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow  # together they take seconds
 GENERATED = "dataset=sst_synthetic,lattice_synthetic"
 
 
-def test_without_commas_there_is_one_point() -> None:
+def test_settings_without_a_sweep_expand_to_one_point() -> None:
     settings = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=8", "policy=agenda,depth"]
     assert expand_points(settings, Composer()) == [settings]
 
@@ -61,7 +61,7 @@ def test_models_meet_the_data_sets_of_their_kind() -> None:
         (["model=tree_lstm,no_such", GENERATED], "model=no_such is unknown; choose one of"),
     ],
 )
-def test_what_meets_nothing_is_named(settings: list[str], message: str) -> None:
+def test_settings_without_a_match_are_named(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         expand_points(settings, Composer())
 
@@ -74,7 +74,9 @@ TIMES = ("schedule_s", "counted_at")
 
 
 @pytest.mark.slow
-def test_rows_say_what_they_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_rows_identify_the_counted_settings(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "new" / "rows.json"
     assert main([*SWEEP, *SIZES, f"out={file}", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -131,9 +133,7 @@ def test_pictures_and_saved_policies_are_of_one_mini_batch(
     assert f"{name} expects one mini-batch, got 4" in capsys.readouterr().err
 
 
-def test_rows_are_csv_where_the_file_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_csv_output_path_gives_csv_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.csv"
     typed = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=2", *SMALL]
     assert main([*typed, "policy=depth,fsm_sort", "n_following=1", f"out={file}", "--json"]) == 0

@@ -63,7 +63,7 @@ def end(box: Sandbox, process: subprocess.Popen[bytes], number: int) -> list[str
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_bench_says_what_is_kept_and_what_goes_on(box: Sandbox, number: int) -> None:
+def test_stopped_bench_reports_saved_records_and_resume_command(box: Sandbox, number: int) -> None:
     pid_file = box.folder / "pid"
     odd = [*ODD, f"+system.options.file={pid_file}", "+system.options.fault=none"]
     assert_ended(box.run(bench(box, *odd)), (0,))

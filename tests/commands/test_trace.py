@@ -45,7 +45,7 @@ def test_the_engine_shows_phases_batches_and_kernels(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_others_show_phases_and_a_kept_record_is_left_alone(tmp_path: Path) -> None:
+def test_other_systems_show_phases_and_existing_record_is_unchanged(tmp_path: Path) -> None:
     words = typed(tmp_path, "system=null")
     assert bench([word for word in words if not word.startswith("trace=")]) == 0
     before = record_under(tmp_path).read_bytes()
@@ -105,7 +105,7 @@ def test_the_record_and_the_timeline_are_two_files(
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_meanwhile_costs_the_timeline_alone(
+def test_late_timeline_write_failure_keeps_the_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The directory is replaced after the record has been written."""

@@ -44,7 +44,7 @@ def test_data_that_is_wrong_is_refused_by_hand(
     assert not list((tmp_path / "results").rglob("*.json"))
 
 
-def test_data_that_is_wrong_leaves_a_record_where_that_is_asked_for(
+def test_invalid_data_is_recorded_on_request(
     faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*faulty, "on_invalid_data=record"]) == 0
@@ -60,7 +60,7 @@ def test_data_that_is_wrong_leaves_a_record_where_that_is_asked_for(
     assert read_record(path).status == "ok"
 
 
-def test_a_sweep_goes_on_behind_wrong_data(
+def test_sweep_continues_after_invalid_data(
     faulty: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     datasets = "dataset=ptb,ptb_synthetic"
@@ -69,7 +69,7 @@ def test_a_sweep_goes_on_behind_wrong_data(
     assert "2 records: 1 invalid_data, 1 ok; 0 reused" in capsys.readouterr().out
 
 
-def test_counts_on_wrong_data_are_refused_or_say_so(
+def test_counts_on_invalid_data_are_refused_or_marked(
     faulty: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [text for text in faulty if not text.startswith(("system", "results_dir"))]

@@ -66,7 +66,7 @@ def stored(x: NDArray[np.uint8], y: NDArray[np.float32], z: NDArray[np.bool_], n
 
 
 @given(st.integers(-1000, 1000))
-def test_what_is_stored_is_cut_to_the_element(n: int) -> None:
+def test_stored_value_is_converted_to_the_element_type(n: int) -> None:
     x, y, z = np.full(2, 7, np.uint8), np.zeros(2, np.float32), np.zeros(2, np.bool_)
     stored(x, y, z, n)
     assert x.tolist() == [n % 256, (n + 7) % 256]

@@ -150,7 +150,7 @@ def lazily(log: Words, a: int, b: int, c: int) -> tuple[bool, int, int, bool, in
 
 
 @given(*[st.integers(0, 3)] * 3)
-def test_what_decides_nothing_is_not_evaluated(a: int, b: int, c: int) -> None:
+def test_short_circuited_operands_are_not_evaluated(a: int, b: int, c: int) -> None:
     run_both(lazily, np.zeros(2, np.int64), a, b, c)
 
 
@@ -272,6 +272,6 @@ def maybe_assigned(n: int) -> tuple[int, float]:
     return found, share
 
 
-def test_what_was_never_assigned_is_0() -> None:
+def test_unassigned_variable_is_zero() -> None:
     run_both(maybe_assigned, 3)
     assert maybe_assigned(0) == (0, 0.0)

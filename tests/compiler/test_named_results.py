@@ -53,7 +53,7 @@ def test_they_have_their_classes_and_memory_of_their_own() -> None:
     check(4)
 
 
-def test_threads_do_not_write_over_what_others_get() -> None:
+def test_threads_do_not_overwrite_each_others_results() -> None:
     failed: list[BaseException] = []
 
     def run(n: int) -> None:

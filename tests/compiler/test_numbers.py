@@ -54,7 +54,7 @@ def functions_of(a: str, b: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("b", KINDS)
 @pytest.mark.parametrize("a", KINDS)
-def test_operators_do_what_they_do_in_python(a: str, b: str) -> None:
+def test_operators_match_python(a: str, b: str) -> None:
     functions = functions_of(a, b)
 
     @settings(deadline=None, max_examples=30)  # the first call compiles
@@ -94,7 +94,7 @@ UNSIGNED = (
 WIDE = "\n\n@compiled\ndef f{k}(a: int, b: int) -> object:\n    x, y = {values}\n    return {e}\n"
 
 
-def test_numbers_without_a_sign_do_what_they_do_in_numpy() -> None:
+def test_unsigned_operators_match_numpy() -> None:
     values = "np.uint64(np.int64(a)), np.uint64(np.int64(b))"
     text = TEXT + "".join(WIDE.format(k=k, values=values, e=e) for k, e in enumerate(UNSIGNED))
     functions = {e: load_generated(text, f"f{k}") for k, e in enumerate(UNSIGNED)}
@@ -197,7 +197,7 @@ def with_constants(x: np.float32, n: int) -> tuple[Any, ...]:
 
 
 @given(SINGLES, st.integers(0, 5))
-def test_what_is_written_adapts_and_what_numpy_made_does_not(x: np.float32, n: int) -> None:
+def test_literals_adapt_their_type_and_numpy_constants_do_not(x: np.float32, n: int) -> None:
     with np.errstate(all="ignore"):
         found, expected = with_constants(x, n), with_constants.function(x, n)
     assert_same(found[:-1], expected[:-1])

@@ -60,7 +60,7 @@ def answer(number: int) -> int:
     return found
 
 
-def test_what_was_compiled_once_is_found_again(entries: Any, compiled_texts: list[str]) -> None:
+def test_compiled_code_is_cached_and_reused(entries: Any, compiled_texts: list[str]) -> None:
     assert [answer(5), answer(5), answer(6), answer(5)] == [5, 5, 6, 5]
     assert len(compiled_texts) == len(entries()) == 2
 
@@ -229,7 +229,7 @@ def test_a_changed_helper_or_constant_of_another_module_is_noticed(run_made: Any
     assert run_made(CALL, NUMBERS.format(summand=4), 2) == "25 1\n"
 
 
-def test_what_else_a_process_has_imported_does_not_matter(run_made: Any) -> None:
+def test_cache_key_is_independent_of_other_imports(run_made: Any) -> None:
     """Imported modules become attributes of their package, which must not change the hash."""
     by_package = USES.replace(
         "made.numbers import", "made import numbers\nfrom made.numbers import"
@@ -277,7 +277,7 @@ def test_a_generated_text_is_one_module_that_messages_find() -> None:
 
 
 @pytest.mark.parametrize("name", ["runtime", "registry", "elementwise"])
-def test_an_edit_of_what_a_text_is_made_of_gives_it_another_name(
+def test_edited_dependency_changes_the_generated_module_name(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     before = load_generated(TEXT, "run").__module__

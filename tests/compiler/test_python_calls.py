@@ -201,7 +201,7 @@ def in_memory(x: Words, n: int) -> tuple[Words, int]:
     return made, n
 
 
-def test_nothing_is_left_behind() -> None:
+def test_calls_leak_no_references_or_memory() -> None:
     x, odd = np.arange(4), np.arange(3)
     counted = x, odd, None, Point, Path, np.ndarray, x.dtype
 
@@ -341,7 +341,7 @@ def asks(address: int, n: int) -> int:
     return call_for_number(address, (n,))
 
 
-def test_an_error_is_a_number_and_of_that_call_alone() -> None:
+def test_error_code_applies_only_to_the_failing_call() -> None:
     assert asks(count_of.address, LARGEST) == LARGEST
     assert asks(count_of.address, LARGEST + 1) == FAILED
     assert asks(count_of.address, LARGEST) == LARGEST
@@ -351,7 +351,7 @@ def test_an_error_is_a_number_and_of_that_call_alone() -> None:
     assert asks(count_of.address, LARGEST) == LARGEST
 
 
-def test_what_could_not_tell_of_an_error_has_no_address() -> None:
+def test_function_unable_to_signal_errors_has_no_address() -> None:
     with pytest.raises(KeyError):
         assert nothing_of.address
     with pytest.raises(ValueError, match="too many"):

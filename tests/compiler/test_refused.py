@@ -179,7 +179,7 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize(("body", "error"), [*LANGUAGE, *ARRAYS, *NUMBERS])
-def test_what_has_no_meaning_is_refused_by_its_line(body: str, error: str) -> None:
+def test_unsupported_code_is_refused_with_its_line(body: str, error: str) -> None:
     x = np.zeros(3)
     values = 1, x, np.zeros((2, 2), np.int32), x.astype(np.int64), x.astype(np.uint64), 0.5
     with pytest.raises(CompileError) as caught:

@@ -25,7 +25,7 @@ from harness.values.paths import ROOT
 from tests.support import odd_system
 
 
-def test_a_framework_with_an_extra_says_its_name() -> None:
+def test_install_hint_names_the_extra_of_a_framework() -> None:
     assert "[tensorflow]" in describe_installation("tensorflow")
     assert "[" not in describe_installation("a_module_that_no_extra_has")
 
@@ -65,7 +65,7 @@ def test_an_installed_benchmark_knows_its_extras_as_a_checkout_does(
     assert names == {name: {one.name for one in found} for name, found in in_checkout.items()}
 
 
-def test_what_an_extra_would_install_is_named_before_work_begins(
+def test_missing_extra_is_reported_before_work_begins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     needed = [Requirement("pytest>=1"), Requirement("no-such-package>=2")]
@@ -80,11 +80,11 @@ def test_what_an_extra_would_install_is_named_before_work_begins(
     assert not (tmp_path / "results").exists()
 
 
-def test_an_extra_that_is_installed_is_no_fault() -> None:
+def test_installed_extra_passes_the_check() -> None:
     check_extra("test")
 
 
-def test_what_draws_is_loaded_when_something_is_drawn() -> None:
+def test_plotting_library_is_imported_lazily() -> None:
     """A missing library is reported in one line and not by the first module that imports it."""
     program = "import sys, harness.commands.first_look; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)

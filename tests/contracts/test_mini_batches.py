@@ -52,7 +52,7 @@ def test_by_length_similar_instances_share_a_mini_batch() -> None:
     assert firsts != sorted(firsts)  # the mini-batches themselves are shuffled
 
 
-def test_by_length_the_seed_decides_between_equals_and_what_is_left_out() -> None:
+def test_seed_decides_equal_lengths_and_left_out_instances() -> None:
     corpus = sentences([2] * 50 + [3] * 5)
     one = indices(corpus, draw_mini_batches(corpus, 10, 12, seed=1, order="length"))
     assert one == indices(corpus, draw_mini_batches(corpus, 10, 12, seed=1, order="length"))

@@ -34,7 +34,7 @@ def count_of(options: dict[str, Any] | None) -> Any:
         (None, {"model.options.type_seed": 1}, False),
     ],
 )
-def test_a_count_with_other_options_of_the_model_is_no_answer(
+def test_count_lookup_compares_model_options(
     stored: dict[str, Any] | None, asked: dict[str, Any], answers: bool
 ) -> None:
     found = CountAnswers([count_of(stored)]).to(parse_sweep("test", TREES | asked))

@@ -151,7 +151,7 @@ def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
-def test_what_a_policy_leaves_behind_ends_with_the_counting(
+def test_processes_left_by_a_policy_end_with_the_counting(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pid_file = tmp_path / "pid"

@@ -55,7 +55,7 @@ def digest(instances: Sequence[Instance]) -> str:
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_instances_depend_on_seed_split_and_index_alone(name: str) -> None:
+def test_instances_depend_only_on_seed_split_and_index(name: str) -> None:
     one, another = generated(name), generated(name)
     assert isinstance(one.instances, LazyInstances)
     assert digest(one.instances[:20]) == digest(another.instances[:20])
@@ -343,7 +343,7 @@ def test_trees_lean_as_in_the_treebank() -> None:
     assert np.abs(arcs).mean() == pytest.approx(3.13, rel=0.05)
 
 
-def test_translations_are_about_as_long_as_what_they_translate() -> None:
+def test_translation_length_correlates_with_source_length() -> None:
     found = measures(generated("iwslt15_synthetic"))
     correlation = np.corrcoef(found["source"], found["target"])[0, 1]
     assert correlation == pytest.approx(0.944, abs=0.03)

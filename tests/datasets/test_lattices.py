@@ -211,7 +211,7 @@ def test_jieba_s_dictionary_is_read_without_its_code() -> None:
 
 
 @pytest.mark.usefixtures("_fresh_lexicon")
-def test_without_jieba_one_line_says_what_to_install(
+def test_missing_jieba_error_gives_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(name: str) -> None:
@@ -264,7 +264,7 @@ def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("_few_words")
-def test_what_the_training_split_lacks_is_unknown(tmp_path: Path) -> None:
+def test_entries_absent_from_training_split_are_unknown(tmp_path: Path) -> None:
     write_corpus("weibo_lexicon", tmp_path)
     corpus = load("weibo_lexicon", tmp_path, "dev")
     assert (

@@ -178,7 +178,7 @@ def test_a_word_may_contain_the_bar_and_a_no_break_space(wikiner: Path) -> None:
     assert corpus.get_size("classes") == 1
 
 
-def test_there_is_no_test_part(wikiner: Path) -> None:
+def test_missing_test_part_is_refused(wikiner: Path) -> None:
     with pytest.raises(DataError, match="wikiner has no part test; choose from train, dev"):
         load("wikiner", wikiner, "test")
 
@@ -239,7 +239,7 @@ def test_pairs_with_an_empty_side_can_be_left_out_of_the_training_part(iwslt15: 
         load("iwslt15", iwslt15, empty_train_pairs="drop")
 
 
-def test_trees_are_read_and_what_is_not_projective_is_counted(ud_ewt: Path) -> None:
+def test_projective_trees_are_read_and_others_are_counted(ud_ewt: Path) -> None:
     corpus = load("ud_ewt", ud_ewt)
     assert (corpus.name, corpus.instance_kind) == ("ud_ewt", "parsed_sentence")
     assert len(corpus.instances) == 2
@@ -261,7 +261,7 @@ def test_words_are_lower_case_and_numbers_one_word(ud_ewt: Path) -> None:
     assert corpus.sizes == {"words": 7, "tags": 7, "relations": 6}
 
 
-def test_what_the_training_part_lacks_shares_a_row(ud_ewt: Path) -> None:
+def test_entries_absent_from_training_part_share_an_index(ud_ewt: Path) -> None:
     lines = [word("1", "Cats", "NOUN", "2", "nsubj"), word("2", "purr", "ADJ", "0", "root")]
     write(ud_ewt / "ud_ewt", {"dev": "\n".join(lines)}, ".conllu")
     corpus = load("ud_ewt", ud_ewt, "dev")

@@ -228,7 +228,7 @@ def test_no_reader_of_the_folder_is_left_out() -> None:
 
 @pytest.mark.parametrize("part", ["train", "dev"])
 @pytest.mark.parametrize(("name", "index"), [(n, i) for n in WRONG for i in range(len(WRONG[n]))])
-def test_what_is_malformed_gives_file_line_and_reason(
+def test_malformed_data_error_gives_file_line_and_reason(
     name: str, index: int, part: str, tmp_path: Path
 ) -> None:
     content, reason = WRONG[name][index]
@@ -312,7 +312,7 @@ PASSED_OVER = {
 
 @pytest.mark.parametrize("change", PASSED_OVER)
 @pytest.mark.parametrize("name", READERS)
-def test_what_every_reader_passes_over(name: str, change: str, tmp_path: Path) -> None:
+def test_every_reader_tolerates_harmless_changes(name: str, change: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
     expected, content = load(name, tmp_path), file.read_bytes()
     file.write_bytes(PASSED_OVER[change](content))
@@ -349,7 +349,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("change", REFUSED)
 @pytest.mark.parametrize("name", READERS)
-def test_what_every_reader_refuses_in_one_line(name: str, change: str, tmp_path: Path) -> None:
+def test_every_reader_refuses_damaged_files_in_one_line(
+    name: str, change: str, tmp_path: Path
+) -> None:
     file = first_file(name, tmp_path)
     spoil, reason = REFUSED[change]
     file.write_bytes(spoil(file.read_bytes()))
@@ -372,7 +374,7 @@ def test_irregular_file_is_refused_without_waiting(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_missing_file_or_folder_says_what_to_do(name: str, tmp_path: Path) -> None:
+def test_missing_file_or_folder_error_gives_a_remedy(name: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
     file.unlink()
     line = refused(name, tmp_path)
@@ -384,7 +386,7 @@ def test_a_missing_file_or_folder_says_what_to_do(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_wrong_checksum_names_found_expected_and_what_to_do(name: str, tmp_path: Path) -> None:
+def test_wrong_checksum_error_gives_found_expected_and_remedy(name: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
     home = find_home(f"datasets.{name}")
     assert home is not None

@@ -121,7 +121,5 @@ def test_a_block_without_a_place_is_shown_only_if_it_is_typed() -> None:
         ("", "whatever", True),
     ],
 )
-def test_outputs_are_compared_but_for_what_is_left_out(
-    printed: str, output: str, fits: bool
-) -> None:
+def test_output_comparison_ignores_elided_parts(printed: str, output: str, fits: bool) -> None:
     assert Command("", printed).is_answered_by(output) == fits

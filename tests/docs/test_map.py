@@ -70,7 +70,7 @@ def test_every_file_that_a_page_names_without_a_folder_is_there(page: Path) -> N
     assert not missing, f"{page.name} names {', '.join(sorted(missing))}"
 
 
-def test_a_path_with_choices_stands_for_each() -> None:
+def test_path_with_alternatives_expands_to_each() -> None:
     assert alternatives("a/{b,c}/d.{e,f}") == ["a/b/d.e", "a/b/d.f", "a/c/d.e", "a/c/d.f"]
 
 
@@ -125,7 +125,7 @@ def test_parts_of_pages_are_those_of_the_code(page: MarkedPage) -> None:
     assert page.written == PARTS[page]().strip(), "run python -m scripts.write_pages"
 
 
-def test_the_diagram_loses_no_way_and_tells_none_twice() -> None:
+def test_diagram_keeps_reachability_without_redundant_edges() -> None:
     edges = find_imports()
     kept = reduce_edges(edges)
     assert set(edges) == {find_box(module) for module in MODULES} - {None}
@@ -134,13 +134,13 @@ def test_the_diagram_loses_no_way_and_tells_none_twice() -> None:
     assert draw_map().count(" --> ") == sum(map(len, kept.values()))
 
 
-def test_every_folder_says_in_one_line_what_is_in_it() -> None:
+def test_every_folder_has_a_one_line_description() -> None:
     for line in list_folders().splitlines()[2:]:
         folder, words = line.strip("| ").split(" | ")
         assert len(words) > 10, f"{folder} has no docstring in its __init__.py"
 
 
-def test_the_page_tells_of_every_top_folder() -> None:
+def test_page_mentions_every_top_level_folder() -> None:
     text = MAP.read_text(encoding="utf-8")
     kept = [name for name in TOP if list((ROOT / name).glob("**/*.*")) and name != "__pycache__"]
     tracked = [name for name in kept if not name.endswith(".egg-info")]  # of an installation
@@ -160,7 +160,7 @@ def steps() -> list[tuple[str, str, str]]:
     return found
 
 
-def test_a_step_is_imported_by_the_step_it_stands_under_and_lies_no_higher() -> None:
+def test_step_is_imported_by_its_parent_and_in_no_higher_layer() -> None:
     module_at = {str(path.relative_to(ROOT)): module for module, path in MODULES.items()}
     n_checked = 0
     for path, caller, text in steps():

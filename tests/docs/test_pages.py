@@ -79,7 +79,7 @@ def test_the_readme_shows_the_smallest_speedup_of_each_kind_of_network() -> None
     assert list(found.speedup) == [1.2, 0.9]
 
 
-def test_the_first_directory_that_has_a_workload_tells_it() -> None:
+def test_first_suitable_directory_supplies_a_workload() -> None:
     def frame(*rows: tuple[str, str, str]) -> pd.DataFrame:
         return pd.DataFrame(rows, columns=["experiment", "workload", "source"])
 

@@ -92,7 +92,7 @@ def test_a_class_name_means_one_thing() -> None:
     assert twice == {}
 
 
-def test_variables_name_what_they_hold() -> None:
+def test_variables_have_descriptive_names() -> None:
     vague = [f"{path}, {name}" for path, tree in TREES for name in find_vague_variables(tree)]
     assert vague == []
 

@@ -59,7 +59,7 @@ def test_every_preset_has_a_section() -> None:
 
 
 @pytest.mark.parametrize("kind", PRESETS)
-def test_strategies_change_no_model_and_what_changes_one_is_no_strategy(kind: str) -> None:
+def test_only_model_rewrites_transform_the_model(kind: str) -> None:
     options = read_presets()
     for system in read_systems(CONF_DIR):
         if system.kind == kind:

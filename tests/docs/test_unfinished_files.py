@@ -79,7 +79,7 @@ def conf(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("values", [[], ["+dataset.options.n_instances=3"]])
-def test_a_yaml_that_says_another_name_is_refused(conf: Path, values: list[str]) -> None:
+def test_yaml_with_mismatched_name_is_refused(conf: Path, values: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"mine\.yaml has name: cavs; set name: mine"):
         Composer(conf).compose_config(read_settings(["system=mine", *values]))
     config = Composer(conf).compose_config(read_settings(["system=cavs", *values]))

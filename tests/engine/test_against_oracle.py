@@ -88,7 +88,7 @@ def test_every_combination_of_switches_agrees_with_the_oracle(name: str, granula
         assert disagreements(result, _oracle(name)) == [], (switches, policy)
 
 
-def test_what_passes_run_is_compiled_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_compiled_before_passes_run(monkeypatch: pytest.MonkeyPatch) -> None:
     model, instances, weights = example("tree_lstm")
     loaded: list[int] = []
     adapter = prepared(model, weights)
@@ -113,7 +113,7 @@ def _noted(calls: list[int], function: Callable[[Sequence[Any]], None]) -> Calla
     return noted
 
 
-def test_a_backend_that_compiles_nothing_says_so() -> None:
+def test_backend_without_compilation_reports_no_count() -> None:
     model, instances, weights = example("tree_lstm")
     adapter = prepared(model, weights, PLAIN)
     adapter.compile_for(instances)
@@ -185,7 +185,7 @@ WIDTHS = (2, 1, 37, 300)
     st.sampled_from(["frontier", "agenda"]),
     st.integers(1, 3),
 )
-def test_any_program_computes_what_the_oracle_does(
+def test_any_program_matches_the_reference(
     model: RandomModel, instances: list[Sketch], switches: Switches, policy: str, threads: int
 ) -> None:
     weights = draw_initial_weights(model, 3)

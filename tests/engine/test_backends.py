@@ -118,7 +118,7 @@ def test_a_device_takes_the_first_backend_that_can(monkeypatch: pytest.MonkeyPat
         choose_backend(Switches(), "cuda")
 
 
-def test_what_was_passed_over_is_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_explains_the_skipped_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "instead_of" not in Setting("tree_lstm").engine.facts()
     monkeypatch.setattr(
         harness.engine.engine, "explain_passed_over", lambda *_: "backend=cuda: busy"
@@ -230,7 +230,7 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
         ({"layout": "pq", "fusion": False}, "layout", True, "pq"),
     ],
 )
-def test_what_has_no_effect_is_not_in_force(
+def test_switches_without_effect_are_not_effective(
     asked: dict[str, Any], name: str, train: bool, in_effect: str
 ) -> None:
     assert Switches(**asked).resolve_effective(train=train).format_values()[name] == in_effect

@@ -230,7 +230,7 @@ def test_the_order_of_a_phase_is_of_no_matter(sabotaged: type[Sabotaged], name: 
 # --- words ---
 
 
-def test_words_say_where_every_row_is_once() -> None:
+def test_stage_words_cover_every_row_exactly_once() -> None:
     """Instructions decoded from the words of a stage cover each function's rows exactly once."""
     setting = backend_of("tree_lstm")
     backend: Any = setting.backend
@@ -318,7 +318,7 @@ def test_tiles_are_for_any_number_of_rows() -> None:
 
 
 @pytest.mark.parametrize("op", EXPRESSIONS)
-def test_an_expression_is_what_torch_computes(op: str) -> None:
+def test_cuda_expression_matches_torch(op: str) -> None:
     """Expressions of the CUDA backend agree with operators of the stepwise backend."""
     rng = np.random.default_rng(5)
     x, y = (rng.uniform(0.2, 0.9, (4, 3)).astype(np.float32) for _ in range(2))
@@ -405,7 +405,7 @@ def test_a_wrong_barrier_or_walk_is_found(
     assert any(found(choose) for choose in ORDERS.values())
 
 
-def test_a_grid_is_no_larger_than_what_is_resident() -> None:
+def test_persistent_grid_does_not_exceed_resident_blocks() -> None:
     assert H200.count_resident(255, 57 * 1024) == 2  # 256 registers of 128 threads: half of them
     assert H200.count_resident(128, 1024) == 4
     assert H200.count_resident(32, 100 * 1024) == 2
@@ -442,6 +442,6 @@ def test_one_program_in_tritons_interpreter(name: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("backend", ["compiled", "stepwise"])
-def test_backends_that_cannot_say_so(backend: str) -> None:
+def test_persistent_is_refused_by_other_backends(backend: str) -> None:
     with pytest.raises(UnsupportedTrial, match=r"persistent=true needs backend=cuda"):
         choose_backend(Switches(backend=backend, persistent=True), "cpu")

@@ -173,7 +173,7 @@ def test_no_operator_is_left_out() -> None:
 
 @pytest.mark.parametrize("n_lanes", LANES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_what_is_rounded_once_is_numpys(width: int, n_lanes: int) -> None:
+def test_correctly_rounded_operators_match_numpy(width: int, n_lanes: int) -> None:
     pairs = [in_rows(values, width) for values in map(np.ravel, np.meshgrid(EXTREME, EXTREME))]
     for operator in OF_ONE:
         for values in (drawn(5, width), in_rows(EXTREME, width)):
@@ -185,7 +185,7 @@ def test_what_is_rounded_once_is_numpys(width: int, n_lanes: int) -> None:
 
 @pytest.mark.parametrize("n_lanes", LANES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_what_is_approximated_is_near(width: int, n_lanes: int) -> None:
+def test_approximate_operators_stay_within_error_bounds(width: int, n_lanes: int) -> None:
     for values in (3 * drawn(40, width), in_rows(EXTREME, width)):
         for operator, error in APPROXIMATE.items():
             found, exact = computed(operator, values, n_lanes=n_lanes), expected(operator, values)
@@ -231,13 +231,13 @@ def test_sums_are_taken_in_some_order(n: int, width: int, n_lanes: int) -> None:
     st.sampled_from([*OF_ONE, *OF_TWO]),
     arrays.arrays(np.float32, st.tuples(st.just(2), st.integers(1, 40)), elements=any_float),
 )
-def test_any_numbers_are_what_they_are_in_numpy(operator: str, values: Floats) -> None:
+def test_exact_operators_match_numpy_for_any_numbers(operator: str, values: Floats) -> None:
     rows = [np.ascontiguousarray(one[None]) for one in values]
     assert_exact(operator, *rows[: 1 if operator in OF_ONE else 2])
 
 
 @pytest.mark.parametrize("width", [1, 8, 37])
-def test_what_is_not_a_number_stays_so_and_where_it_is(width: int) -> None:
+def test_nan_propagates_only_to_its_own_position(width: int) -> None:
     for operator, k in product(EXPECTED, range(0, width, 5)):
         n_inputs = 2 if operator in (*OF_TWO, *GRADIENTS, "sum") else 1
         values = [np.full((2, width), 0.5, np.float32) for _ in range(n_inputs)]
@@ -349,9 +349,7 @@ def groups(draw: st.DrawFn) -> Group:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(groups(), st.sampled_from(WIDTHS), st.integers(0, 4), st.sampled_from(LANES))
-def test_any_group_computes_what_its_operators_do(
-    group: Group, width: int, n: int, n_lanes: int
-) -> None:
+def test_any_group_matches_its_operators(group: Group, width: int, n: int, n_lanes: int) -> None:
     random = np.random.default_rng(width)
     index = np.array([5, 0, 5, 2], np.int64)
     columns, operands, sources = (3, 0), list[NDArray[Any]](), list[Floats]()
@@ -386,7 +384,7 @@ def test_any_group_computes_what_its_operators_do(
 
 
 @pytest.mark.parametrize("n_lanes", LANES)
-def test_what_is_written_is_valid(n_lanes: int) -> None:
+def test_generated_ir_is_valid(n_lanes: int) -> None:
     """The IR is verified even if a cached object file would be used."""
     for operator, ragged in product((*OPERATORS, *WITH_CONSTANT), (False, True)):
         n_inputs = 2 if operator in (*OF_TWO, *GRADIENTS, "sum") else 1
