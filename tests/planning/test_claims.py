@@ -204,7 +204,7 @@ def test_instances_that_count_as_alike_are_equally_long(name: str) -> None:
     assert len({len(corpus.instances[place].words) for place in range(0, 200, 20)}) == 1
 
 
-def test_what_is_not_compared_is_shared() -> None:
+def test_unnamed_keys_are_equal_on_both_sides() -> None:
     """A system or a policy that neither side names is the same on both sides."""
     answer = Answer(
         experiment="one",
@@ -358,7 +358,7 @@ def test_directions_have_the_threshold_1() -> None:
     assert all(c.rule and 1 in (c.rule.at_least, c.rule.at_most) for c in found)
 
 
-def test_shipped_claims_name_what_there_is() -> None:
+def test_shipped_claims_are_valid_and_cover_the_papers() -> None:
     claims = read_claims(CONF_DIR)
     check_claims(claims, CONF_DIR)
     assert {claim.paper.partition(",")[0] for claim in claims} == {
@@ -386,7 +386,7 @@ def test_shipped_claims_are_decided_wherever_their_points_are() -> None:
     assert decided["edbatch_throughput_trees"] == {"paper"}
 
 
-def test_acrobat_claims_judge_what_they_name() -> None:
+def test_acrobat_claims_compare_the_intended_settings() -> None:
     by_name = {claim.name: claim for claim in rules()}
     best = by_name["acrobat_over_dynet_at_best"]
     steps = by_name["acrobat_optimisations"]

@@ -93,7 +93,7 @@ def test_settings_are_joined_as_hydra_joins_them(composer: Composer, overrides: 
     assert composer.compose_config(read_settings([NULL, *overrides])) == expected
 
 
-def test_every_file_stands_there_as_hydra_has_it(composer: Composer) -> None:
+def test_composed_groups_match_hydra(composer: Composer) -> None:
     for group, name in (("system", "fold"), ("model", "tree_gru"), ("dataset", "ptb")):
         whole: Any = OmegaConf.create(compose_with_hydra(CONF_DIR, [f"{group}={name}"]))
         expected = read(BenchConfig, OmegaConf.to_container(whole, resolve=True))
@@ -140,7 +140,9 @@ def test_a_text_is_read_as_it_is_written(text: str) -> None:
     assert read_settings([format_override("data_root", text)]) == {"data_root": text}
 
 
-def test_what_hydra_answers_itself_plans_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hydra_cfg_option_prints_config_and_plans_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert parse([NULL, "--cfg", "job"]) == []
     assert "batch_size:" in capsys.readouterr().out
     assert parse(["--cfg", "job", "batch_size=3", NULL]) == []

@@ -45,7 +45,7 @@ def test_the_same_trial_counts_before_others_alike(make_spec: Callable[..., Tria
     ("adapter", "process_s"),
     [("systems.on_jax.scan", PROCESS_S["on_jax"]), ("elsewhere.mine", OTHERS_S), ("x", OTHERS_S)],
 )
-def test_without_records_there_is_a_rule(
+def test_estimate_without_records_follows_the_rule(
     make_spec: Callable[..., TrialSpec], adapter: str, process_s: float
 ) -> None:
     spec = make_spec(adapter=adapter)

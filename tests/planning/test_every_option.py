@@ -122,7 +122,7 @@ def test_every_word_of_a_switch_has_a_list() -> None:
 
 
 @pytest.mark.slow
-def test_what_bench_records_is_what_was_in_force(tmp_path: Path) -> None:
+def test_record_has_the_effective_options(tmp_path: Path) -> None:
     system = ["system=vertex", "system.options.backend=stepwise"]
     typed = [*system, "system.options.lazy_batching=false", f"results_dir={tmp_path}"]
     assert bench([*TINY, *typed]) == 0

@@ -151,7 +151,7 @@ def walk_of(conf: Path, steps: object = tuple(STEPS), to: str = "end") -> Walk:
     return read_walks("one", content, conf)["start"]
 
 
-def test_a_step_says_what_both_ends_do(conf: Path) -> None:
+def test_walk_steps_have_values_before_and_after(conf: Path) -> None:
     assert walk_of(conf).steps == (
         WalkStep("fusion", False, True),
         WalkStep("hoisting", False, True),

@@ -22,7 +22,9 @@ from harness.trials.spec import TrialSpec
 NODES = Nodes("small", n_cpus=2, memory_gib=2)
 
 
-def test_what_is_written_is_read(make_spec: Callable[..., TrialSpec], tmp_path: Path) -> None:
+def test_written_orders_are_read_back_unchanged(
+    make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
     spec = make_spec(batch_size=2)
     name = spec.trial_id
     turns = ((Step(name, 0),), (Step(name, 1),))

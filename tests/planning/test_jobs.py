@@ -57,7 +57,7 @@ def a_second(_: TrialSpec) -> float:
     return 1.0
 
 
-def test_a_job_has_what_its_experiment_wants_and_all_has_everything(plans: Plans) -> None:
+def test_jobs_have_the_steps_of_their_experiment_and_all_has_every_step(plans: Plans) -> None:
     jobs = build_local_jobs({**plans, "counts": []})
     assert jobs.keys() == {ALL, *plans}
     for name, plan in plans.items():
@@ -83,7 +83,7 @@ def test_rounds_follow_each_other_and_systems_stand_as_drawn(
         assert len(set(points)) == len(points), "a point is one turn in each round"
 
 
-def test_what_matters_most_comes_first_in_each_round(plans: Plans) -> None:
+def test_prioritized_experiment_comes_first(plans: Plans) -> None:
     (first, *_, last) = build_local_jobs(plans, {"apart"})[ALL].turns
     assert set(first) == {step for step in wanted(plans["apart"]) if step.round == 0}
     assert {step.round for step in last} == {2}
@@ -163,7 +163,7 @@ def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> Non
     assert file.read_bytes() != before
 
 
-def test_what_lacks_a_record_is_not_done_but_while_a_run_counts_on_it(
+def test_marker_without_records_is_removed_only_after_active_runs(
     done: Job, plans: Plans, tmp_path: Path
 ) -> None:
     update_markers(build_local_jobs(plans).values(), tmp_path, lambda step: step not in done.steps)
@@ -175,7 +175,7 @@ def test_what_lacks_a_record_is_not_done_but_while_a_run_counts_on_it(
     assert not done.locate_done_file(tmp_path).exists()
 
 
-def test_a_folder_that_is_not_there_is_not_made_and_one_that_cannot_be_written_is_one_line(
+def test_markers_create_no_results_dir_and_report_unwritable_ones(
     done: Job, tmp_path: Path
 ) -> None:
     update_markers([done], tmp_path / "results", nothing)

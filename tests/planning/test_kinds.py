@@ -72,7 +72,7 @@ def test_a_list_selects_names_and_kinds_in_order(
     assert read_selection("here", said, conf).list_names() == names
 
 
-def test_a_kind_stands_for_those_that_run_the_model(conf: Path) -> None:
+def test_kind_expands_to_systems_that_run_the_model(conf: Path) -> None:
     block = {"system": ["core", "kind:framework"], "model": ["tree_fc", "tree_lstm", "mv_rnn"]}
     assert trials(conf, {**block, "model": "tree_fc"}) == [
         ("core", "tree_fc"),

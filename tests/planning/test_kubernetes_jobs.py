@@ -46,7 +46,7 @@ def test_two_of_our_pods_never_share_a_node() -> None:
 
 
 @pytest.mark.parametrize("kind", ["V1Job", "V1Pod"])
-def test_what_is_rendered_is_what_the_api_knows(kind: str) -> None:
+def test_rendered_objects_conform_to_the_api_schema(kind: str) -> None:
     """The client is generated from the API's schema; it reads and writes every field."""
     client = pytest.importorskip("kubernetes.client")
     content = rendered() if kind == "V1Job" else yaml.safe_load((PROFILE / "head.yaml").read_text())
@@ -70,7 +70,7 @@ def test_the_end_of_a_job_is_one_of_three_words(status: dict[str, Any], ending: 
     assert determine_ending({"status": status}) == ending
 
 
-def test_a_template_that_is_no_job_is_one_line(tmp_path: Path) -> None:
+def test_template_of_another_kind_is_rejected(tmp_path: Path) -> None:
     place = tmp_path / "job.yaml"
     place.write_text("kind: Pod\nmetadata: {}\nspec: {}\n")
     with pytest.raises(ConfigError, match="is not a Job with a container"):

@@ -130,7 +130,7 @@ def test_a_turn_is_waited_for_whatever_the_cache(
 
 
 @pytest.mark.parametrize("has_cache", [True, False])
-def test_where_a_machine_has_no_folder_of_its_own_locks_lie_in_the_cache_or_the_results(
+def test_locks_fall_back_to_the_cache_or_results_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache: bool
 ) -> None:
     (tmp_path / "results").mkdir()
@@ -175,7 +175,7 @@ def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: P
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_what_is_not_timed_shares_a_turn_and_never_with_what_is(tmp_path: Path) -> None:
+def test_untimed_work_shares_a_turn_but_never_with_timed_work(tmp_path: Path) -> None:
     holder = holder_of(tmp_path, "a trial")
     with (
         pytest.raises(BenchError, match="a trial"),
@@ -196,7 +196,7 @@ def test_what_is_not_timed_shares_a_turn_and_never_with_what_is(tmp_path: Path) 
         pass
 
 
-def test_only_the_first_to_share_a_turn_ends_what_was_left(tmp_path: Path) -> None:
+def test_only_the_first_holder_of_a_shared_turn_runs_cleanup(tmp_path: Path) -> None:
     """Other processes would otherwise terminate each other."""
     first: list[str] = []
     with hold_turn(tmp_path, "a", 0.0, print, alone=False, first=first.append) as name:

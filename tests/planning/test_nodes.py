@@ -60,7 +60,7 @@ def test_a_head_node_plans_for_the_device_of_its_nodes() -> None:
     assert (without.device, without.scale) == ("cpu", "smoke")
 
 
-def test_trials_are_admitted_by_what_the_nodes_have(make_spec) -> None:  # type: ignore[no-untyped-def]
+def test_trials_are_checked_against_node_resources(make_spec) -> None:  # type: ignore[no-untyped-def]
     check_machine(make_spec(threads=16, device="cuda"), NODES)
     with pytest.raises(ConfigError, match="jobs on h200 have 16 CPUs"):
         check_machine(make_spec(threads=17), NODES)
@@ -92,7 +92,7 @@ def test_nodes_that_cannot_be_are_one_line(said: object, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_where_jobs_run_and_what_was_planned_for_go_together() -> None:
+def test_executor_must_match_the_nodes_setting() -> None:
     check_executor(None, "local")
     check_executor(NODES, "slurm")
     with pytest.raises(ConfigError, match="set --workflow-profile profiles/slurm, or remove nodes"):
@@ -102,5 +102,5 @@ def test_where_jobs_run_and_what_was_planned_for_go_together() -> None:
 
 
 @pytest.mark.parametrize("place", sorted(ROOT.glob("profiles/*/nodes.yaml")), ids=str)
-def test_what_profiles_say_of_nodes_is_right(place: Path) -> None:
+def test_nodes_of_profiles_are_valid(place: Path) -> None:
     assert read_nodes(yaml.safe_load(place.read_text())) is not None

@@ -143,7 +143,7 @@ def test_baseline_slow_in_every_first_round_is_screened_out(
 @pytest.mark.parametrize(
     "unlike", [{"inputs_sha256": "b" * 64}, {"machine": {"cpu": "Another CPU"}}]
 )
-def test_only_what_ran_the_same_on_the_same_machine_calls_off(unlike: dict[str, Any]) -> None:
+def test_screening_requires_comparable_records(unlike: dict[str, Any]) -> None:
     def read_round(name: str, round_: int) -> Record:
         record = record_of(name, round_, {"slow": 10.0, "quick": 100.0}[name])
         changes = {"inputs_sha256": "a" * 64} | (unlike if name == "quick" else {})
@@ -248,7 +248,9 @@ def test_a_trial_has_all_rounds_that_another_wants_in_full(
         assert (found.rounds, found.spec.screening) == (max(6, in_full), expected)
 
 
-def test_a_trial_is_screened_where_all_say_one_factor(make_spec: Callable[..., TrialSpec]) -> None:
+def test_screening_requires_identical_settings_in_all_experiments(
+    make_spec: Callable[..., TrialSpec],
+) -> None:
     screened = PlannedTrial(make_spec(screening=TWICE), {}, (), 6)
     (found,) = order_trials([screened, screened])
     assert found.spec.screening == TWICE
@@ -279,13 +281,13 @@ def test_whatever_the_batch_size_the_same_instances_are_measured(
     assert found[1] == found[2] == found[8]
 
 
-def test_what_leaves_a_mini_batch_that_is_not_full_is_refused(make_spec: MakeSpec) -> None:
+def test_partial_mini_batches_are_rejected(make_spec: MakeSpec) -> None:
     for n_instances in (9, 1):
         with pytest.raises(ConfigError, match=f"n_instances={n_instances} is not a multiple of"):
             make_spec(batch_size=2, timing=Timing(n_instances=n_instances))
 
 
-def test_trials_that_say_nothing_keep_their_names(make_spec: MakeSpec) -> None:
+def test_default_timing_keys_do_not_affect_trial_ids(make_spec: MakeSpec) -> None:
     spec = make_spec()
     assert not {"n_instances", "max_warmup", "max_warmup_s"} & set(spec.identity["timing"])
     other = [Timing(n_instances=4), Timing(max_warmup=3), Timing(max_warmup_s=9.0)]

@@ -50,15 +50,13 @@ def rewritten(path: Path, **changes: str) -> Record:
     return record
 
 
-def test_what_no_record_answers_is_lacking(pending: Pending, trial: PlannedTrial) -> None:
+def test_steps_without_a_valid_record_are_missing(pending: Pending, trial: PlannedTrial) -> None:
     steps = [Step(trial.trial_id, round_) for round_ in range(4)]
     assert [pending.is_lacking(step) for step in steps] == [False, True, False, True]
     assert [pending.is_in(step) for step in steps] == [True] * 4
 
 
-def test_what_failed_is_measured_where_it_is_asked_for(
-    pending: Pending, trial: PlannedTrial
-) -> None:
+def test_failed_steps_are_retried_on_request(pending: Pending, trial: PlannedTrial) -> None:
     steps = [Step(trial.trial_id, round_) for round_ in range(4)]
     assert pending.choose(steps, failed=False) == (steps[1], steps[3])
     assert pending.choose(steps, failed=True) == tuple(steps[1:])
@@ -67,7 +65,7 @@ def test_what_failed_is_measured_where_it_is_asked_for(
     assert all(seconds > 0 for seconds in plan.seconds.values())
 
 
-def test_a_budget_lets_in_what_is_lacking_alone(trial: PlannedTrial, choices: Choices) -> None:
+def test_budget_selects_only_missing_steps(trial: PlannedTrial, choices: Choices) -> None:
     seconds = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes()).seconds
     one_round_s = seconds[Step(trial.trial_id, 0)]
     budget = f"{DRAWN_S + 1.5 * one_round_s}s"
@@ -78,7 +76,7 @@ def test_a_budget_lets_in_what_is_lacking_alone(trial: PlannedTrial, choices: Ch
     assert "3 more are left for the next run" in found.describe_work(found.now, n_drawn=1)
 
 
-def test_what_a_budget_leaves_out_is_not_drawn_of_older_code(
+def test_outdated_records_beyond_the_budget_are_set_aside(
     trial: PlannedTrial, choices: Choices
 ) -> None:
     path = build_record_path(choices.results_dir, trial.trial_id, 1)
@@ -117,7 +115,7 @@ def test_one_round_of_everything_comes_first(budget_s: float, expected: set[str]
     assert {f"{step.name}{step.round}" for step in found} == expected
 
 
-def test_what_does_not_fit_leaves_room_for_what_does() -> None:
+def test_artifact_over_budget_does_not_block_smaller_ones() -> None:
     seconds = TEN | {Step("a", 0): 100.0}
     assert select_within_budget(35, ARTIFACTS, seconds) == {
         Step("b", 0),
@@ -132,7 +130,7 @@ def test_insufficient_budget_names_the_needed_time() -> None:
         select_within_budget(19, ARTIFACTS, TEN)
 
 
-def test_where_nothing_is_missing_every_budget_is_enough() -> None:
+def test_any_budget_suffices_if_nothing_is_missing() -> None:
     assert select_within_budget(1, {}, {}) == frozenset()
 
 

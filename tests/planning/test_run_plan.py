@@ -17,12 +17,12 @@ def remaining(plan: RunPlan, now: float, n_done: int) -> float:
     return plan.estimate_remaining_s(now, done.__contains__)
 
 
-def test_before_anything_is_done_it_takes_what_was_planned() -> None:
+def test_initial_remaining_time_is_the_planned_time() -> None:
     assert remaining(RunPlan(1000.0, None, STEPS), 1000.0, 0) == pytest.approx(600)
 
 
 @pytest.mark.parametrize("pace", [0.5, 1.0, 3.0])
-def test_the_pace_of_what_is_done_is_that_of_the_rest(pace: float) -> None:
+def test_remaining_time_scales_with_the_observed_pace(pace: float) -> None:
     plan = RunPlan(1000.0, None, STEPS)
     found = remaining(plan, 1000.0 + 5 * 60 * pace, 5)
     smoothed = (300 * pace + SMOOTHING_S) / (300 + SMOOTHING_S)
@@ -55,7 +55,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"started": 1}', "{"])
-def test_without_a_plan_that_can_be_read_there_is_none(tmp_path: Path, text: str) -> None:
+def test_unreadable_or_missing_plan_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     assert read_run_plan(tmp_path / "plan.json") is None
     assert read_run_plan(tmp_path / "nothing") is None

@@ -124,9 +124,7 @@ def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
         ("", "cannot run the code"),
     ],
 )
-def test_what_a_node_lacks_is_one_line_before_anything_is_measured(
-    printed: str, words: str
-) -> None:
+def test_node_fault_gives_one_line_error_before_measurement(printed: str, words: str) -> None:
     check_seen("bench1", f"code={compute_code_version()}\n")
     with pytest.raises(ConfigError) as caught:
         check_seen("bench2", printed)
@@ -135,7 +133,9 @@ def test_what_a_node_lacks_is_one_line_before_anything_is_measured(
     assert "\n" not in str(caught.value)
 
 
-def test_the_look_says_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_script_reports_the_state_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The script runs in a shell, as on a node."""
 
     def looked(file: Path) -> str:

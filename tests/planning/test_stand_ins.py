@@ -63,9 +63,7 @@ def planned(
 
 
 @pytest.mark.parametrize("dataset", STAND_INS)
-def test_what_is_not_there_is_replaced_and_what_is_there_is_not(
-    dataset: str, tmp_path: Path
-) -> None:
+def test_only_missing_datasets_are_replaced(dataset: str, tmp_path: Path) -> None:
     folder, stand_in = STAND_INS[dataset]
     model = MODELS[kind_of(dataset)]
     assert planned(dataset, tmp_path, model) == stand_in
@@ -74,9 +72,7 @@ def test_what_is_not_there_is_replaced_and_what_is_there_is_not(
 
 
 @pytest.mark.parametrize("dataset", IN_PARTS)
-def test_a_part_stands_in_for_the_training_part_and_a_generator_for_both(
-    dataset: str, tmp_path: Path
-) -> None:
+def test_fallback_is_the_dev_part_and_then_synthetic_data(dataset: str, tmp_path: Path) -> None:
     folder, part, train = IN_PARTS[dataset]
     model = "bilstm_char" if dataset == "wikiner" else MODELS[kind_of(dataset)]
     assert planned(dataset, tmp_path, model) == f"{dataset}_synthetic"
@@ -91,7 +87,7 @@ def test_a_part_stands_in_for_the_training_part_and_a_generator_for_both(
     assert planned(dataset, tmp_path, model) == dataset
 
 
-def test_what_was_measured_elsewhere_is_drawn_whichever_it_was(tmp_path: Path) -> None:
+def test_dataset_follows_records_from_another_machine(tmp_path: Path) -> None:
     for measured in ("ptb", "ptb_dev", "ptb_synthetic"):
         found = planned("ptb", tmp_path, "var_lstm", datasets=frozenset({measured, "sst"}))
         assert found == measured
@@ -106,7 +102,7 @@ def test_stand_ins_in_a_circle_do_not_hang(tmp_path: Path) -> None:
     assert planned("ptb", tmp_path, "var_lstm") == "ptb"
 
 
-def test_what_is_generated_needs_no_replacement(tmp_path: Path) -> None:
+def test_generated_datasets_need_no_fallback(tmp_path: Path) -> None:
     assert planned("complete_trees", tmp_path) == "complete_trees"
 
 
@@ -115,7 +111,7 @@ def test_an_unknown_data_set_is_named(tmp_path: Path) -> None:
         planned("imagenet", tmp_path)
 
 
-def test_stand_ins_are_generated_and_alike_to_what_they_replace() -> None:
+def test_fallbacks_are_synthetic_and_of_the_same_instance_kind() -> None:
     files = sorted((CONF_DIR / "dataset").glob("*.yaml"))
     named = {path.stem: yaml.safe_load(path.read_text()).get("fallback") for path in files}
     parts = {name: (folder, f"{name}_dev") for name, (folder, *_) in IN_PARTS.items()}
@@ -134,7 +130,7 @@ def test_stand_ins_are_generated_and_alike_to_what_they_replace() -> None:
 
 
 @pytest.mark.parametrize("dataset", IN_PARTS)
-def test_a_part_differs_from_its_corpus_in_what_stands_for_training_alone(dataset: str) -> None:
+def test_dev_dataset_differs_from_its_corpus_only_in_the_vocabulary(dataset: str) -> None:
     whole, part = (
         yaml.safe_load((CONF_DIR / "dataset" / f"{name}.yaml").read_text())
         for name in (dataset, f"{dataset}_dev")

@@ -126,7 +126,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '[{"model": "tree_lstm"}]'])
-def test_what_holds_no_counts_is_named(text: str, tmp_path: Path) -> None:
+def test_invalid_count_file_is_named_in_the_error(text: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     file.write_text(text)
     with pytest.raises(RecordError, match=r"rows\.json"):

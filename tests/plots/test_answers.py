@@ -69,7 +69,7 @@ def test_every_headline_answers_from_its_own_records(load: Load) -> None:
 
 
 @pytest.mark.slow
-def test_systems_are_ranked_and_a_strategy_is_no_baseline(load: Load) -> None:
+def test_ranking_of_systems_excludes_strategies(load: Load) -> None:
     speeds = {"vertex": 90.0, "dynet": 180.0, "torch_levels": 30.0, "cavs_dynet": 900.0}
     experiment = load_headlines(load, {LATTICE: speeds})
     found = evaluate_answers(experiment)
@@ -100,7 +100,7 @@ def test_without_the_engine_no_baseline_is_the_fastest(load: Load) -> None:
 
 
 @pytest.mark.slow
-def test_answers_are_what_the_headlines_show(load: Load) -> None:
+def test_answers_match_the_headline_tables(load: Load) -> None:
     """All headlines are included, and each workload has the ratio of its own table."""
     speeds = {name: {"vertex": 200.0 + k} for k, name in enumerate(HEADLINES)}
     found = evaluate_answers(load_headlines(load, speeds))

@@ -202,7 +202,7 @@ def test_a_policy_without_the_released_graph_is_unsupported(name: str, choices: 
     assert f"fsm_sort: unsupported: {OTHER_GRAPH}" in table.notes
 
 
-def test_the_plain_graph_says_nothing_of_the_released_one(choices: Choices) -> None:
+def test_missing_released_graph_does_not_affect_other_table(choices: Choices) -> None:
     table = build_table(load_counted("policies_batch_counts", choices, lack_released_graph))
     assert set(table.numbers.status) == {"ok"}
     assert not any(OTHER_GRAPH in note for note in table.notes)

@@ -92,7 +92,7 @@ def test_the_fastest_baseline_and_the_bound_have_rows(load: Load) -> None:
 
 
 @pytest.mark.slow
-def test_a_bound_that_failed_or_is_beaten_says_so(load: Load) -> None:
+def test_failed_or_exceeded_bound_is_shown(load: Load) -> None:
     failed = make_speeds({}, products="unsupported", products_cut="unsupported")
     table = find_table(load(HEADLINE, failed, "medium"), "systems")
     assert get_row(table, "Vertex engine")[2] == "unsupported"
@@ -208,7 +208,7 @@ def test_times_are_of_an_epoch_and_a_paper_keeps_its_own(load: Load) -> None:
     assert (theirs.value, theirs.system) == (25, "serial policy")
 
 
-def test_phases_that_a_system_cannot_separate_say_so(load: Load) -> None:
+def test_inseparable_phases_are_marked(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         seconds = {"construct": 0.001, "schedule": 0.002, "forward": 0.004}
         if trial.settings["system"] == "dynet":

@@ -99,7 +99,7 @@ def test_roofs_and_marks_are_of_the_same_machine_and_run(choices: Choices, load:
     assert number.value == pytest.approx(7.0)
 
 
-def test_every_name_stands_in_the_figure_once(load: Load) -> None:
+def test_each_name_appears_in_the_figure_once(load: Load) -> None:
     experiment = load("roofline", rate)
     (picture,) = scatter.draw(experiment)
     texts = [text.get_text() for text in picture.figure.axes[0].texts]

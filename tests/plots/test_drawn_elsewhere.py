@@ -195,7 +195,7 @@ def test_records_of_older_code_are_drawn(
 
 
 @pytest.mark.parametrize("config", [{"learning_rate": 0.5}, {"split": "dev"}, {"timing": {}}])
-def test_what_was_measured_otherwise_answers_nothing(
+def test_records_of_another_configuration_are_not_used(
     config: dict[str, Any],
     measured: Callable[..., list[Record]],
     plan_of: Callable[..., Drawable],
@@ -208,7 +208,7 @@ def test_what_was_measured_otherwise_answers_nothing(
     assert found.drawn[TABLE].n_missing == n_missing + (config != {"timing": {}})
 
 
-def test_what_leaves_a_choice_answers_nothing(
+def test_ambiguous_older_trials_are_not_used(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
 ) -> None:
     """Neither of two older trials is used if they differ in a key that no longer exists."""
@@ -288,9 +288,7 @@ def test_the_command_draws_named_experiments(
         assert f"cannot draw {GRAPH} from" in line
 
 
-def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(
-    conf_dir: Path, composer: Composer
-) -> None:
+def test_rounds_follow_records_and_gaps_are_missing(conf_dir: Path, composer: Composer) -> None:
     config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir}
     planned = plan_artifact(FIGURE, build_choices(config, {}, frozenset({"sst"})), composer)[:3]
 

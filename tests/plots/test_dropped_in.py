@@ -77,7 +77,7 @@ def test_only_the_panel_of_systems_has_its_curve(
     assert {row["group"] for row in fresh} == {"systems"}
 
 
-def test_what_a_scale_does_not_measure_has_no_column(
+def test_systems_not_measured_at_a_scale_have_no_column(
     conf_dir: Path, composer: Composer, tmp_path: Path
 ) -> None:
     """Tables of the Cavs paper have few systems at the small scale."""

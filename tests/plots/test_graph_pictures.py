@@ -110,7 +110,7 @@ def test_a_policy_that_failed_has_its_status(choices: Choices) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig2"])
-def test_a_picture_of_failures_says_so(name: str, choices: Choices) -> None:
+def test_figure_of_failed_counts_shows_their_status(name: str, choices: Choices) -> None:
     picture = draw(load_counted(name, choices, *POLICIES))
     assert set(picture.numbers.status) == {"timeout"}
     assert set(picture.numbers.reason) == {REASON}

@@ -94,7 +94,7 @@ def test_an_unknown_key_and_a_value_of_a_wrong_type_are_refused(
         ("table", SWEEP, "extra", ["ceilling"], "did you mean ceiling"),
     ],
 )
-def test_a_mistake_names_its_key_and_what_was_meant(
+def test_error_names_the_invalid_key_or_expected_keys(
     part: str, name: str, key: str, value: object, message: str, choices: Choices
 ) -> None:
     assert message in refuse(part, name, choices, {key: value})

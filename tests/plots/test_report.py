@@ -71,9 +71,7 @@ def test_an_answer_counts_clear_intervals(rows: str, answer: str, tmp_path: Path
     assert answer in summarize_answers(tmp_path / "answers.csv")
 
 
-def test_the_sheet_tells_statuses_models_and_the_machine(
-    choices: Choices, composer: Composer
-) -> None:
+def test_sheet_has_statuses_models_and_the_machine(choices: Choices, composer: Composer) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, object]:
         is_crash = trial.settings["system"] == "dynet"
         return {"status": "crash", "reason": "made up"} if is_crash else {}
@@ -110,7 +108,7 @@ def test_one_command_draws_experiments_and_their_report(
     assert drawn.startswith(f"drawn 1/2: {TABLE}")
 
 
-def test_a_report_of_what_was_not_drawn_is_refused(
+def test_report_without_drawn_artifacts_is_rejected(
     choices: Choices, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, folder = choices.results_dir / "page.html", choices.results_dir

@@ -264,7 +264,7 @@ def test_kinds_are_those_of_the_models(
     assert found == kinds if models is not None else found >= kinds
 
 
-def test_a_way_to_program_has_what_runs_here_and_the_measured_share(load: Load) -> None:
+def test_programming_models_have_features_and_measured_share(load: Load) -> None:
     def change(trial: PlannedTrial, _round: int) -> dict[str, Any]:
         system, n = trial.settings["system"], trial.settings["batch_size"]
         phases = {"construct": None if system == "torch_eager" else 0.02, "schedule": 0.03}

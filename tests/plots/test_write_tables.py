@@ -97,7 +97,7 @@ def test_a_wide_table_keeps_a_group_without_any_number() -> None:
     ]
 
 
-def test_formats_escape_what_they_would_misread() -> None:
+def test_formats_escape_special_characters() -> None:
     table = make_table([("a_b", "x & y"), ("c|d", "z")], "out_of<memory>", title="50% & <it>")
     latex, html, markdown = to_latex(table), to_html(table), to_markdown(table)
     assert r"50\% \& \textless{}it\textgreater{}" in latex

@@ -154,7 +154,7 @@ def test_fewer_batches_are_taken_whatever_they_read_from() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(graphs(max_vertices=15), st.data())
-def test_batches_that_are_to_spare_are_left_out_and_what_is_needed_is_put_back(
+def test_early_removes_spare_batches_and_keeps_schedules_valid(
     graph: Graph, data: st.DataObject
 ) -> None:
     """Schedules with additional random batches: one that can be removed is, and all stay valid."""

@@ -91,7 +91,7 @@ def random_dag(rng: np.random.Generator) -> Graph:
     return graph_of(types, [sorted(set(a.tolist())) if v else [] for v, a in enumerate(near)])
 
 
-def test_how_often_the_exact_minimum_is_reached() -> None:
+def test_frequency_of_reaching_the_exact_minimum() -> None:
     rng = np.random.default_rng(0)
     reached: Counter[str] = Counter()
     policies = ("agenda", "sufficient", *POLICIES)
@@ -128,7 +128,7 @@ def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
         assert minimum_batches(graph) == 2 * depth + 1
 
 
-def test_an_early_batch_can_take_what_a_later_one_was_made_for() -> None:
+def test_moving_vertices_to_earlier_batches_reaches_the_minimum() -> None:
     # Paths 3-1-2, 2-3 and 1: no type occurs twice on a path, so no type is chained, and the
     # smallest type goes first: five batches. 2, 3, 1, 2 contains all three paths; moving vertices
     # to earlier batches empties the fifth.

@@ -69,7 +69,7 @@ def machine_of(graph: Graph, choices: dict[tuple[int, ...], int], **changes: str
 
 @settings(deadline=None, max_examples=40)
 @given(graphs(max_vertices=22), encodings, st.sampled_from(VARIANTS), st.integers(0, 5))
-def test_learning_is_what_the_definitions_say(
+def test_learning_matches_the_direct_implementation(
     graph: Graph, encoding: str, variant: str, seed: int
 ) -> None:
     learner = Learner(graph, encoding, variant, seed)

@@ -119,7 +119,7 @@ def test_every_schedule_is_valid_and_not_below_the_bound(graph: Graph) -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(graph=graphs())
-def test_followers_come_right_behind_their_block(graph: Graph) -> None:
+def test_follower_batches_directly_follow_their_block(graph: Graph) -> None:
     assume(graph.follows.max() != NO_TYPE)
     for name in BATCHING:
         schedule = schedule_by(name, graph)

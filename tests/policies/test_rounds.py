@@ -97,7 +97,7 @@ def test_without_rounds_the_policy_is_called_with_the_graph_itself() -> None:
     assert select_first_round(graph) is graph
 
 
-def test_what_waits_for_a_round_shares_no_batch_with_it() -> None:
+def test_batches_do_not_mix_segments() -> None:
     """Depth would read all steps together after the last one; with segments, each separately."""
     graph = two_steps()
     schedule = schedule_by("agenda", graph)

@@ -76,7 +76,7 @@ def test_a_broken_file_is_refused(changes: dict[str, Any], message: str, tmp_pat
     ("text", "message"),
     [("{", "is not JSON"), ("[]", "is not a saved policy"), (None, "cannot read")],
 )
-def test_a_file_that_is_no_machine_is_refused(
+def test_invalid_state_machine_file_is_rejected(
     text: str | None, message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "machine.json"

@@ -38,7 +38,9 @@ OPTIONS = [RecordingOptions(*both) for both in itertools.product((True, False), 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
-def test_models_record_what_python_does(model: ProgramModel, options: RecordingOptions) -> None:
+def test_compiled_models_record_the_same_as_python(
+    model: ProgramModel, options: RecordingOptions
+) -> None:
     recording = make_recording(model, options)
     programs = translated(model)
     for instances in (SENTENCES, SENTENCES[:1], SENTENCES[::-1], []):
@@ -47,7 +49,7 @@ def test_models_record_what_python_does(model: ProgramModel, options: RecordingO
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sources(), st.integers(0, 5), st.integers(1, 4))
-def test_random_programs_record_what_python_does(source: str, seed: int, n: int) -> None:
+def test_compiled_random_programs_record_the_same_as_python(source: str, seed: int, n: int) -> None:
     model, instances = model_of(source, seed), SENTENCES[:n]
     programs = translated(model, as_written=True)
     found = by_compiled_code(programs, model.recording, instances)
@@ -127,7 +129,7 @@ def test_a_number_of_the_model_that_is_of_another_kind_now_is_a_fault() -> None:
         by_compiled_code(programs, model.recording, SENTENCES)
 
 
-def test_there_is_room_for_functions_that_are_written_many_times() -> None:
+def test_log_has_room_for_functions_inlined_many_times() -> None:
     """Concatenated blocks need more space in the log than any single one."""
     body = "\n".join(["    v = self._twice(p, v)"] * 60)
     model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))

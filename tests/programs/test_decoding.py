@@ -75,7 +75,7 @@ def same_pulls(ours: MiniBatch | RecordedPiece, theirs: MiniBatch | RecordedPiec
 
 @EVERY
 @given(instances(), st.integers(0, 2**32), st.sampled_from(MODELS))
-def test_a_log_is_decoded_to_what_is_counted_call_by_call(
+def test_decoded_log_equals_call_by_call_counting(
     batch: list[Scripted], seed: int, model: ScriptedModel
 ) -> None:
     model.mini_batch(batch)  # new edges between blocks require a second recording

@@ -56,7 +56,7 @@ FORKED = [
     st.sampled_from(LAYOUTS),
     st.sampled_from([SMALL, LARGE, FORKED]),
 )
-def test_compiled_code_plans_what_the_policy_and_the_layout_do(
+def test_compiled_plan_equals_policy_and_layout(
     batch: list[Scripted], how: RecordingOptions, layout: str, other: list[Scripted]
 ) -> None:
     adapter = live_adapter(ScriptedModel(), how, layout=layout)
@@ -136,7 +136,7 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "options", [{"policy": "frontier"}, {"loop": "python"}, {"backend": "stepwise"}], ids=str
 )
-def test_where_python_plans_or_runs_every_batch_it_does_both(options: dict[str, Any]) -> None:
+def test_python_planning_or_execution_disables_compiled_segments(options: dict[str, Any]) -> None:
     adapter = live_adapter(ScriptedModel(), **options)
     adapter.load(LARGE)
     adapter.run(NoClock())
@@ -195,7 +195,7 @@ def test_error_is_reported_and_leaves_no_state() -> None:
         assert again.counters == first.counters
 
 
-def test_a_schedule_that_ran_is_what_is_proved() -> None:
+def test_check_uses_the_executed_schedule() -> None:
     """The check uses the schedule that ran, not that of another pass over the same graph."""
     adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None

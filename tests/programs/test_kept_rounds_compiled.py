@@ -156,7 +156,7 @@ def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(found.values()) < 1, "programs and decoding"
 
 
-def test_what_is_no_code_of_a_round_is_a_fault() -> None:
+def test_unknown_exit_code_raises() -> None:
     with pytest.raises(RuntimeError, match="unknown exit code -99"):
         KeptRounds._settle(None, -99, None)  # type: ignore[arg-type]
 
@@ -201,7 +201,7 @@ def fails(table: int, reorder: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
-def test_many_mini_batches_leave_nothing_behind(model: Model) -> None:
+def test_many_mini_batches_do_not_leak_memory(model: Model) -> None:
     adapter = warm(model)
     assert adapter.live is not None
     rounds, memory = adapter.live.engine._current, adapter.engine.backend._memory

@@ -107,7 +107,7 @@ GLOBALS = {
 
 
 @pytest.mark.parametrize("text", TRAPS)
-def test_what_python_means_is_recorded_or_left_to_it(text: str) -> None:
+def test_compiled_code_matches_python_or_falls_back_to_it(text: str) -> None:
     source = HEAD.format(body="\n".join(indented(text, 1)), branch="    a = v", walk="    a = v")
     model = model_of(source + OTHERS, **GLOBALS)
     model.ratio = 2.5  # type: ignore[attr-defined]

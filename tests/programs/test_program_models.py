@@ -46,7 +46,7 @@ from tests.support.program_models import (
 
 
 @pytest.mark.parametrize("model", [*DECIDED, WITH_ARRAYS[0][0]], ids=lambda model: model.name)
-def test_a_graph_computes_what_its_program_does(model: ProgramModel) -> None:
+def test_graph_computes_the_same_as_its_program(model: ProgramModel) -> None:
     weights = draw_initial_weights(model, 3)
     truth = interpret(model, weights, SENTENCES)
     found = run_reference(model, weights, SENTENCES, "infer")
@@ -85,7 +85,7 @@ def test_the_engine_runs_an_encoder(how: str, policy: str) -> None:
     assert found.loss == pytest.approx(truth.loss, rel=1e-5)
 
 
-def test_a_model_without_gradients_says_so() -> None:
+def test_model_without_gradients_is_skipped_in_training() -> None:
     for model in DECIDED:
         functions = trace_functions(model).values()
         operators = [OPERATORS[node.op] for function in functions for node in function.nodes]
@@ -100,7 +100,7 @@ def test_a_model_without_gradients_says_so() -> None:
         assert adapter.skip(TRAINED[0], settings) is None
 
 
-def test_an_encoder_ends_behind_the_layer_that_is_decided_on() -> None:
+def test_encoder_ends_after_the_decided_exit_layer() -> None:
     """Cut and padded sentences have the same length."""
     sentences = random_sentences("chain", (1, 5, 3, 2, 9, 4), SIZES, seed=1)
     n_layers = {BERXIT.count_layers(sentence) for sentence in sentences}
