@@ -17,9 +17,17 @@ from harness.contracts.corpus import Corpus
 from harness.contracts.home import find_home
 from harness.errors import DataError
 from harness.values.paths import ROOT
-from tests.support.corpora import EXCERPTS, LATTICES, change_lattices, load, word, write_corpus
+from tests.support.corpora import (
+    EXCERPTS,
+    LATTICES,
+    READERS,
+    change_lattices,
+    first_file,
+    load,
+    word,
+    write_corpus,
+)
 
-READERS = sorted(EXCERPTS)
 BY_VOCABULARY = ("ptb", "wikiner", "ud_ewt", "iwslt15")
 OWN_LEXICON = load_jieba_lexicon.__globals__["_read_lexicon"]
 
@@ -184,11 +192,6 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("\n\n", " is empty; download it again or choose another file"),
     ],
 }
-
-
-def first_file(name: str, root: Path) -> Path:
-    """Write an excerpt, and return its first file."""
-    return write_corpus(name, root) / next(iter(EXCERPTS[name]))
 
 
 def refused(name: str, root: Path, split: str = "train") -> str:
@@ -434,24 +437,3 @@ def test_a_dictionary_of_words_is_read_by_the_same_rule(
     file.write_bytes(b"ab 3 n\rbc 2 n\r")
     with pytest.raises(DataError, match=r"dict\.txt:1: a carriage return without"):
         read_anew()
-
-
-@pytest.mark.parametrize("blank", ["\n", "\n\n \n", "\r\n\t\n"])
-@pytest.mark.parametrize("name", READERS)
-def test_blank_lines_at_the_end_of_a_file_are_nothing(
-    name: str, blank: str, tmp_path: Path
-) -> None:
-    write_corpus(name, tmp_path)
-    expected = [repr(instance) for instance in load(name, tmp_path).instances]
-    file = first_file(name, tmp_path)
-    file.write_bytes(file.read_bytes() + blank.encode())
-    assert [repr(instance) for instance in load(name, tmp_path).instances] == expected
-
-
-@pytest.mark.parametrize("name", ["ud_ewt", "weibo_lexicon"])
-def test_several_blank_lines_separate_sentences_as_one_does(name: str, tmp_path: Path) -> None:
-    write_corpus(name, tmp_path)
-    expected = [repr(instance) for instance in load(name, tmp_path).instances]
-    file = first_file(name, tmp_path)
-    file.write_text("\n" + file.read_text().replace("\n\n", "\n\n\n"))
-    assert [repr(instance) for instance in load(name, tmp_path).instances] == expected

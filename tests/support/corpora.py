@@ -90,6 +90,7 @@ EXCERPTS: dict[str, Mapping[str, str]] = {
     "weibo_lattice": {"train.txt": LATTICES, "dev.txt": LATTICES},
     "weibo_lexicon": {f"{part}.conll": text for part, text in LABELLED.items()},
 }
+READERS = sorted(EXCERPTS)
 
 
 def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> None:
@@ -108,6 +109,11 @@ def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
     for part, content in changed.items():
         write(root / home.folder, {home.locate_part(root, part).name: content})
     return root / home.folder
+
+
+def first_file(name: str, root: Path) -> Path:
+    """Write an excerpt, and return its first file."""
+    return write_corpus(name, root) / next(iter(EXCERPTS[name]))
 
 
 def load(name: str, root: Path | None, split: str = "train", **options: Any) -> Corpus:
