@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+
+import numpy as np
+import pytest
+
+from harness.engine.cpu_kernels.blas import OWN, make_blas_scratch
 from harness.engine.cpu_kernels.libraries import (
+    LIBRARY,
     describe_numpy_blas,
     find_onednn_kernels,
     parse_openblas_name,
 )
+from harness.engine.cpu_kernels.vectors import NAMES, load_products
 
 
 class Telling:
@@ -28,3 +36,17 @@ def test_libraries_tell_versions_and_kernels() -> None:
     assert find_onednn_kernels(Telling(0xABC)) == "0xabc", "newer ones have a number"
     assert find_onednn_kernels(object()) == "?", "an old library does not tell"
     assert describe_numpy_blas().split()[1:], "it names a version"
+
+
+@pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
+def test_the_table_of_kernels_lives_as_long_as_its_address_may_be_stored() -> None:
+    """Scratch arrays keep only the address, and a cleared cache must not free the table."""
+    assert LIBRARY is not None
+    load_products.cache_clear()
+    address = int(make_blas_scratch(LIBRARY, own=True)[0][OWN])
+    words = (ctypes.c_int64 * len(NAMES)).from_address(address)
+    before = list(words)
+    load_products.cache_clear()
+    taken = [np.full(len(NAMES), -1, dtype=np.int64) for _ in range(64)]  # memory that was freed
+    assert list(words) == before
+    assert len(taken) == 64

@@ -5,7 +5,6 @@ The engine's kernels give the same bits for any part of the rows.
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -438,17 +437,3 @@ def test_partial_vectors_and_many_rows_go_to_a_library() -> None:
 def test_requested_library_computes_all_products() -> None:
     assert prepare_libraries("auto", 1).scratch[0][OWN] == get_address(load_products()[1])
     assert prepare_libraries("openblas", 1).scratch[0][OWN] == 0
-
-
-@needs_blas
-def test_the_table_of_kernels_lives_as_long_as_its_address_may_be_stored() -> None:
-    """Scratch arrays keep only the address, and a cleared cache must not free the table."""
-    assert LIBRARY is not None
-    load_products.cache_clear()
-    address = int(make_blas_scratch(LIBRARY, own=True)[0][OWN])
-    words = (ctypes.c_int64 * len(NAMES)).from_address(address)
-    before = list(words)
-    load_products.cache_clear()
-    taken = [np.full(len(NAMES), -1, dtype=np.int64) for _ in range(64)]  # memory that was freed
-    assert list(words) == before
-    assert len(taken) == 64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -12,11 +11,9 @@ import pytest
 import yaml
 
 from harness.errors import ConfigError
-from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
-from harness.planning.claim_points import STEP, Answer, expand_sweeps, find_comparisons
-from harness.planning.claims import EACH_STEP, Claim, check_claims, read_claims
-from harness.planning.config import Composer
-from harness.planning.grid import EXPERIMENT, SCALES, expand
+from harness.planning.claim_points import STEP, Answer, find_comparisons
+from harness.planning.claims import EACH_STEP, check_claims, read_claims
+from harness.planning.grid import SCALES, expand
 from harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
@@ -292,186 +289,3 @@ def test_a_count_is_compared_with_another_or_with_the_bound(conf: Path) -> None:
     assert "counted has no counts at scale paper that match numerator policy=width" in fault_of(
         conf, wrong
     )
-
-
-def choices(scale: str) -> Choices:
-    return build_choices({"scale": scale, "device": "cpu", "data_root": "none"}, {})
-
-
-def rules() -> list[Claim]:
-    return [claim for claim in read_claims(CONF_DIR) if claim.rule is not None]
-
-
-def count_half_units(number: str) -> float:
-    """Return half a unit of the last printed digit."""
-    return 0.5 * 10.0 ** -len(number.partition(".")[2])
-
-
-def test_ranges_are_those_of_the_claimed_numbers() -> None:
-    """A limit is the claimed number, and its tolerance at most 10 % of it."""
-    found = [claim for claim in rules() if claim.number is not None]
-    assert len(found) >= 30
-    for claim in found:
-        assert claim.rule is not None
-        assert claim.number in (claim.rule.at_least, claim.rule.at_most), claim.name
-        assert claim.rule.tolerance <= 0.1 * claim.number + 1e-9, claim.name
-        assert claim.rule.rationale, claim.name
-        if claim.answer and claim.answer.is_ratio and claim.rule.at_least:
-            assert claim.rule.lowest > 1, claim.name  # not relaxed to no effect
-
-
-def test_tolerances_for_rounding_are_half_a_unit_of_the_last_digit() -> None:
-    found = [claim for claim in rules() if claim.rule and "as rounded" in claim.rule.rationale]
-    assert len(found) >= 20
-    for claim in found:
-        assert claim.rule is not None
-        assert claim.number is not None, claim.name
-        if "%" in claim.rule.rationale:
-            continue
-        printed = next(
-            word
-            for word in claim.published.split()
-            if word[0].isdigit() and float(word) == claim.number
-        )
-        assert claim.rule.tolerance == pytest.approx(count_half_units(printed)), claim.name
-
-
-def test_tolerances_for_rounded_percentages_are_half_a_percent() -> None:
-    by_name = {claim.name: claim.rule for claim in rules()}
-    gain, fewer = by_name["dynet_agenda_over_depth"], by_name["edbatch_batches_of_trees"]
-    assert gain is not None
-    assert fewer is not None
-    assert gain.lowest == pytest.approx(1.145)
-    assert fewer.lowest == pytest.approx(1 / (1 - 0.365), abs=1e-3)
-    assert fewer.at_least == pytest.approx(1 / (1 - 0.37), abs=5e-3)
-
-
-def test_numbers_of_shipped_claims_are_those_that_they_quote() -> None:
-    for claim in rules():
-        quoted = {float(word) for word in claim.published.split() if word[0].isdigit()}
-        assert claim.number in quoted if quoted else claim.number is None, claim.name
-
-
-def test_directions_have_the_threshold_1() -> None:
-    found = [c for c in rules() if c.rule and "claim about direction" in c.rule.rationale]
-    assert found
-    assert all(c.rule and 1 in (c.rule.at_least, c.rule.at_most) for c in found)
-
-
-def test_shipped_claims_are_valid_and_cover_the_papers() -> None:
-    claims = read_claims(CONF_DIR)
-    check_claims(claims, CONF_DIR)
-    assert {claim.paper.partition(",")[0] for claim in claims} == {
-        "Cavs",
-        "DyNet",
-        "ED-Batch",
-        "ACRoBat",
-    }
-    assert len(claims) >= 15
-    assert all("paper" in claim.decided_at or claim.unanswerable for claim in claims)
-
-
-def test_shipped_claims_are_decided_wherever_their_points_are() -> None:
-    decided = {claim.name: set(claim.decided_at) for claim in rules()}
-    for name in (
-        "dynet_agenda_over_depth",
-        "dynet_auto_on_top_of_hand",
-        "dynet_autobatch_bilstm",
-        "dynet_by_hand_over_auto",
-    ):
-        assert decided[name] == {"medium", "paper"}, name
-    assert decided["edbatch_lstm_cell"] == set(SCALES)
-    assert decided["edbatch_reaches_the_bound"] == {"paper"}  # all splits, sizes and seeds
-    assert decided["dynet_autobatch_cpu"] == {"paper"}  # medium has two of four tasks
-    assert decided["edbatch_throughput_trees"] == {"paper"}
-
-
-def test_acrobat_claims_compare_the_intended_settings() -> None:
-    by_name = {claim.name: claim for claim in rules()}
-    best = by_name["acrobat_over_dynet_at_best"]
-    steps = by_name["acrobat_optimisations"]
-    assert best.answer is not None
-    assert steps.answer is not None
-    points = expand("acrobat_table4", "paper").settings
-    assert {pair.settings["model"] for pair in find_comparisons(best.answer, points)} == {"mv_rnn"}
-    pairs = find_comparisons(steps.answer, expand("acrobat_fig5", "paper").settings)
-    assert {(pair.settings[STEP], pair.settings["model"]) for pair in pairs} == {
-        (step, model)
-        for step in steps.answer.steps["system"][1:]
-        for model in ("tree_lstm", "mv_rnn", "birnn", "nested_rnn", "drnn", "stack_rnn", "berxit")
-    }
-
-
-@pytest.mark.slow
-def test_the_table_of_claims_measures_nothing_of_its_own() -> None:
-    """Its trials and counts are those of the experiments that the claims name."""
-    composer = Composer()
-    planned = plan_artifact("claims", choices("smoke"), composer)
-    for name in ("cavs_serial", "dynet_fig2"):
-        own = {
-            trial.trial_id: trial.rounds
-            for trial in plan_artifact(name, choices("smoke"), composer)
-        }
-        named = [trial for trial in planned if trial.settings[EXPERIMENT] == name]
-        assert named
-        assert {trial.trial_id: trial.rounds for trial in named}.items() <= own.items()
-    sweeps = {sweep.sweep_id for sweep in plan_counts("edbatch_fig9", choices("smoke"))}
-    assert {sweep.sweep_id for sweep in plan_counts("claims", choices("smoke"))} == sweeps
-
-
-MEANS = ("edbatch_batches_of_trees", "edbatch_bound_lattices", "edbatch_bound_two_types")
-
-
-@pytest.mark.parametrize("name", MEANS)
-def test_claims_about_a_mean_count_many_mini_batches(name: str) -> None:
-    """Two mini-batches decide nothing about a mean over a data set."""
-    (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == name)
-    assert claim.answer is not None
-    assert claim.rule is not None
-    assert claim.rule.quantifier == "median"
-    for scale in claim.decided_at:
-        points = find_comparisons(claim.answer, list(expand_sweeps(plan_counts(
-            claim.answer.experiment, choices(scale)
-        ))))  # fmt: skip
-        by_model = Counter(point.settings["model"] for point in points)
-        assert min(by_model.values()) >= 11  # the dev file of lattices has fewer than 128
-        assert sum(by_model.values()) >= 12
-        splits = {point.settings["split"] for point in points}
-        assert splits == {"train", "dev", "test"}
-
-
-def test_types_of_every_seed_are_points_of_their_own() -> None:
-    """Their graphs and bounds differ, so that no count is compared with another seed's bound."""
-    (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == MEANS[-1])
-    assert claim.answer is not None
-    settings = list(expand_sweeps(plan_counts(claim.answer.experiment, choices("paper"))))
-    points = find_comparisons(claim.answer, settings)
-    key = "model.options.type_seed"
-    assert {point.settings[key] for point in points} == set("01234")
-    for point in points:
-        seeds = {settings[i][key] for i in (*point.numerator, *point.denominator)}
-        assert seeds == {point.settings[key]}
-
-
-@pytest.mark.slow
-def test_decidable_trials_are_those_of_claims_that_the_device_and_scale_decide() -> None:
-    composer, claims = Composer(), {claim.name: claim for claim in rules()}
-    for scale, experiments in (
-        ("smoke", {"edbatch_table2"}),
-        ("medium", {"edbatch_table2", "dynet_fig2"}),
-    ):
-        shown = plan_artifact("claims", choices(scale), composer)
-        planned = plan_artifact("claims", choices(scale), composer, only_decidable=True)
-        assert {trial.settings[EXPERIMENT] for trial in planned} == experiments
-        assert {trial.trial_id for trial in planned} < {trial.trial_id for trial in shown}
-        decided = [c for c in claims.values() if c.is_decidable(scale, "cpu") and c.answer]
-        wanted = {
-            system
-            for claim in decided
-            if claim.answer
-            for side in (claim.answer.numerator, claim.answer.denominator)
-            for system in side.get("system", ())
-        }
-        assert {trial.settings["system"] for trial in planned} == wanted
-    for scale, sweeps in (("smoke", ()), ("paper", plan_counts("edbatch_fig9", choices("paper")))):
-        assert plan_counts("claims", choices(scale), only_decidable=True) == sweeps
