@@ -15,6 +15,7 @@ from systems.on_jax.models.trees import (
     TreeNetwork,
     Weights,
     compute_tree_states,
+    differentiate_gates,
 )
 from systems.on_jax.scan import Given
 
@@ -39,17 +40,10 @@ class ChildSumInner(NamedTuple):
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
     ) -> tuple[ChildStates, States]:
         """Return gradients of i, o and u, concatenated, and of f_1 and f_2, before activations."""
-        i, o, u, f_1, f_2 = kept
-        (_, c_1), (_, c_2) = children
-        dh, dc = d
-        tanh_c = jnp.tanh(own[1])
-        dc = dc + dh * o * (1 - tanh_c * tanh_c)
-        di, do, du = dc * u * i * (1 - i), dh * tanh_c * o * (1 - o), dc * i * (1 - u * u)
-        df_1, df_2 = dc * c_1 * f_1 * (1 - f_1), dc * c_2 * f_2 * (1 - f_2)
-        gates = jnp.concatenate([di, do, du], axis=1)
+        gates, df_1, df_2, dc_1, dc_2 = differentiate_gates(kept, own, children, d)
         by_sum = gates @ weights["U"].T
         by_forget_1, by_forget_2 = jnp.split(jnp.concatenate([df_1, df_2]) @ weights["U_f"].T, 2)
-        below = ChildStates((by_sum + by_forget_1, dc * f_1), (by_sum + by_forget_2, dc * f_2))
+        below = ChildStates((by_sum + by_forget_1, dc_1), (by_sum + by_forget_2, dc_2))
         return below, (gates, df_1, df_2)
 
     def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:

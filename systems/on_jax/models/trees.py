@@ -186,6 +186,27 @@ class TreeNetwork:
         return hidden @ weights["W_out"]
 
 
+def differentiate_gates(kept: States, own: States, children: ChildStates, d: States) -> States:
+    """Differentiate h = o tanh c and c = i u + f_1 c_1 + f_2 c_2.
+
+    Args:
+        kept: gates i, o, u, f_1 and f_2, each (n, h).
+        d: gradients of h and c.
+
+    Returns:
+        Gradients of i, o and u before their activations, concatenated (n, 3 h), of f_1 and f_2
+        before theirs, and of c_1 and c_2.
+    """
+    i, o, u, f_1, f_2 = kept
+    (_, c_1), (_, c_2) = children
+    dh, dc = d
+    tanh_c = jnp.tanh(own[1])
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)
+    di, do, du = dc * u * i * (1 - i), dh * tanh_c * o * (1 - o), dc * i * (1 - u * u)
+    df_1, df_2 = dc * c_1 * f_1 * (1 - f_1), dc * c_2 * f_2 * (1 - f_2)
+    return jnp.concatenate([di, do, du], axis=1), df_1, df_2, dc * f_1, dc * f_2
+
+
 class LSTMInner(NamedTuple):
     """Inner vertex; weights are left, right (h, 4 h), b (3 h,) and b_f (h,).
 
@@ -210,18 +231,10 @@ class LSTMInner(NamedTuple):
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
     ) -> tuple[ChildStates, States]:
         """Return gradients of the gates before their activations, with separate forget gates."""
-        i, o, u, f_1, f_2 = kept
-        (_, c_1), (_, c_2) = children
-        dh, dc = d
-        tanh_c = jnp.tanh(own[1])
-        dc = dc + dh * o * (1 - tanh_c * tanh_c)
-        di, do, du = dc * u * i * (1 - i), dh * tanh_c * o * (1 - o), dc * i * (1 - u * u)
-        df_1, df_2 = dc * c_1 * f_1 * (1 - f_1), dc * c_2 * f_2 * (1 - f_2)
-        left = jnp.concatenate([di, do, du, df_1], axis=1)
-        right = jnp.concatenate([di, do, du, df_2], axis=1)
-        below = ChildStates(
-            (left @ weights["left"].T, dc * f_1), (right @ weights["right"].T, dc * f_2)
-        )
+        gates, df_1, df_2, dc_1, dc_2 = differentiate_gates(kept, own, children, d)
+        left = jnp.concatenate([gates, df_1], axis=1)
+        right = jnp.concatenate([gates, df_2], axis=1)
+        below = ChildStates((left @ weights["left"].T, dc_1), (right @ weights["right"].T, dc_2))
         return below, (left, right)
 
     def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
