@@ -13,7 +13,7 @@ import pytest
 
 from harness.commands.draw import draw_held
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, list_experiment_names
+from harness.planning.grid import NOTHING, SCALES, list_experiment_names, read_experiment
 from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
 from harness.records.store import COUNTS, TRIALS, read_packed
 from harness.values.paths import CONF_DIR, ROOT
@@ -109,6 +109,16 @@ def test_comparison_detects_different_numbers() -> None:
             assert_equal(table, f"system,value,status\n{other}\n", "this")
 
 
+def has_records(experiment: str) -> bool:
+    """Return whether an experiment measures or counts anything, at any scale."""
+    return any(content != NOTHING for content in read_experiment(experiment)["scales"].values())
+
+
+def test_only_source_code_and_learned_machines_are_not_drawn_again() -> None:
+    names = {name for name in list_experiment_names() if not has_records(name)}
+    assert names == {"acrobat_table2", "cavs_lines_of_code", "edbatch_fig10"}
+
+
 @pytest.fixture(scope="module")
 def composer() -> Composer:
     """Return one Composer for all directories, which caches the files of conf/."""
@@ -128,8 +138,13 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     experiments = {f"{stem}.csv": one for one in declared for stem in one.stems}
     committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
     of_file = {path: experiments[unpacked_name(path, folder)] for path in committed}
-    # A figure of a mini-batch needs its dataset.
-    wanted = {path: one.name for path, one in of_file.items() if not one.draws_mini_batch}
+    # A figure of a mini-batch needs its dataset. A table of source code has no record: it shows the
+    # code of the day on which it was drawn.
+    wanted = {
+        path: one.name
+        for path, one in of_file.items()
+        if not one.draws_mini_batch and has_records(one.name)
+    }
     names = sorted(set(wanted.values()))
     # The directory's name may be the scale; otherwise it is the scale with most records.
     said = {"records": folder, "results_dir": tmp_path}

@@ -40,6 +40,10 @@ ROUNDED = tl.constexpr(
 # itself saves registers around a call only once per tile.
 KIND = "@triton.jit(noinline=True)"
 
+# All calls use the same shared memory, and Triton places no barrier between the last access of one
+# call and the first of the next (triton-lang/triton, issue 11326).
+BETWEEN_CALLS = "    tl.debug_barrier()"
+
 # The counter starts at 0. Stores before the barrier are visible to all programs after it.
 BARRIER = """
 @triton.jit
@@ -109,7 +113,8 @@ def write_module(
         write_kind(entry.kind, tile_text, entry.tile, precision)
         pointers = "".join(f", {name}" for name in sorted(tile_text.pointers))
         arguments = f"words, start, n, state_row, tile{pointers}"
-        text += ["", KIND, f"def kind_{number}({arguments}):", *tile_text.lines, ""]
+        text += ["", KIND, f"def kind_{number}({arguments}):", BETWEEN_CALLS]
+        text += [*tile_text.lines, ""]
         branches += [
             f"                {'elif' if branches else 'if'} kind == {number}:",
             f"                    kind_{number}({arguments})",
