@@ -28,9 +28,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from harness.compiler.registry import load_generated
-from harness.engine.backends.cuda.backend import use_own_kernel_cache
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import KernelModule, ModuleEntry, write_module
+from harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
 from harness.errors import UnsupportedTrial
 from harness.records.files import replace_whole
 from harness.values.paths import ROOT

@@ -321,8 +321,9 @@ def _split(ids: Any, plan: ProgramInputs) -> dict[str, Any]:
 
 def _prepare_process(settings: RunSettings) -> None:
     """Set options that XLA reads only when its client is created."""
-    for name, value in ON_CPU.items():
-        os.environ[name] = value.format(threads=settings.threads)
+    if settings.device == "cpu":
+        for name, value in ON_CPU.items():
+            os.environ[name] = value.format(threads=settings.threads)
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     set_option: Callable[[str, Any], None] = jax.config.update
     set_option("jax_default_matmul_precision", "highest")  # no TF32

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness.engine.backends.cuda.backend import FOLDER
 from harness.engine.backends.cuda.launching import Processor
 from harness.engine.backends.cuda.model import KERNELS
+from harness.engine.backends.cuda.triton_setup import FOLDER
 from harness.machine.caches import NAME
 from harness.values.paths import ROOT
 from tests.support.odd_files import DAMAGES

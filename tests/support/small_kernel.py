@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
 from harness.compiler.registry import load_generated
-from harness.engine.backends.cuda.backend import use_own_kernel_cache
+from harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
 
 SOURCE = """
 import triton

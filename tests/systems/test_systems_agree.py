@@ -83,7 +83,9 @@ def _variants() -> list[Any]:
             continue
         found.append(_param(Variant(path.stem, "", "cpu")))
         if has_cuda and adapter != "systems.on_core.reference":
-            found.append(_param(Variant(path.stem, "", "cuda"), ON_CUDA))
+            found.append(
+                _param(Variant(path.stem, "", "cuda"), (*ON_CUDA, _needs_framework(adapter)))
+            )
     return found
 
 
@@ -96,6 +98,12 @@ def _needs_dynet(build: str) -> pytest.MarkDecorator:
         there = (ROOT / ".dynet-native" / "build.json").exists()
         return pytest.mark.skipif(not there, reason="no source build of DyNet: make dynet-native")
     return pytest.mark.skipif(find_spec("_dynet") is None, reason="the DyNet wheel is missing")
+
+
+def _needs_framework(adapter: str) -> pytest.MarkDecorator:
+    """Skip where a framework is missing: on a machine with a GPU, few come with it."""
+    (framework,) = OWN_FRAMEWORKS[adapter.split(".")[1].removeprefix("on_")]
+    return pytest.mark.skipif(find_spec(framework) is None, reason=f"{framework} is not installed")
 
 
 def _needs_programs() -> pytest.MarkDecorator:

@@ -41,13 +41,13 @@ from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.text import EXPRESSIONS
+from harness.engine.backends.cuda.triton_setup import explain_failing_kernel, use_own_kernel_cache
 from harness.engine.backends.cuda.words import PullOf
 from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.rounds import Round, Run
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import explain_no_cuda
 from harness.engine.torch_parameters import TorchBackend
-from harness.machine.folders import make_user_folder
 from harness.values.arrays import IntArray
 
 # Compute capabilities: the first with asynchronous copies to shared memory, which products use, and
@@ -62,7 +62,7 @@ def explain_unsupported_gpu() -> str | None:
         return reason
     capability = torch.cuda.get_device_capability()
     if FIRST <= capability < BEYOND:
-        return None
+        return explain_failing_kernel()
     current, first, last = (".".join(map(str, version)) for version in (capability, FIRST, BEYOND))
     return (
         f"its kernels expect a compute capability from {first} to below {last}, got {current}"
@@ -97,16 +97,6 @@ def explain_interpreter_conflict() -> str | None:
 
 def _read_version(package: str) -> tuple[int, ...]:
     return tuple(int(part) for part in metadata.version(package).split(".")[:2])
-
-
-FOLDER = "triton"
-MANAGER = "harness.engine.backends.cuda.kept_kernels:KeptKernels"
-
-
-def use_own_kernel_cache() -> None:
-    """Let Triton use this user's cache, and verify the files in it."""
-    os.environ["TRITON_CACHE_DIR"] = str(make_user_folder(FOLDER))
-    os.environ["TRITON_CACHE_MANAGER"] = MANAGER
 
 
 OTHER_OPERATORS = (
