@@ -143,7 +143,19 @@ def compile_all(
 
 
 def measure_resources(module: KernelModule, architecture: str) -> Resources:
-    """Compile a generated module as for a launch, and read its resources from the binary.
+    """Compile a generated module, and read its resources from the binary.
+
+    Raises:
+        KeyError: for an unknown architecture.
+    """
+    compiled = compile_module(module, architecture)
+    usage = _read_usage(compiled.asm["cubin"], Path(triton.__file__).parent)
+    # Shared memory is allocated at launch, so the binary does not show it.
+    return Resources(usage[0], usage[1], int(compiled.metadata.shared))
+
+
+def compile_module(module: KernelModule, architecture: str) -> Any:
+    """Compile a generated module as for a launch.
 
     Raises:
         KeyError: for an unknown architecture.
@@ -152,10 +164,7 @@ def measure_resources(module: KernelModule, architecture: str) -> Resources:
     source = ASTSource(*_build_signature(module))
     target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
     options = {**OPTIONS, **(COOPERATIVE if module.persistent else {})}
-    compiled: Any = triton.compile(source, target=target, options=options)
-    usage = _read_usage(compiled.asm["cubin"], Path(triton.__file__).parent)
-    # Shared memory is allocated at launch, so the binary does not show it.
-    return Resources(usage[0], usage[1], int(compiled.metadata.shared))
+    return triton.compile(source, target=target, options=options)
 
 
 def _build_signature(module: KernelModule) -> Sequence[Any]:

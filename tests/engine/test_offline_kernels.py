@@ -71,6 +71,19 @@ def test_a_kernel_fits_an_h200(resources: Any, kernel: str) -> None:
     assert found["shared_bytes"] <= MAX_SHARED_BYTES
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_kind_uses_shared_memory_before_a_barrier(resources: Any, kernel: str) -> None:
+    """The last call may still read it: triton-lang/triton, issue 11326."""
+    found = resources[kernel]["guarded"]
+    assert found
+    assert all(found.values()), found
+
+
+def test_missing_barriers_are_found(resources: Any) -> None:
+    found = [kind for one in resources.values() for kind in one["guarded_without_barriers"].items()]
+    assert sum(not is_guarded for _, is_guarded in found) > len(found) / 2
+
+
 def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
     """Two programs are resident on a processor, as the grid assumes.
 

@@ -1,4 +1,4 @@
-"""Compiles the kernels of Tree-LSTM training for an H200, and prints their resources as JSON.
+"""Compiles the kernels of Tree-LSTM training for an H200; prints resources and PTX lint as JSON.
 
     python -m tests.support.offline_resources PRECISION by_phase|persistent KERNEL...
 
@@ -11,7 +11,8 @@ import json
 import sys
 from dataclasses import asdict
 
-from scripts.kernel_resources import measure_resources
+from scripts.kernel_resources import compile_module, measure_resources
+from tests.support.ptx_lint import BARRIER, find_kinds
 from tests.support.tree_lstm_kernels import modules_of
 
 HIDDEN_SIZE = 256
@@ -19,7 +20,13 @@ HIDDEN_SIZE = 256
 
 def main(precision: str, launch: str, *kernels: str) -> None:
     modules = modules_of(HIDDEN_SIZE, precision, persistent=launch == "persistent")
-    found = {kernel: asdict(measure_resources(modules[kernel], "sm_90")) for kernel in kernels}
+    found = {}
+    for kernel in kernels:
+        resources = asdict(measure_resources(modules[kernel], "sm_90"))
+        ptx = compile_module(modules[kernel], "sm_90").asm["ptx"]  # from the cache
+        without = "\n".join(line for line in ptx.splitlines() if BARRIER not in line)
+        lint = {"guarded": find_kinds(ptx), "guarded_without_barriers": find_kinds(without)}
+        found[kernel] = resources | lint
     print(json.dumps(found))
 
 
