@@ -71,13 +71,13 @@ def run_kernel_apart(command: list[str]) -> str | None:
             command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        found = f"no result after {TIMEOUT_S} s"
+        problem = f"no result after {TIMEOUT_S} s"
     else:
         if done.returncode == 0:
             return None
-        found = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        problem = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return (
-        f"Triton cannot compile and run a kernel here ({found}); install gcc, the headers of Python"
+        f"Triton cannot compile and run a kernel here ({problem}); install gcc, the headers of Python"
         " and the driver's libcuda, or use backend=stepwise"
     )
 
