@@ -11,9 +11,9 @@ from harness.contracts.policy import load_policy
 from harness.engine.rows.launches import split_into_launches
 from harness.engine.switches import Switches
 from harness.granularity.operators import OperatorModel
-from harness.oracle import run_reference
 from harness.policies.parts.bound import compute_lower_bound
 from harness.policies.parts.rounds import schedule_in_rounds
+from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule, check_schedule

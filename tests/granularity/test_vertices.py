@@ -16,7 +16,7 @@ from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.granularity.sharing import find_shareable_pulls, share_equal
 from harness.granularity.vertices import VertexModel, cut_output
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
@@ -61,13 +61,13 @@ def test_sharing_preserves_expression_of_each_output(instances: list[Tree]) -> N
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_results_stay_as_they_are(name: str) -> None:
-    """Also for repeated instances; test_against_oracle.py covers every policy."""
+    """Also for repeated instances; test_against_reference.py covers every policy."""
     model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances * 2, "train")
+    reference = run_reference(model, weights, instances * 2, "train")
     for outputs in ("stage", "vertices")[: 1 if name == LOSS_READS_MORE else 2]:
         switches = replace(SHARING, outputs=outputs)
         result = run(prepared(model, weights, switches), instances * 2)
-        assert disagreements(result, oracle) == [], outputs
+        assert disagreements(result, reference) == [], outputs
 
 
 def test_all_pulls_must_be_equal() -> None:

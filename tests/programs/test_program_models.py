@@ -24,11 +24,11 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import run_reference
 from harness.policies.parts.bound import compute_lower_bound
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.programs.blocks import RecordingOptions
 from harness.programs.model import ProgramModel, make_recording
+from harness.reference import run_reference
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import Chain
 from harness.vertex.operators import OPERATORS

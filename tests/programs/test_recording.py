@@ -17,9 +17,9 @@ from harness.contracts.model import draw_initial_weights
 from harness.contracts.policy import list_policy_names
 from harness.engine.switches import Switches
 from harness.interpreter import interpret
-from harness.oracle import run_reference
 from harness.programs.blocks import RecordingOptions
 from harness.programs.model import make_recorded_model
+from harness.reference import run_reference
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
 from tests.support.engine_runs import prepared, run

@@ -21,11 +21,11 @@ from harness.interpreter import interpret
 from harness.models.drnn import DRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import ReferenceResult, run_reference
 from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.fibers import Fibers
 from harness.programs.model import ProgramModel, uses_arrays
+from harness.reference import ReferenceResult, run_reference
 from systems.on_core import vertex
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES

@@ -34,8 +34,8 @@ from harness.models.stack_rnn import StackRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from harness.oracle import run_reference
 from harness.programs.model import ProgramModel
+from harness.reference import run_reference
 from harness.values.instances import Chain, Lattice, Tree
 from harness.values.paths import ROOT
 from systems.on_dynet import autobatch, build
@@ -334,7 +334,7 @@ def wide_errors(module: str, options: str) -> dict[str, float]:
 @ON_BUILD
 @pytest.mark.parametrize("adapter", LATTICES)
 @pytest.mark.parametrize("autobatch", ["agenda", "depth"])
-def test_wide_lattices_agree_with_the_oracle(adapter: str, autobatch: str) -> None:
+def test_wide_lattices_agree_with_the_reference(adapter: str, autobatch: str) -> None:
     options = {"autobatch": autobatch} | ({} if adapter == CPP else {"build": "source"})
     worst = result_of("wide_errors", adapter, json.dumps(options), OMP_NUM_THREADS="1")
     assert set(worst) == LATTICES[adapter]

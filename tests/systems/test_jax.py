@@ -16,7 +16,7 @@ from harness.measuring.clock import NullClock
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from systems.on_jax import scan
 from systems.on_jax.models.sentences import lay_out_columns
 from systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width

@@ -113,7 +113,7 @@ def test_local_paths_are_removed_from_committed_records(choices: Choices) -> Non
     write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     record, *_ = read_held([choices.results_dir / "raw"], latest=True).records
     typed = "bench -m data_root=/home/somebody/data results_dir=/tmp/somebody seed=1,2"
-    places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.oracle"}
+    places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.reference"}
     config = record.config | places | {"command": typed}
     record = record.model_copy(update={"config": config, "command": typed})
 
@@ -122,7 +122,7 @@ def test_local_paths_are_removed_from_committed_records(choices: Choices) -> Non
     assert "somebody" not in kept.model_dump_json()
     assert kept.command == kept.config["command"]
     assert kept.command == "bench -m data_root=data results_dir=results seed=1,2"
-    assert kept.config["cache_dir"] == "results/.oracle"
+    assert kept.config["cache_dir"] == "results/.reference"
     assert kept.trial_id == record.trial_id
 
 

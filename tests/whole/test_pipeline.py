@@ -94,7 +94,7 @@ def check_order(measured: Iterable[Path]) -> None:
         assert specs == shuffle_round(specs, round_, lambda spec: spec)
 
 
-FRESH = '''"""A system of somebody's own: the oracle by another name."""
+FRESH = '''"""A system of somebody's own: the reference by another name."""
 
 from systems.on_core.reference import Adapter  # noqa: F401
 '''
