@@ -182,8 +182,8 @@ class Recording:
                     raise
                 continue
             if not self.update_feeds(decoder.feeds):
-                n, n_rounds = len(instances), programs.n_rounds
-                return self._mini_batch(decoder.cut(), programs.outputs(), n_rounds, n)
+                n, n_segments = len(instances), programs.n_segments
+                return self._mini_batch(decoder.cut(), programs.outputs(), n_segments, n)
 
     def record_with_python(
         self, instances: Sequence[Any], pick: Pick | None = None, *, is_checked: bool = False
@@ -201,7 +201,7 @@ class Recording:
                 continue
             if not self.update_feeds(recorder.feeds):
                 outputs = collect_outputs(results, piece.n)
-                return self._mini_batch(piece, outputs, recorder.n_rounds, len(instances))
+                return self._mini_batch(piece, outputs, recorder.n_segments, len(instances))
 
     def draw_decisions(self, instances: Sequence[Any]) -> list[Drawn]:
         """Return the decisions of instances; those already drawn are reused.
@@ -254,19 +254,19 @@ class Recording:
         return before != self.static
 
     def _mini_batch(
-        self, piece: RecordedPiece, outputs: IntArray, n_rounds: int, n_instances: int
+        self, piece: RecordedPiece, outputs: IntArray, n_segments: int, n_instances: int
     ) -> MiniBatch:
         """Build one graph of all calls.
 
         Args:
-            n_rounds: number of graph segments before the last one.
+            n_segments: number of graph segments before the last one.
         """
         graph = Graph.from_valid_arrays(
             types=piece.types,
             arg_start=piece.arg_start,
             args=piece.args,
             type_names=self.type_names,
-            rounds=piece.rounds if n_rounds else None,
+            segments=piece.segments if n_segments else None,
             phases=piece.phases,
             depths=piece.depths,
         )
@@ -279,7 +279,7 @@ class Decisions:
     def __init__(self, drawn: Sequence[Drawn]) -> None:
         self._drawn = drawn
 
-    def end_round(self) -> None:
+    def end_segment(self) -> None:
         """Do nothing, as nothing is computed."""
 
     def read_numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> list[float]:

@@ -27,7 +27,7 @@ from harness.programs.model import (
 )
 from harness.values.schedule import check_schedule
 from systems.on_core import vertex
-from systems.on_core.live_rounds import LiveRun
+from systems.on_core.live_segments import LiveRun
 from systems.on_core.vertex import CoreOptions
 
 BY_DEPTH = "inline_depth"  # the only policy that compiled code implements for graph segments
@@ -146,7 +146,7 @@ class Adapter(vertex.Adapter):
         """Construct, schedule and run: segment by segment if execution is interleaved."""
         if self.running is None:
             super().run(clock, update=update)
-            if self.live is not None and self.mini_batch.rounds is not None:
+            if self.live is not None and self.mini_batch.segments is not None:
                 self.of_arrays = False  # the model's arrays wait for values: run its program
         if self.running is not None:
             self.running.run(self.instances, self.policy, clock)

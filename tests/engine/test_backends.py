@@ -25,7 +25,7 @@ from harness.engine.backend import (
     load_backend,
 )
 from harness.engine.lowering.plan import Abilities
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.engine.rows.segments import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.reference import run_reference

@@ -93,24 +93,24 @@ def test_shareable_pulls_are_detected(model: str, function: str, worth: bool) ->
     assert (1 in find_shareable_pulls({1: traced})) is worth
 
 
-def test_shared_vertex_keeps_earliest_round_phase_and_depth() -> None:
+def test_shared_vertex_keeps_earliest_segment_phase_and_depth() -> None:
     """Vertices of segments 2 and 1 pull the same; so do two of segments 0 and 3."""
     graph = graph_of([1, 1, 1, 1, 2], [[], [], [], [], [0, 1]])
     phases, depths = as_int_array([0, 1, 2, 0, 3]), as_int_array([0, 2, 1, 0, 4])
-    graph = replace(graph, rounds=as_int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)
+    graph = replace(graph, segments=as_int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)
     pulls = {"word": as_int_array([5, 6, 5, 6, -1])}
     mini_batch = MiniBatch(graph, pulls, outputs=as_int_array([4]), n_instances=1)
     after = share_equal(mini_batch, {1: ("word",)})
     assert after.graph.types.tolist() == [1, 1, 2]
-    assert after.rounds is not None
-    assert after.rounds.tolist() == [1, 0, 2]
+    assert after.segments is not None
+    assert after.segments.tolist() == [1, 0, 2]
     assert after.graph.phases is not None
     assert after.graph.depths is not None
     assert after.graph.phases.tolist() == [2, 1, 3]
     assert after.graph.depths.tolist() == [1, 2, 4]
-    without = replace(mini_batch, graph=replace(graph, rounds=None))
+    without = replace(mini_batch, graph=replace(graph, segments=None))
     after = share_equal(without, {1: ("word",)})
-    assert after.rounds is None
+    assert after.segments is None
     assert after.graph.phases is not None
     assert after.graph.phases.tolist() == [0, 0, 3]
 

@@ -136,7 +136,7 @@ def test_lack_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
 
 
-def test_live_rounds_go_on_by_python_too() -> None:
+def test_live_segments_go_on_by_python_too() -> None:
     """The results are those of programs that Python ran from the start."""
     found = []
     for programs in ("compiled", "python"):

@@ -9,7 +9,7 @@ from harness.contracts.system import Counters, Result
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from harness.reference import run_reference
 from harness.values.graph import MiniBatch
 from tests.support.engine_models import example
@@ -27,7 +27,7 @@ class Setting:
         self.backend = self.engine.backend
 
     def arrange(self, mini_batch: MiniBatch) -> None:
-        schedule = schedule_in_rounds(load_policy("agenda"), mini_batch.graph)
+        schedule = schedule_in_segments(load_policy("agenda"), mini_batch.graph)
         self.engine.arrange(mini_batch, schedule)
 
     def train(self, instances: list[Any]) -> float:
