@@ -173,9 +173,9 @@ def test_a_driver_that_is_too_old(pretend: Callable[..., None]) -> None:
 
 def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:
     pretend(error=RuntimeError(NO_CODE))
-    said = str(explain_no_cuda())
-    assert "cannot compute on A GPU (CUDA error: no kernel image" in said
-    assert "\n" not in said
+    printed = str(explain_no_cuda())
+    assert "cannot compute on A GPU (CUDA error: no kernel image" in printed
+    assert "\n" not in printed
 
 
 def test_a_gpu_that_can_be_used(
@@ -198,8 +198,8 @@ def test_a_generation_that_kernels_are_not_for(
     pretend: Callable[..., None], capability: tuple[int, int]
 ) -> None:
     pretend(capability=capability)
-    said = str(explain_unsupported_gpu())
-    assert f"got {capability[0]}.{capability[1]} (A GPU); use backend=stepwise" in said
+    printed = str(explain_unsupported_gpu())
+    assert f"got {capability[0]}.{capability[1]} (A GPU); use backend=stepwise" in printed
 
 
 MAX_ROWS = 40

@@ -51,8 +51,8 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert record.versions["fake"] == "1.0"
     assert {"python", "numpy", "harness"} < set(record.versions)
     assert record.command == "bench some=thing"
-    told = {name for name, seconds in record.phases_s.items() if seconds is not None}
-    assert told == ({"backward", "update"} if mode == "train" else set())
+    reported = {name for name, seconds in record.phases_s.items() if seconds is not None}
+    assert reported == ({"backward", "update"} if mode == "train" else set())
 
 
 def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path: Path) -> None:

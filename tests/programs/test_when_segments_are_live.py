@@ -147,8 +147,8 @@ def test_model_with_waits_runs_live(model: ProgramModel, runs: list[int]) -> Non
 def test_program_runner_is_in_effective_options(execution: str, programs: str) -> None:
     adapter = adapter_of(DRNN_MODEL, execution=execution, programs=programs)
     assert_true(result_of(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
-    told = {"compiled": "compiled code", "python": "Python, since it was asked to"}
-    assert adapter.effective_options()[RUN_BY] == told[programs]
+    reported = {"compiled": "compiled code", "python": "Python, since it was asked to"}
+    assert adapter.effective_options()[RUN_BY] == reported[programs]
 
 
 def test_program_runner_is_reported_only_when_programs_run() -> None:
@@ -205,7 +205,7 @@ def test_fallback_to_deferred_execution_reports_the_reason(
 def test_a_policy_that_is_chosen_runs_ahead() -> None:
     settings = settings_of(policy="auto")
     assert Adapter.skip(DRNN_MODEL, settings) is None
-    assert "policy=auto" in str(Adapter(settings).why_ahead)
+    assert "policy=auto" in str(Adapter(settings).deferred_reason)
     asked = settings_of(policy="auto", execution="interleaved")
     reason = "expected a named policy, got policy=auto"
     assert reason in str(Adapter.skip(DRNN_MODEL, asked))

@@ -203,9 +203,9 @@ def test_effective_options_and_versions_are_recorded() -> None:
     assert set(system.versions()) == {"jax", "jaxlib", "xla"}
 
 
-@pytest.mark.parametrize(("mode", "told"), [("train", ()), ("infer", ("forward",))])
-def test_phases_of_one_program_are_not_separable(mode: str, told: tuple[str, ...]) -> None:
-    assert Adapter(small_settings(mode)).phases == ("construct", *told)
+@pytest.mark.parametrize(("mode", "reported"), [("train", ()), ("infer", ("forward",))])
+def test_phases_of_one_program_are_not_separable(mode: str, reported: tuple[str, ...]) -> None:
+    assert Adapter(small_settings(mode)).phases == ("construct", *reported)
 
 
 def test_missing_model_is_reported() -> None:

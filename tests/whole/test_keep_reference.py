@@ -58,8 +58,8 @@ def _few_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def choices(tmp_path: Path) -> Choices:
-    said = {"scale": "smoke", "device": "cpu", "results_dir": tmp_path / "results"}
-    return build_choices(said, {}, frozenset({"sst"}))
+    printed = {"scale": "smoke", "device": "cpu", "results_dir": tmp_path / "results"}
+    return build_choices(printed, {}, frozenset({"sst"}))
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_unkeepable_results_give_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert keep_reference.main([str(tmp_path / "none"), str(tmp_path / "a")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("keep_reference: ")
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("keep_reference: ")
+    assert printed.count("\n") == 1
     assert not (tmp_path / "a").exists()
