@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import trace_functions
 from harness.errors import ProgramError
-from harness.oracle import KERNELS, Array, ReferenceResult
 from harness.programs.decisions import draw_chance
 from harness.programs.fibers import allow_deep_calls
 from harness.programs.model import ProgramModel
@@ -32,6 +31,7 @@ from harness.programs.writer import (
     find_location,
     require_result,
 )
+from harness.reference import KERNELS, Array, ReferenceResult
 from harness.vertex.operators import EDGE, Node
 from harness.vertex.program import VertexFunction
 

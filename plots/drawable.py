@@ -102,7 +102,7 @@ class Drawable:
         seen: records that any experiment uses, as in `ExperimentPlan`.
     """
 
-    place: Path
+    records_path: Path
     choices: Choices
     held: RecordSet
     source: Elsewhere
@@ -129,8 +129,9 @@ class Drawable:
             "not drawn": [f"{name}: {p.obstacle}" for name, p in self.parts.items() if p.obstacle],
         }
         return [
-            f"{self.place}: {len(self.drawn)} experiments are drawn from {len(shown)} records, with"
-            f" scale={choices.scale} device={choices.device} threads={choices.threads}",
+            f"{self.records_path}: {len(self.drawn)} experiments are drawn from"
+            f" {len(shown)} records, with scale={choices.scale} device={choices.device}"
+            f" threads={choices.threads}",
             *(f"{note}: {'; '.join(texts)}" for note, texts in notes.items() if texts),
         ]
 
@@ -186,9 +187,9 @@ def select_drawable(
     absent = ", ".join(name for name in names if name not in best.drawn)
     if absent or not (names or any(part.seen for part in best.drawn.values())):
         obstacles = [part.obstacle for part in best.parts.values() if part.obstacle]
-        why = "; ".join(obstacles) or "no records of it (bench-collect lists them)"
+        reason = "; ".join(obstacles) or "no records of it (bench-collect lists them)"
         raise RecordError(
-            f"cannot draw {absent or 'any experiment'} from records={path}: {why}; set another"
+            f"cannot draw {absent or 'any experiment'} from records={path}: {reason}; set another"
             " scale=, device= or threads="
         )
     return best

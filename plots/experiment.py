@@ -168,7 +168,7 @@ def load_held(name: str, held: Drawable) -> Experiment:
         RecordError: for records that may not share a table.
     """
     part = held.drawn[name]
-    command = f"snakemake draw_{name} --config records={held.place}"
+    command = f"snakemake draw_{name} --config records={held.records_path}"
     return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
 
 

@@ -17,7 +17,7 @@ from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from harness.trials.workload import load_workload
 
 POLICY = "critical_share"
@@ -90,7 +90,7 @@ class GpuWorkload:
         )
         for instances in workload.mini_batches:
             mini_batch = model.mini_batch(instances)
-            schedule = schedule_in_rounds(load_policy(POLICY), mini_batch.graph)
+            schedule = schedule_in_segments(load_policy(POLICY), mini_batch.graph)
             engine.arrange(mini_batch, schedule)
             backend = engine.backend
             assert isinstance(backend, Unstarted)

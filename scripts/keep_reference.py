@@ -88,7 +88,9 @@ def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
         )
     names = [n for n, part in parts.items() if flags.partial or len(part.seen) >= part.n_missing]
     if not flags.only and not names:
-        raise ConfigError(f"no experiment has most of its records in {held.place}; add --partial")
+        raise ConfigError(
+            f"no experiment has most of its records in {held.records_path}; add --partial"
+        )
     return flags.only or names
 
 

@@ -100,17 +100,17 @@ def load_answers(folder: Path) -> Experiment:
 
 
 def select_first_results(
-    frames: Iterable[pd.DataFrame], is_told: Callable[[pd.DataFrame], bool]
+    frames: Iterable[pd.DataFrame], has_results: Callable[[pd.DataFrame], bool]
 ) -> pd.DataFrame:
     """Select each workload from the first frame with its results, sorted by experiment.
 
     Args:
-        is_told: predicate of rows of a workload that have its results.
+        has_results: predicate of rows of a workload that have its results.
     """
     selected: dict[tuple[str, str], pd.DataFrame] = {}
     for table in frames:
         for key, rows in table.groupby(["experiment", "workload"], sort=False):
-            if is_told(rows):
+            if has_results(rows):
                 selected.setdefault(key, rows)
     ordered = sorted(selected.items(), key=lambda item: item[0][0])
     return pd.concat([rows for _, rows in ordered], ignore_index=True)

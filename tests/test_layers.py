@@ -51,7 +51,7 @@ def test_examples_stand_in_the_expected_layers() -> None:
         "harness.policies.levels",
         "harness.granularity.operators",
         "harness.engine.lowering.plan",
-        "harness.oracle",
+        "harness.reference",
         "harness.trials.spec",
         "harness.records.record",
         "systems.on_core.vertex",

@@ -234,9 +234,9 @@ def refusal(
     groups = {text: {text.partition("=")[0], text.partition(".")[0]} for text in usual}
     others = [text for text in usual if not chosen & groups[text]]
     assert main([*others, *arguments]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = (line for line in said.err.splitlines() if not line.startswith("[1/1]"))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = (line for line in printed.err.splitlines() if not line.startswith("[1/1]"))
     assert line.startswith(f"{command}: ")
     written = {path for path in here.rglob("*") if "results" not in path.parts}
     assert written == {here / "pipe", here / "empty"}
@@ -279,10 +279,10 @@ def test_a_folder_that_cannot_be_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
     assert bench.main(["system=null", *TINY, text]) == 1
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1
-    assert "cannot be written" in said.err
-    assert "choose another " in said.err
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert "cannot be written" in printed.err
+    assert "choose another " in printed.err
     assert not list(tmp_path.rglob("*.json"))
 
 

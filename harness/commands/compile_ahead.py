@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.compiler.compiled import has_compiled, load_module
 from harness.compiler.object_code import FOLDER
-from harness.engine.cpu_kernels.vectors import load_products
+from harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from harness.machine.caches import make_cache_folder
 from harness.values.paths import ROOT
 
@@ -56,7 +56,7 @@ def main() -> int:
     names = list(find_modules(ROOT))
     n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     with ProcessPoolExecutor(min(n_processes, 8), mp_context=get_context("spawn")) as pool:
-        load_products()
+        load_matmul_kernels()
         answers = [answer for answer in pool.map(compile_module, names) if answer is not None]
     for reason in filter(None, answers):
         print(f"not compiled ahead: {reason}")

@@ -61,9 +61,9 @@ def _run_doctor(typed: Sequence[str]) -> int:
     show = to_json if parser.parse_args(typed).json else to_text
     answers = check_all_systems()
     machine = describe_machine()
-    products = Finding("products", *describe_libraries())
+    matmuls = Finding("matmuls", *describe_libraries())
     disturbance = [*check_noise(machine), judge_core(watch_core())]
-    print(show(machine, answers, disturbance, products))
+    print(show(machine, answers, disturbance, matmuls))
     return 0
 
 
@@ -117,9 +117,9 @@ def _explain_failure(spec: TrialSpec, ending: Ending, last_words: str) -> str:
         return f"import timed out after {PROBE_LIMITS.time_s:g} s"
     if ending.returncode is None or ending.reason is not None:
         return f"import failed: {ending.reason}"
-    why = explain_death(ending.returncode, last_words)
-    lacks = describe_missing_package(spec, last_words) or find_interpreter_fault(spec, why)
-    return lacks or f"import failed: {why}"
+    reason = explain_death(ending.returncode, last_words)
+    lacks = describe_missing_package(spec, last_words) or find_interpreter_fault(spec, reason)
+    return lacks or f"import failed: {reason}"
 
 
 def _make_answers(specs: Sequence[TrialSpec], reason: str) -> list[Availability]:
@@ -130,13 +130,13 @@ def to_json(
     machine: Machine,
     answers: Sequence[Availability],
     findings: Sequence[Finding],
-    products: Finding,
+    matmuls: Finding,
 ) -> str:
-    """Return all findings as JSON; `products` is the engine's matmul library on a CPU."""
+    """Return all findings as JSON; `matmuls` is the engine's matmul library on a CPU."""
     quiet = not any(finding.advice for finding in findings)
     content = {
         "machine": machine.to_dict(),
-        "products": asdict(products),
+        "matmuls": asdict(matmuls),
         "systems": [asdict(answer) for answer in answers],
         "disturbance": [asdict(finding) for finding in findings],
         "quiet": quiet,
@@ -148,9 +148,9 @@ def to_text(
     machine: Machine,
     answers: Sequence[Availability],
     findings: Sequence[Finding],
-    products: Finding,
+    matmuls: Finding,
 ) -> str:
-    """Return all findings as text; `products` is the engine's matmul library on a CPU."""
+    """Return all findings as text; `matmuls` is the engine's matmul library on a CPU."""
     gpus = ", ".join(f"{gpu.name} (driver {gpu.driver})" for gpu in machine.gpus) or "none"
     lines = [
         "Machine",
@@ -159,7 +159,7 @@ def to_text(
         f"  GPU     {gpus}",
         "",
         "Engine",
-        _format_finding(products),
+        _format_finding(matmuls),
         "",
         "Systems",
     ]

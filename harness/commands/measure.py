@@ -81,7 +81,7 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
     codes = {0}
     for steps in order.turns:
         notice.show_work("waits for the lock", choose_patience_s())
-        with _hold_turn(order, f"a Snakemake job, {done}"):
+        with _hold_lock(order, f"a Snakemake job, {done}"):
             codes |= {
                 _measure_in_time(_build_measurement(order, step), plan, notice) for step in steps
             }
@@ -91,7 +91,7 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
 
 
 @contextmanager
-def _hold_turn(order: Order, who: str) -> Iterator[None]:
+def _hold_lock(order: Order, who: str) -> Iterator[None]:
     with ExitStack() as stack:
         if order.nodes is not None:
             stack.enter_context(hold_machine(who, choose_patience_s(), _report_holder))

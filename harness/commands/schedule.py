@@ -20,7 +20,7 @@ from harness.counts.worker import CountOutcome
 from harness.errors import ConfigError
 from harness.measuring.results_lock import lock_results_dirs
 from harness.policies.fsm.machine import is_saved_policy
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from harness.records.count_row import AnyCount, CountRow, are_count_rows, write_count_rows
 from harness.records.files import Output, check_writable
 from harness.terminal.exit_handling import (
@@ -153,7 +153,7 @@ def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
     graph = GraphSource(request).build_at(request.offset).plain
     if flags.draw is not None:
         policies = {name: learned or load_policy(name) for name, learned in good.items()}
-        schedules = {name: schedule_in_rounds(policy, graph) for name, policy in policies.items()}
+        schedules = {name: schedule_in_segments(policy, graph) for name, policy in policies.items()}
         drawing = _import_drawing("graph", flags.draw)
         figure = drawing.draw_schedules(graph, schedules, "Batches by policy", request.title)
         _save_figure(figure, flags.draw)

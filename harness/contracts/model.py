@@ -48,11 +48,11 @@ class ModelSizes:
             if value < 1:
                 raise ConfigError(f"{name}={value} is not allowed: expected a size of at least 1")
 
-    def check_equal(self, why: str) -> None:
+    def check_equal(self, reason: str) -> None:
         """Check that embeddings are as wide as states.
 
         Args:
-            why: Reason for this requirement.
+            reason: Reason for this requirement.
 
         Raises:
             ConfigError: The sizes differ.
@@ -60,7 +60,7 @@ class ModelSizes:
         if self.embedding_size != self.hidden_size:
             raise ConfigError(
                 f"embedding_size={self.embedding_size} is not allowed with hidden_size="
-                f"{self.hidden_size}: {why}; set 0 or equal sizes"
+                f"{self.hidden_size}: {reason}; set 0 or equal sizes"
             )
 
     def get_size(self, name: str) -> int:

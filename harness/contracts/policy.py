@@ -3,12 +3,12 @@
 Each module of harness/policies/ that defines `schedule` or `learn` is a policy.
 `schedule(graph) -> Schedule` forms batches. `learn(graphs, settings, workload)` returns a learned
 policy, which is called with a graph, and `load(file, workload)` loads a saved one. `policy=auto`
-tries every policy without learning, unless its module defines `NOT_BY_AUTO`, a string with the
-reason.
+tries every policy without learning, unless its module defines `EXCLUDED_FROM_AUTO`, a string with
+the reason.
 
 A module may have several policies: a dict `POLICIES` names the function of each, and a dict
-`LEARNED_POLICIES` the object with its `learn` and `load`. NOT_BY_AUTO is then also a dict. All of
-these are literals, because they are read without importing (and compiling) the module.
+`LEARNED_POLICIES` the object with its `learn` and `load`. EXCLUDED_FROM_AUTO is then also a dict.
+All of these are literals, because they are read without importing (and compiling) the module.
 """
 
 from __future__ import annotations
@@ -136,13 +136,13 @@ class _Entry:
 
     Attributes:
         attribute: Name of the policy in its module; None for the module itself.
-        why_not_by_auto: Reason why `policy=auto` does not try it, or None if it does.
+        auto_exclusion: Reason why `policy=auto` does not try it, or None if it does.
     """
 
     module: str
     attribute: str | None
     is_learned: bool = False
-    why_not_by_auto: str | None = None
+    auto_exclusion: str | None = None
 
 
 @functools.cache
@@ -163,23 +163,23 @@ def _read_entries(file: Path) -> dict[str, _Entry]:
     try:
         return dict(_parse_entries(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
     except (SyntaxError, ValueError, AttributeError):
-        return {file.stem: _Entry(file.stem, "schedule", why_not_by_auto="invalid module")}
+        return {file.stem: _Entry(file.stem, "schedule", auto_exclusion="invalid module")}
 
 
 def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
-    literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "NOT_BY_AUTO"))
+    literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "EXCLUDED_FROM_AUTO"))
     functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    reasons, to_learn = literals.get("NOT_BY_AUTO", {}), "must be learned first"
+    reasons, to_learn = literals.get("EXCLUDED_FROM_AUTO", {}), "must be learned first"
     for name, attribute in literals.get("POLICIES", {}).items():
-        yield name, _Entry(module, attribute, why_not_by_auto=reasons.get(name))
+        yield name, _Entry(module, attribute, auto_exclusion=reasons.get(name))
     for name, attribute in literals.get("LEARNED_POLICIES", {}).items():
-        yield name, _Entry(module, attribute, is_learned=True, why_not_by_auto=to_learn)
+        yield name, _Entry(module, attribute, is_learned=True, auto_exclusion=to_learn)
     if literals.keys() & {"POLICIES", "LEARNED_POLICIES"}:
         return
     if "schedule" in functions:
-        yield module, _Entry(module, "schedule", why_not_by_auto=reasons or None)
+        yield module, _Entry(module, "schedule", auto_exclusion=reasons or None)
     elif "learn" in functions:
-        yield module, _Entry(module, None, is_learned=True, why_not_by_auto=to_learn)
+        yield module, _Entry(module, None, is_learned=True, auto_exclusion=to_learn)
 
 
 def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str
 
 def explain_auto_exclusion(name: str) -> str | None:
     """Return the reason from a policy's file why `policy=auto` does not try it, or None."""
-    return _list_entries()[name].why_not_by_auto
+    return _list_entries()[name].auto_exclusion
 
 
 def list_policy_names() -> tuple[str, ...]:
@@ -223,12 +223,12 @@ def check_policy_name(name: str, *, may_choose: bool = False) -> None:
             f"policy={AUTO} runs a model, which only `bench` can; choose a policy:"
             f" {', '.join(list_policy_names())}"
         )
-    why = ""
+    reason = ""
     if name.isidentifier() and (_FOLDER / f"{name}.py").is_file():
-        why = f" (harness/policies/{name}.py defines neither schedule nor learn)"
+        reason = f" (harness/policies/{name}.py defines neither schedule nor learn)"
     known = (*((AUTO,) if may_choose else ()), *list_policy_names())
-    why = why or suggest_name(name, known)
-    raise ConfigError(f"policy={name} is unknown{why}; choose one of {', '.join(known)}")
+    reason = reason or suggest_name(name, known)
+    raise ConfigError(f"policy={name} is unknown{reason}; choose one of {', '.join(known)}")
 
 
 def is_learned(name: str) -> bool:

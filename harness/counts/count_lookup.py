@@ -16,7 +16,16 @@ from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.records.count_row import AnyCount, CountRow
 
-_TOLD = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
+_COMPARED = (
+    "model",
+    "dataset",
+    "split",
+    "batch_size",
+    "granularity",
+    "outputs",
+    "offset",
+    "policy",
+)
 
 
 class CountAnswers:
@@ -80,10 +89,10 @@ class CountAnswers:
 def _build_row_key(row: AnyCount) -> tuple[Any, ...]:
     following = row.following if isinstance(row, CountRow) else None
     n_following = len(following.n_batches) if following else 0
-    return (*(getattr(row, name) for name in _TOLD), row.learning, n_following)
+    return (*(getattr(row, name) for name in _COMPARED), row.learning, n_following)
 
 
 def _build_count_key(planned: PlannedCount) -> tuple[Any, ...]:
     asked = planned.build_request_labels()
-    values = tuple(asked[name] for name in _TOLD)
+    values = tuple(asked[name] for name in _COMPARED)
     return (*values, asked["learning"], planned.request.n_following)

@@ -20,7 +20,11 @@ from harness.contracts.policy import (
 from harness.errors import ConfigError, ScheduleError
 from harness.measuring.clock import PhaseClock, pause_collector, time_call
 from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.rounds import run_in_rounds, schedule_in_rounds, select_first_round
+from harness.policies.parts.segments import (
+    run_in_segments,
+    schedule_in_segments,
+    select_first_segment,
+)
 from harness.records.count_row import BatchCounts, Generalization
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
@@ -52,8 +56,8 @@ class Fitted:
     def run(self, graph: Graph) -> tuple[Schedule, LearnedRun | None]:
         """Schedule a graph, segment by segment if it has several segments."""
         if self.learned is None:
-            return schedule_in_rounds(self.policy, graph), None
-        run = run_in_rounds(self.learned, graph)
+            return schedule_in_segments(self.policy, graph), None
+        run = run_in_segments(self.learned, graph)
         return run.schedule, run
 
 
@@ -107,7 +111,7 @@ def build_scheduler(
 
 
 def _learn(name: str, graph: Graph, settings: LearningSettings, workload: str) -> Fitted:
-    seen = [select_first_round(graph)]
+    seen = [select_first_segment(graph)]
     machine, learn_s = time_call(
         lambda: learn_policy(name, seen, settings, workload), synchronize=lambda: None
     )
@@ -190,12 +194,12 @@ def measure_schedule_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S)
 
     The first call, which may compile, does not count.
     """
-    schedule_in_rounds(policy, graph)
+    schedule_in_segments(policy, graph)
     clock = PhaseClock(synchronize=lambda: None)
     samples: list[float] = []
     with pause_collector():
         while len(samples) < MIN_CALLS or (sum(samples) < enough_s and len(samples) < MAX_CALLS):
             clock.start()
-            schedule_in_rounds(policy, graph)
+            schedule_in_segments(policy, graph)
             samples.append(clock.stop().total_s)
     return statistics.median(samples)

@@ -20,7 +20,7 @@ from harness.contracts.timeline import Details, Part
 from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.fields import Index
 from harness.engine.rows.layout import Layout, RowRules
-from harness.engine.rows.rounds import Loss, Round, Run
+from harness.engine.rows.segments import Loss, Run, Segment
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.programs.blocks import Feeds
@@ -43,7 +43,7 @@ class Arrangement:
             below 0. A geometry is created on first access. Backends may address all arrays by
             number instead.
         n_rows: The number of rows of every state that a function scatters.
-        rounds: The graph segments to run, in order, for backends that prepare them in advance.
+        segments: The graph segments to run, in order, for backends that prepare them in advance.
         backward: The stages and batches of the backward pass, in order, for the same backends.
         kept_rows: For every state, the number of first rows that an earlier arrangement has filled
             and that are still valid (Backend.keeps_states); none if the state is missing.
@@ -51,14 +51,14 @@ class Arrangement:
 
     types: Layout
     n_rows: Mapping[str, int]
-    rounds: Sequence[Round] = ()
+    segments: Sequence[Segment] = ()
     backward: Sequence[Run] = ()
     kept_rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def forward(self) -> list[Run]:
         """Stages and batches of all graph segments, in order."""
-        return [run for segment in self.rounds for run in segment.runs]
+        return [run for segment in self.segments for run in segment.runs]
 
 
 @dataclass(slots=True)
@@ -80,8 +80,8 @@ class Tally:
     n_cycles: int = 0
 
 
-class LiveRounds(Protocol):
-    """Graph segments that compiled code plans, see harness.engine.backends.compiled.live_rounds."""
+class LiveSegments(Protocol):
+    """Graph segments that compiled code plans; see backends/compiled/live_segments.py."""
 
     decoder: Decoder | None
 
@@ -159,7 +159,7 @@ class Backend(ABC):
         until the next call.
         """
 
-    def make_live_rounds(self, rules: RowRules) -> LiveRounds | None:
+    def make_live_segments(self, rules: RowRules) -> LiveSegments | None:
         """Return an object that plans graph segments in compiled code, or None if there is none.
 
         All functions must be known.
@@ -179,8 +179,8 @@ class Backend(ABC):
         for stage, batches in runs:
             self.run(stage, batches)
 
-    def run_rounds(
-        self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
+    def run_segments(
+        self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
     ) -> Callable[[], float]:
         """Run all graph segments, each completely with its outputs, one after the other.
 
@@ -194,7 +194,7 @@ class Backend(ABC):
             A function that returns the sum of the losses.
         """
         losses: list[Callable[[], float]] = []
-        for segment in rounds:
+        for segment in segments:
             (run or self.run_together)(segment.runs)
             losses.append(self.defer_losses(segment.losses))
         return lambda: sum(loss() for loss in losses)

@@ -25,12 +25,12 @@ from harness.engine.rows.fields import (
 )
 from harness.engine.rows.launches import split_into_launches
 from harness.engine.rows.layout import Layout, plan_layout
-from harness.engine.rows.rounds import (
+from harness.engine.rows.segments import (
     ALL_ROWS,
-    Round,
     Run,
+    Segment,
     SharedStages,
-    plan_rounds,
+    plan_segments,
     plan_shared_stages,
 )
 from harness.engine.switches import Switches
@@ -52,7 +52,7 @@ class LaidOut:
 
     mini_batch: MiniBatch
     layout: Layout
-    rounds: Sequence[Round]
+    segments: Sequence[Segment]
     arrangement: Arrangement
 
 
@@ -98,7 +98,7 @@ class Engine:
         self._lower(of_outputs)
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
-        self.has_rounds = False
+        self.has_segments = False
         self.loss: Callable[[], float]
         self._known_around: dict[bytes, SharedStages] = {}
         self._part: Part | None = None
@@ -160,7 +160,7 @@ class Engine:
         Raises:
             ScheduleError: The graph has several segments, but the schedule does not have them.
         """
-        if mini_batch.rounds is not None and schedule.round_starts is None:
+        if mini_batch.segments is not None and schedule.segment_starts is None:
             raise ScheduleError("the graph has several segments; schedule them one by one")
         if len(self.functions) > self.n_lowered:
             self._lower(self.functions)
@@ -169,16 +169,16 @@ class Engine:
         schedule = split_into_launches(mini_batch, schedule)
         layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)
         same = self._plan_around(layout)
-        if schedule.round_starts is None:
-            rounds: Sequence[Round] = [same.make_round(layout.forth)]
+        if schedule.segment_starts is None:
+            segments: Sequence[Segment] = [same.make_segment(layout.forth)]
             back = layout.back
         else:
-            rounds = plan_rounds(self.plans, layout, schedule.round_starts)
+            segments = plan_segments(self.plans, layout, schedule.segment_starts)
             back = np.concatenate([self._list_backward_outputs(layout), layout.batches[::-1]])
         backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
-        arrangement = Arrangement(layout, self.count_state_rows(layout.n_rows), rounds, backward)
-        self.has_rounds = schedule.round_starts is not None
-        return LaidOut(mini_batch, layout, rounds, arrangement)
+        arrangement = Arrangement(layout, self.count_state_rows(layout.n_rows), segments, backward)
+        self.has_segments = schedule.segment_starts is not None
+        return LaidOut(mini_batch, layout, segments, arrangement)
 
     def count_state_rows(self, n_rows: Index) -> dict[str, int]:
         """Return the number of rows of every state, which is that of its space."""
@@ -194,7 +194,7 @@ class Engine:
 
     def _list_backward_outputs(self, layout: Layout) -> IntArray:
         """Return the batches of outputs in the backward stage, after all graph segments."""
-        n_batches = len(layout.output_rounds) if OUTPUT in layout else 0
+        n_batches = len(layout.output_segments) if OUTPUT in layout else 0
         at_once = self.switches.lazy_batching and n_batches > 1
         positions = [ALL_ROWS] if at_once else range(n_batches)
         return np.array([(OUTPUT, b) for b in positions], dtype=np.int32).reshape(-1, 2)
@@ -207,7 +207,7 @@ class Engine:
         tally, begin = self.backend.tally, self.backend.read_ticks()
         tally.n_launches = tally.bytes_copied = 0
         run = None if self._part is None else self._run_together
-        self.loss = self.backend.run_rounds(self.laid_out.rounds, run)
+        self.loss = self.backend.run_segments(self.laid_out.segments, run)
         tally.n_cycles += self.backend.read_ticks() - begin
 
     def backward(self) -> None:
@@ -281,4 +281,4 @@ class Engine:
             **self.backend.facts(),
         }
         facts |= {"instead_of": self.instead_of} if self.instead_of else {}
-        return facts | ({"evaluated": "round by round"} if self.has_rounds else {})
+        return facts | ({"evaluated": "segment by segment"} if self.has_segments else {})

@@ -1,8 +1,8 @@
 """Engine for mini-batches whose next graph segment depends on the values of the last one.
 
 Every segment is scheduled, laid out and run separately, and the rows of earlier segments do not
-move. With the policy inline_depth, compiled code does all of that if the backend can (LiveRounds).
-Objects that describe the run are then created on request only.
+move. With the policy inline_depth, compiled code does all of that if the backend can
+(LiveSegments). Objects that describe the run are then created on request only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.policy import Policy
-from harness.engine.backend import Arrangement, LiveRounds
+from harness.engine.backend import Arrangement, LiveSegments
 from harness.engine.engine import Engine, LaidOut
 from harness.engine.rows.fields import Fields, Index
 from harness.engine.rows.layout import Before, RowRules, plan_layout
@@ -42,15 +42,15 @@ class Seen:
 class LiveEngine(Engine):
     """Engine with three orders of calls; the first two are for inference only.
 
-    * begin; arrange_round and run_round for every segment; finish.
+    * begin; arrange_segment and run_segment for every segment; finish.
     * begin_kept, whose result runs all segments; finish.
     * As in any engine: arrange; forward.
     """
 
     _of_types: Graph | None = None  # a graph with the types of the programs, but no vertices
-    _kept_for: Fields | None = None  # the fields for which `_rounds` was created
-    _rounds: LiveRounds | None = None
-    _current: LiveRounds | None = None
+    _kept_for: Fields | None = None  # the fields for which `_segments` was created
+    _segments: LiveSegments | None = None
+    _current: LiveSegments | None = None
     _is_live = False  # the last mini-batch started with `begin`
 
     def begin(self) -> None:
@@ -68,7 +68,7 @@ class LiveEngine(Engine):
         self.used: Index = np.zeros(1 + max(self.space_of_type, default=0), dtype=np.int64)
         self._seen: list[Seen] = []
         self._current = None
-        self.has_rounds = self._is_live = True
+        self.has_segments = self._is_live = True
         tally = self.backend.tally
         tally.n_launches = tally.bytes_copied = 0
 
@@ -79,12 +79,12 @@ class LiveEngine(Engine):
 
     def begin_kept(
         self, decoder: Decoder, known_feeds: Feeds, type_names: tuple[str, ...]
-    ) -> LiveRounds:
+    ) -> LiveSegments:
         """Start a mini-batch whose segments compiled code plans; requires can_keep."""
         self.begin()
-        assert self._rounds is not None
+        assert self._segments is not None
         self._prepare_types(type_names)
-        self._current = self._rounds
+        self._current = self._segments
         self._current.begin(decoder, known_feeds)
         return self._current
 
@@ -95,15 +95,15 @@ class LiveEngine(Engine):
         if self._kept_for is not self.fields:
             reorder = self.switches.layout == "read_order"
             rules = RowRules(self.fields, self._spaces, self.space_of_state, reorder)
-            self._rounds, self._kept_for = self.backend.make_live_rounds(rules), self.fields
-        return self._rounds is not None
+            self._segments, self._kept_for = self.backend.make_live_segments(rules), self.fields
+        return self._segments is not None
 
     def _prepare_types(self, type_names: tuple[str, ...]) -> Graph:
         if self._of_types is None or self._of_types.type_names is not type_names:
             self._of_types = Graph(NOTHING, as_int_array([0]), NOTHING, type_names)
         return self._of_types
 
-    def arrange_round(
+    def arrange_segment(
         self, piece: RecordedPiece, type_names: tuple[str, ...], policy: Policy
     ) -> None:
         """Schedule and lay out one graph segment."""
@@ -127,12 +127,12 @@ class LiveEngine(Engine):
         layout = plan_layout(
             mini_batch, schedule, self.fields, self._spaces, reorder=reorder, before=before
         )
-        segment = self._plan_around(layout).make_round(layout.forth)
+        segment = self._plan_around(layout).make_segment(layout.forth)
         n_rows, n_kept = self.count_state_rows(layout.n_rows), self.count_state_rows(before.used)
         arrangement = Arrangement(layout, n_rows, [segment], (), n_kept)
         return LaidOut(mini_batch, layout, [segment], arrangement)
 
-    def run_round(self) -> None:
+    def run_segment(self) -> None:
         """Compute the segment that was arranged last."""
         tally, begin = self.backend.tally, self.backend.read_ticks()
         self._run_together(self.laid_out.arrangement.forward)
@@ -149,8 +149,8 @@ class LiveEngine(Engine):
             self.row, self.n_vertices = self._current.row, self._current.n_vertices
             self.used = self._current.used.copy()
         self._take_next(MiniBatch(NO_GRAPH, {}, outputs, 0, output_pulls=pulls), NO_SCHEDULE)
-        self.run_round()
-        self.loss = self.backend.defer_losses(self.laid_out.rounds[0].losses)
+        self.run_segment()
+        self.loss = self.backend.defer_losses(self.laid_out.segments[0].losses)
 
     def read_numbers(
         self, state: str, vertices: Sequence[int], columns: Sequence[int]
@@ -181,14 +181,14 @@ class LiveEngine(Engine):
             self._seen = self._rebuild_seen(self._current)
         return self._seen
 
-    def _rebuild_seen(self, rounds: LiveRounds) -> list[Seen]:
+    def _rebuild_seen(self, segments: LiveSegments) -> list[Seen]:
         """Return the segments that compiled code planned, with their schedules, laid out again."""
         assert self._of_types is not None
-        assert rounds.decoder is not None
-        used, row = np.zeros_like(rounds.used), np.zeros_like(rounds.row)
+        assert segments.decoder is not None
+        used, row = np.zeros_like(segments.used), np.zeros_like(segments.row)
         seen = []
-        for base, schedule in rounds.list_schedules():
-            piece = rounds.decoder.extract_piece(base, base + len(schedule.order))
+        for base, schedule in segments.list_schedules():
+            piece = segments.decoder.extract_piece(base, base + len(schedule.order))
             graph = _cut(piece, self._of_types)
             check_schedule(graph, schedule)  # an invalid schedule cannot be laid out
             reading = self._of_types.build_part(piece.types, piece.arg_start, piece.args)
@@ -196,8 +196,8 @@ class LiveEngine(Engine):
             laid_out = self._lay_out_after(Before(base, row, used), mini_batch, schedule)
             used = laid_out.layout.n_rows
             seen.append(Seen(graph, schedule, laid_out.arrangement))
-        n = rounds.n_vertices
-        if not np.array_equal(row[:n], rounds.row[:n]):
+        n = segments.n_vertices
+        if not np.array_equal(row[:n], segments.row[:n]):
             raise ScheduleError("rows of a graph segment differ from its schedule")
         return seen
 

@@ -29,7 +29,7 @@ from harness.engine.lowering.plan import (
     SoftmaxLossStep,
     Step,
 )
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.engine.rows.segments import ALL_ROWS
 from harness.vertex.operators import EDGE, Node
 
 OF_SOFTMAX = 4  # maximum, difference and its exponential, sum, quotient

@@ -133,11 +133,11 @@ class _Expansion:
         base = n_inner + np.arange(len(read), dtype=np.int32) * len(out.applications)
         self.output = _VertexGroup(out, read, base, read)
         n = n_inner + len(read) * len(out.applications)
-        rounds = self.graph.rounds
-        if rounds is not None:  # segment of the operator's vertex; of an output the read vertex's
-            of_outputs = rounds[read].repeat(len(out.applications))
-            rounds = np.concatenate([rounds.repeat(sizes), of_outputs])
-        self.rounds = rounds
+        segments = self.graph.segments
+        if segments is not None:  # segment of the operator's vertex; of an output the read vertex's
+            of_outputs = segments[read].repeat(len(out.applications))
+            segments = np.concatenate([segments.repeat(sizes), of_outputs])
+        self.segments = segments
         self.counted = self._expand_phases(sizes, len(out.applications))
         self.types = np.zeros(n, dtype=np.int32)
         self.functions = np.zeros(n, dtype=np.int32)
@@ -168,7 +168,7 @@ class _Expansion:
             args=args,
             type_names=tuple(self.table.names),
             cheap=np.array(self.table.cheap, dtype=np.bool_),
-            rounds=self.rounds,
+            segments=self.segments,
             **self.counted,
         )
 

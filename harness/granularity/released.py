@@ -48,17 +48,17 @@ def build_released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     states: list[dict[str, int]] = []  # released vertex of every state of every vertex
     losses: list[int] = []
     graph = mini_batch.graph
-    rounds = [0] * graph.n_vertices if graph.rounds is None else graph.rounds.tolist()
+    segments = [0] * graph.n_vertices if graph.segments is None else graph.segments.tolist()
     for vertex, type_id in enumerate(graph.types.tolist()):
-        building.round = rounds[vertex]
+        building.segment = segments[vertex]
         children = [states[child] for child in graph.select_args(vertex).tolist()]
         function = functions[graph.type_names[type_id]]
         states.append(_add_vertex(building, function, children, weights))
         if vertex in read:
             losses += _add_output(building, output, states[vertex], weights)
-    if losses and graph.rounds is None:
+    if losses and graph.segments is None:
         building.add("sum", losses)
-    return building.build_graph(in_rounds=graph.rounds is not None)
+    return building.build_graph(in_segments=graph.segments is not None)
 
 
 @dataclass(slots=True)
@@ -66,11 +66,11 @@ class _Building:
     """Vertices and types so far; the type named "parameter" is the unbatchable one.
 
     Attributes:
-        round: graph segment of the vertices that are added.
+        segment: graph segment of the vertices that are added.
     """
 
-    round: int = 0
-    rounds: list[int] = field(default_factory=list)
+    segment: int = 0
+    segments: list[int] = field(default_factory=list)
     types: list[int] = field(default_factory=list)
     arg_start: list[int] = field(default_factory=lambda: [0])
     args: list[int] = field(default_factory=list)
@@ -94,12 +94,12 @@ class _Building:
         """Append a vertex and return its id."""
         self.declare(type_name)
         self.types.append(self.type_ids[type_name])
-        self.rounds.append(self.round)
+        self.segments.append(self.segment)
         self.args += args
         self.arg_start.append(len(self.args))
         return len(self.types) - 1
 
-    def build_graph(self, *, in_rounds: bool) -> Graph:
+    def build_graph(self, *, in_segments: bool) -> Graph:
         """Return the finished graph."""
         return Graph(
             types=np.array(self.types, dtype=np.int32),
@@ -107,7 +107,7 @@ class _Building:
             args=np.array(self.args, dtype=np.int32),
             type_names=tuple(self.type_ids),
             follows=np.array(self.follows, dtype=np.int32),
-            rounds=np.array(self.rounds, dtype=np.int32) if in_rounds else None,
+            segments=np.array(self.segments, dtype=np.int32) if in_segments else None,
         )
 
 

@@ -65,7 +65,7 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
 
 def _find_earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, Any]:
     """Return segment, phase and depth of every merged vertex: the earliest of its set."""
-    known = {"rounds": graph.rounds, "phases": graph.phases, "depths": graph.depths}
+    known = {"segments": graph.segments, "phases": graph.phases, "depths": graph.depths}
     counters = {name: values for name, values in known.items() if values is not None}
     if not counters:
         return {}

@@ -136,9 +136,9 @@ def add_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
             ),
             args=np.concatenate([graph.args, *(args for _, args in added)]),
             type_names=(*graph.type_names, *names),
-            rounds=None
-            if graph.rounds is None
-            else np.concatenate([graph.rounds, *[graph.rounds[read]] * len(added)]),
+            segments=None
+            if graph.segments is None
+            else np.concatenate([graph.segments, *[graph.segments[read]] * len(added)]),
             **_extend_phases(graph, k, len(added)),
         ),
         pulls=_extend_pulls(mini_batch, len(added)),

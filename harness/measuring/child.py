@@ -32,7 +32,7 @@ from harness.machine.process import freeze_new_objects
 
 REFUSED = 64  # exit code of a worker that refuses its trial (EX_USAGE of sysexits)
 FORKED = 70  # exit code of a fork that returned from a system's code
-SAID = "now: "  # prefix of a progress line, which the parent passes on immediately
+PROGRESS_PREFIX = "now: "  # prefix of a progress line, which the parent passes on immediately
 LEFT_OUT = "BENCH_LEFT_OUT"  # lists the variables removed from a worker's environment
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _PID = os.getpid()  # of the process that loaded this module
@@ -94,7 +94,7 @@ def end_fork() -> None:
 
 def report_progress(text: str) -> None:
     """Print a progress line, which the parent passes on while this process is running."""
-    print(SAID + " ".join(text.split()), flush=True)
+    print(PROGRESS_PREFIX + " ".join(text.split()), flush=True)
 
 
 def refuse(spec_path: Path, error: BenchError) -> int:

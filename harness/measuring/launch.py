@@ -292,10 +292,10 @@ def find_interpreter_fault(spec: TrialSpec, last_words: str) -> str | None:
     return None if is_python else describe_bad_interpreter(spec, f"not Python: {last_words}")
 
 
-def describe_bad_interpreter(spec: TrialSpec, why: str) -> str:
+def describe_bad_interpreter(spec: TrialSpec, reason: str) -> str:
     """Return the message for a configured interpreter that does not start the worker."""
     return (
-        f"system.python={spec.python} does not start the benchmark's worker ({why}); set the"
+        f"system.python={spec.python} does not start the benchmark's worker ({reason}); set the"
         " python of an environment with the benchmark and the system's framework"
     )
 

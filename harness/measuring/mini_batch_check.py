@@ -150,7 +150,7 @@ def _confirm_with_reference(
         return fingerprint, None
     k = min(at)
     mini_batch = workload.mini_batches[k]
-    answer = reference.ask(mini_batch)
+    answer = reference.compute(mini_batch)
     result = run_once(system, mini_batch, update=False).result()
     verdict = compare(result, answer, tolerance)
     if verdict.status == "failed":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.contracts.corpus import hash_inputs
 from harness.contracts.model import Model, Weights
 from harness.machine.caches import read_cached, write_cached
-from harness.oracle import has_relu, run_reference
+from harness.reference import has_relu, run_reference
 from harness.trials.sources import find_imported_files, hash_files
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, build_run_settings
@@ -77,21 +77,21 @@ class Reference:
         self._cache_dir = Path(spec.cache_dir) if spec.cache_dir else None
         n_wanted = spec.timing.n_check_instances
         self.instances = choose_check_instances(self._model, workload.check_instances, n_wanted)
-        self.answer = self.ask(self.instances)
+        self.answer = self.compute(self.instances)
 
-    def ask(self, instances: Sequence[Any]) -> ReferenceAnswer:
+    def compute(self, instances: Sequence[Any]) -> ReferenceAnswer:
         """Return the reference's results, from the cache if possible.
 
         The key is a hash of everything they depend on. A damaged entry is computed again.
         """
         given = (self._model, self._weights, instances, self._mode, self._rate)
         if self._cache_dir is None:
-            return ask_oracle(*given)
+            return compute_reference(*given)
         path = self._cache_dir / _build_key(*given)
         stored = read_cached(path)
         if stored is not None:
             return _unpack(stored)
-        answer = ask_oracle(*given)
+        answer = compute_reference(*given)
         write_cached(path, _pack(answer))
         return answer
 
@@ -100,7 +100,7 @@ class Reference:
         return find_not_finite_origin(self._model, self._weights, instances, self._mode)
 
 
-def ask_oracle(
+def compute_reference(
     model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
 ) -> ReferenceAnswer:
     """Compute the reference's loss, outputs, gradients, and loss and outputs after one step."""

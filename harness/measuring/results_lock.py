@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.measuring.supervise import end_marked, mark
-from harness.planning.locks import hold_turn
+from harness.planning.locks import hold_lock
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
 
 MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
@@ -34,7 +34,7 @@ def lock_results_dirs(
     Processes left by an earlier run that was killed are ended first.
 
     Args:
-        who: See harness.planning.locks.hold_turn, as for say and alone.
+        who: See harness.planning.locks.hold_lock, as for say and alone.
 
     Raises:
         BenchError: Another run does not end in time.
@@ -42,7 +42,7 @@ def lock_results_dirs(
     with ExitStack() as stack:
         # Sorted to avoid deadlocks between runs that lock the same directories.
         for folder in sorted({folder.resolve() for folder in results_dirs}):
-            lock = hold_turn(
+            lock = hold_lock(
                 folder, who, choose_patience_s(), say, alone=alone, first=partial(end_marked, MARK)
             )
             stack.enter_context(_mark_environment(stack.enter_context(lock)))

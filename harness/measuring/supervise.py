@@ -22,7 +22,7 @@ import psutil
 from harness import errors
 from harness.errors import BenchError, OutputError
 from harness.machine.facts import read_memory_bytes
-from harness.measuring.child import REFUSED, SAID, is_out_of_memory, locate_refusal
+from harness.measuring.child import PROGRESS_PREFIX, REFUSED, is_out_of_memory, locate_refusal
 from harness.records.record import Status
 from harness.trials.spec import Limits
 
@@ -34,7 +34,7 @@ _SHOWN = 500  # characters of a child's last output in messages
 _LEFT_OUT = " ... "
 _TRACEBACK = "Traceback (most recent call last):"
 _CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
-_SAID_BYTES = SAID.encode()
+_PROGRESS_BYTES = PROGRESS_PREFIX.encode()
 _SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
 _PATIENCE_S = 10.0  # wait for processes that are blocked by a device and ignore signals
 Members = Callable[[], list[psutil.Process]]
@@ -104,8 +104,8 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 def _explain_failed_start(error: OSError) -> Ending:
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        why = f"{error.strerror}; raise `ulimit -n` and rerun"
-        return Ending(None, "unsupported", why, is_own_fault=False)
+        reason = f"{error.strerror}; raise `ulimit -n` and rerun"
+        return Ending(None, "unsupported", reason, is_own_fault=False)
     lacks_memory = is_out_of_memory(error) or error.errno == errno.EAGAIN
     status: Status = "oom" if lacks_memory else "unsupported"
     return Ending(None, status, error.strerror, is_own_fault=not lacks_memory)
@@ -346,8 +346,8 @@ class ChildOutput:
         *lines, unfinished = (self._unfinished + data).split(b"\n")
         self._unfinished = unfinished[:_SHOWN]
         for line in lines:
-            if line.startswith(_SAID_BYTES):
-                message = line[len(_SAID_BYTES) :][:_SHOWN]
+            if line.startswith(_PROGRESS_BYTES):
+                message = line[len(_PROGRESS_BYTES) :][:_SHOWN]
                 self._hear(message.decode(errors="replace"))
 
 

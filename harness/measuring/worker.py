@@ -273,7 +273,7 @@ def query_system(system: System, method: str) -> Any:
             and the allowed ones, which an error at the time of the record could not.
     """
     value = getattr(system, method)()
-    kind, allowed = _TOLD[method]
+    kind, allowed = _REPORTED[method]
     try:
         return kind.validate_python(value.item() if isinstance(value, np.generic) else value)
     except ValidationError:
@@ -295,7 +295,7 @@ _SHARE = (
     TypeAdapter(Annotated[float, Ge(0), Le(1)] | None, config=_STRICT),
     "a number from 0 to 1, or None",
 )
-_TOLD: dict[str, tuple[TypeAdapter[Any], str]] = {
+_REPORTED: dict[str, tuple[TypeAdapter[Any], str]] = {
     "versions": _TEXTS,
     "effective_options": _TEXTS,
     "n_compilations": _COUNT,

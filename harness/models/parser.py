@@ -1,6 +1,6 @@
 """Transition-based dependency parser over BiLSTM features; a mini-batch runs many in parallel.
 
-Each decision is evaluated before the next one is recorded (Graph.rounds). The parser follows the
+Each decision is evaluated before the next one is recorded (Graph.segments). The parser follows the
 transitions of the given tree.
 
 Source: Kiperwasser and Goldberg, TACL 2016 (arc-hybrid; their options userlmost, userl and
@@ -124,13 +124,13 @@ class Parser(Model):
         transition = build_block(missing.end, k["transition"], looked_at)
         in_order = np.arange(tokens.n, dtype=np.int32)
         read = [(forward.vertices, in_order), (backward.vertices, mirror)]
-        rounds = np.zeros(transition.end, dtype=np.int32)
-        rounds[transition.base :] = steps.index_positions()
+        segments = np.zeros(transition.end, dtype=np.int32)
+        segments[transition.base :] = steps.index_positions()
         words = np.concatenate([sentence.words for sentence in instances])
         tags = np.concatenate([sentence.tags for sentence in instances])
         blocks = (forward, backward, token, forward_2, backward_2, vector, missing, transition)
         return MiniBatch(
-            graph=join_blocks(blocks, ("unbatchable", *self.vertex_types), rounds),
+            graph=join_blocks(blocks, ("unbatchable", *self.vertex_types), segments),
             pulls={
                 "word": build_pull(transition.end, *((at, words[order]) for at, order in read)),
                 "tag": build_pull(transition.end, *((at, tags[order]) for at, order in read)),

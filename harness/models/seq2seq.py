@@ -1,7 +1,7 @@
 """LSTM encoder-decoder for translation, with teacher forcing and a stepwise decoder.
 
 The cell reads tanh(E x + b_E). The release calls its decoder step by step, as if the next word
-depended on the previous distribution; so does this one (Graph.rounds).
+depended on the previous distribution; so does this one (Graph.segments).
 
 Source: Chen et al., "ED-Batch", ICML 2023, workload LSTM-NMT; benchmark/models/nmt.cc of its
 release.
@@ -80,9 +80,9 @@ class Seq2Seq(Model):
         words = np.concatenate([pair.source for pair in instances])
         read = np.concatenate([pair.target[:-1] for pair in instances])
         labels = np.concatenate([pair.target[1:] for pair in instances])
-        rounds = self._assign_rounds(encoder.end, target)
+        segments = self._assign_segments(encoder.end, target)
         return MiniBatch(
-            graph=join_blocks([encoder, steps], ("unbatchable", *self.vertex_types), rounds),
+            graph=join_blocks([encoder, steps], ("unbatchable", *self.vertex_types), segments),
             pulls={
                 "source": build_pull(n, (at, words)),
                 "target": build_pull(n, (steps.vertices, read)),
@@ -92,13 +92,13 @@ class Seq2Seq(Model):
             n_instances=len(instances),
         )
 
-    def _assign_rounds(self, n_encoders: int, target: Chains) -> IntArray | None:
+    def _assign_segments(self, n_encoders: int, target: Chains) -> IntArray | None:
         """Return each vertex's graph segment, encoders first; None if nothing waits."""
         if not self.waits:
             return None
-        rounds = np.zeros(n_encoders + target.n, dtype=np.int32)
-        rounds[n_encoders:] = target.index_positions()
-        return rounds
+        segments = np.zeros(n_encoders + target.n, dtype=np.int32)
+        segments[n_encoders:] = target.index_positions()
+        return segments
 
     def start(self, v: VertexTracer) -> None:
         """Compute the learned state before the first word."""

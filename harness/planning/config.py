@@ -301,7 +301,7 @@ def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_D
         dataset=dataset.name,
         loader=dataset.loader,
         dataset_options=dataset.options,
-        cache_dir=str(Path(config.results_dir) / ".oracle"),
+        cache_dir=str(Path(config.results_dir) / ".reference"),
         command=command,
     )
     _check(spec, dataset.instance_kind, conf_dir)

@@ -147,11 +147,11 @@ class Selection:
     """List of systems as read from a file.
 
     Attributes:
-        place: file and key of the list, for messages.
+        source: file and key of the list, for messages.
         known: all systems; empty if the list has only names.
     """
 
-    place: str
+    source: str
     entries: tuple[Entry, ...]
     known: tuple[SystemFile, ...]
 
@@ -197,7 +197,7 @@ class Selection:
         if not names:
             runs = "" if models is None else f" and runs model={' or '.join(models)}"
             raise ConfigError(
-                f"{self.place} selects {word}:{kind}, but no system in conf/system has this kind"
+                f"{self.source} selects {word}:{kind}, but no system in conf/system has this kind"
                 f"{runs}; add one, or remove it"
             )
         return names

@@ -53,7 +53,7 @@ def _do_nothing(_: str) -> None:
 
 
 @contextmanager
-def hold_turn(
+def hold_lock(
     results_dir: Path,
     who: str,
     patience_s: float,
@@ -85,7 +85,7 @@ def hold_turn(
 
 @contextmanager
 def hold_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
-    """Hold this user's lock of the machine within the block; see `hold_turn`.
+    """Hold this user's lock of the machine within the block; see `hold_lock`.
 
     Raises:
         BenchError: if the holder does not release the lock in time, or no local directory of the
@@ -137,7 +137,7 @@ def _wait_for_lock(
     """
     target, preposition, way_out = message_parts
     deadline_s = time.monotonic() + patience_s
-    has_said = False
+    is_announced = False
     while True:
         file = path.open("a+")
         if _try_lock(file, path, alone, first):
@@ -153,9 +153,9 @@ def _wait_for_lock(
                 f"{holder} is still measuring {preposition} {target}; wait for its end or stop it"
                 f"{way_out}"
             )
-        if not has_said:
+        if not is_announced:
             say(f"{holder} is measuring {preposition} {target}; waiting{_format_bound(patience_s)}")
-            has_said = True
+            is_announced = True
         time.sleep(POLL_S)
 
 

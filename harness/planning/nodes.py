@@ -176,10 +176,10 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
     """
     n_cpus = count_usable_cpus() if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:
-        why = f"this machine has {n_cpus} usable CPUs"
+        reason = f"this machine has {n_cpus} usable CPUs"
         if nodes is not None:
-            why = f"jobs on {nodes.name} have {n_cpus} CPUs (nodes.n_cpus)"
-        raise ConfigError(f"threads={spec.threads} is not allowed: {why}; set 1 to {n_cpus}")
+            reason = f"jobs on {nodes.name} have {n_cpus} CPUs (nodes.n_cpus)"
+        raise ConfigError(f"threads={spec.threads} is not allowed: {reason}; set 1 to {n_cpus}")
     if spec.device == "cuda" and nodes is not None and nodes.gpu is None:
         raise ConfigError(
             f"device=cuda, but {nodes.name} has no GPU; set nodes.gpu, or set device=cpu"

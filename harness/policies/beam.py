@@ -43,7 +43,7 @@ from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
 POLICIES = {"beam_2": "schedule_by_2_states", "beam_20": "schedule_by_20_states"}
-NOT_BY_AUTO = {
+EXCLUDED_FROM_AUTO = {
     "beam_2": "its search takes longer than the batches it saves",
     "beam_20": "its search takes longer than the batches it saves",
 }

@@ -43,7 +43,7 @@ POLICIES = {
     "inline_depth": "schedule_by_inline_depth",
     "unbatched": "schedule_unbatched",
 }
-NOT_BY_AUTO = {"unbatched": "it does not batch; for comparison only"}
+EXCLUDED_FROM_AUTO = {"unbatched": "it does not batch; for comparison only"}
 
 
 def schedule_by_depth(graph: Graph) -> Schedule:

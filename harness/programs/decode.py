@@ -28,14 +28,14 @@ from harness.programs.log import (
     OPEN,
     PHASE,
     RESUME,
-    ROUND,
+    SEGMENT,
 )
 from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs
 
 FlagCube = Annotated[Flags, 3]
 
 # Indices of the state that persists between two parts of a log; the last one is its length.
-FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, N_FIBERS, FAULT, N_STATE = range(9)
+FIBER, COUNTER, CURRENT_SEGMENT, LEVEL, N, N_ARGS, N_FIBERS, FAULT, N_STATE = range(9)
 # Errors of a call; the first one is reported.
 FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
 WRONG = {
@@ -49,7 +49,7 @@ WRONG = {
 # Bits of a counter.
 DEPTH_BITS, PHASE_BITS = 28, 12
 ONE_PHASE = 1 << DEPTH_BITS
-ONE_ROUND = 1 << (DEPTH_BITS + PHASE_BITS)
+ONE_SEGMENT = 1 << (DEPTH_BITS + PHASE_BITS)
 MAX_PHASES = 1 << PHASE_BITS
 
 
@@ -204,8 +204,8 @@ def _decode_calls(log: IntArray, i: int, arrays: DecodingArrays) -> int:
 @helper
 def _put(n: int, type_id: int, counter: int, arrays: DecodingArrays) -> int:
     """Write type and depth of vertex n; return the next counter."""
-    depths, now, static = arrays.depths, arrays.state[ROUND_NOW], arrays.statics[type_id]
-    own = counter if static == TAINTED else now * ONE_ROUND + static
+    depths, now, static = arrays.depths, arrays.state[CURRENT_SEGMENT], arrays.statics[type_id]
+    own = counter if static == TAINTED else now * ONE_SEGMENT + static
     arrays.types[n], arrays.counters[n] = type_id, own
     depths[0, n] = now
     depths[1, n] = (own >> DEPTH_BITS) & (MAX_PHASES - 1)
@@ -284,7 +284,7 @@ def _decode_event(log: IntArray, i: int, base: int, restart: bool, arrays: Decod
     fibers[state[FIBER]] = counter
     if code == RESUME:
         state[FIBER] = log[i + 1]
-        floor = state[ROUND_NOW] * ONE_ROUND
+        floor = state[CURRENT_SEGMENT] * ONE_SEGMENT
         state[COUNTER] = _convert_counter(fibers[log[i + 1]], floor, base, restart)
         return i + 2
     if code == END:
@@ -303,8 +303,8 @@ def _decode_event(log: IntArray, i: int, base: int, restart: bool, arrays: Decod
         if (counter >> DEPTH_BITS) & (MAX_PHASES - 1) == 0:
             state[FAULT] = PHASES
         state[COUNTER] = counter + base
-    elif code == ROUND:
-        state[ROUND_NOW] += 1
+    elif code == SEGMENT:
+        state[CURRENT_SEGMENT] += 1
     else:
         _record_branch(code, state, arrays.nested)
     return i + 1

@@ -31,7 +31,7 @@ class RecordedPiece:
     """Vertices in the order of recording, numbered from `base`.
 
     Attributes:
-        types, rounds, phases, depths: (n,).
+        types, segments, phases, depths: (n,).
         arg_start: (n + 1,), from 0.
         args: (m,), numbers of vertices, earlier ones included.
         pulls: external numbers (n,) by name; -1 for none.
@@ -41,7 +41,7 @@ class RecordedPiece:
     types: IntArray
     arg_start: IntArray
     args: IntArray
-    rounds: IntArray
+    segments: IntArray
     phases: IntArray
     depths: IntArray
     pulls: dict[str, IntArray]
@@ -143,13 +143,13 @@ class Decoder:
     def _extract_piece(self, base: int, n: int, first: int, end: int) -> RecordedPiece:
         arrays = self.arrays
         arg_start = arrays.arg_start[base : n + 1]
-        rounds, phases, depths = (as_int_array(row[base:n]) for row in arrays.depths)
+        segments, phases, depths = (as_int_array(row[base:n]) for row in arrays.depths)
         return RecordedPiece(
             base=base,
             types=as_int_array(arrays.types[base:n]),
             arg_start=as_int_array(arg_start - arg_start[0] if base else arg_start),
             args=as_int_array(arrays.args[first:end]),
-            rounds=rounds,
+            segments=segments,
             phases=phases,
             depths=depths,
             pulls={

@@ -53,7 +53,7 @@ Waiting = tuple[Any, tuple[int, ...]] | Wait
 class NumberSource(Protocol):
     """Source of the numbers that fibers wait for."""
 
-    def end_round(self) -> None:
+    def end_segment(self) -> None:
         """End a segment: everything recorded and not yet computed can be computed now."""
 
     def read_numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
@@ -100,7 +100,7 @@ class Fibers:
                     self._n_alive -= 1
                     self._results[k] = result
             self._run_all()
-            self._answers.end_round()
+            self._answers.end_segment()
         recorder.check_joined()
         return [self._results[k] for k in range(len(instances))]
 
@@ -108,7 +108,7 @@ class Fibers:
         while self._ready or self._waiting or self._at_stage:
             self._run_ready()
             if self._waiting:
-                self._start_next_round()
+                self._start_next_segment()
             elif self._at_stage:
                 self._start_next_stage()
 
@@ -118,7 +118,7 @@ class Fibers:
         The most frequent request, for a value that was just recorded, is tested first.
         """
         ready, pick, recorder = self._ready, self._pick, self._recorder
-        note, first_of_round = recorder.note, recorder.first_of_round
+        note, first_of_segment = recorder.note, recorder.first_of_segment
         now_waiting, now_waited = self._waiting.append, self._waits.append
         is_plain = not recorder.is_checked
         while ready:
@@ -131,7 +131,7 @@ class Fibers:
                 self._running = number
             try:
                 request = send(answer)
-                while type(request) is not tuple or request[0] < first_of_round:
+                while type(request) is not tuple or request[0] < first_of_segment:
                     if is_plain and type(request) is Fork and request.branches:
                         recorder.n_open -= 1
                         self._branch(fiber, request.branches)
@@ -174,7 +174,7 @@ class Fibers:
             self._at_stage.append(fiber)
         else:
             self._check_known(request)
-            if request[0] < recorder.first_of_round:
+            if request[0] < recorder.first_of_segment:
                 return self._answers.read_numbers([fiber[2]], [request])[0]
             self._n_taken += 1
             self._waiting.append(fiber)
@@ -218,7 +218,7 @@ class Fibers:
         if join.n_left == 0:
             self._ready.append((join.fiber, join.results))
 
-    def _start_next_round(self) -> None:
+    def _start_next_segment(self) -> None:
         """Compute what is recorded, and resume all waiting fibers."""
         waiting, waits, recorder = self._waiting, self._waits, self._recorder
         self._waiting, self._waits = [], []
@@ -227,9 +227,9 @@ class Fibers:
         values = [wait[0] for wait in waits]
         if {*map(type, values)} != {int} or max(values) >= recorder.n:
             raise ProgramError("a program waits for a value that no block computed")
-        self._answers.end_round()
+        self._answers.end_segment()
         numbers = self._answers.read_numbers([fiber[2] for fiber in waiting], waits)
-        recorder.start_next_round()
+        recorder.start_next_segment()
         self._running = NOBODY
         self._ready = list(zip(waiting, numbers, strict=True))
         self._ready.reverse()

@@ -11,7 +11,7 @@ tuple to the list. The other entries are events:
     END parent              the fiber ends, and `parent` is at least as deep
     PHASE                   the fiber's next phase starts
     GHOSTS n                n ghost operators
-    ROUND                   the next graph segment starts
+    SEGMENT                   the next graph segment starts
     OPEN, BRANCH, CLOSE     branches that do not wait: before the first, after each, after all
     CHAIN kind n first ...  n calls, each on the result of the previous one, followed by the
                             numbers of all calls for each name of the kind
@@ -28,7 +28,7 @@ import numpy as np
 from harness.programs.blocks import COUNTED, BlockShape
 from harness.values.arrays import IntArray, as_int_array
 
-RESUME, FORK, END, PHASE, GHOSTS, ROUND, OPEN, BRANCH, CLOSE, CHAIN = range(10)
+RESUME, FORK, END, PHASE, GHOSTS, SEGMENT, OPEN, BRANCH, CLOSE, CHAIN = range(10)
 FIRST_KIND = 10
 NO_NUMBER = -1  # in place of a number that a call does not pass
 # Results of running a log's segment: all is done, or nothing. Its runner defines further values.

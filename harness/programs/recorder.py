@@ -26,7 +26,7 @@ from harness.programs.decode import (
     extract_phase,
 )
 from harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
-from harness.programs.log import BRANCH, CLOSE, GHOSTS, OPEN, PHASE, ROUND, CallText, LogEntry
+from harness.programs.log import BRANCH, CLOSE, GHOSTS, OPEN, PHASE, SEGMENT, CallText, LogEntry
 from harness.programs.writer import (
     Block,
     CallWriter,
@@ -49,8 +49,8 @@ class Recorder(CallWriter):
     starts as fiber k.
 
     Attributes:
-        first_of_round: first vertex of the current graph segment.
-        n_rounds: number of segments that have ended.
+        first_of_segment: first vertex of the current graph segment.
+        n_segments: number of segments that have ended.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Recorder(CallWriter):
         super().__init__(is_checked=is_checked)
         self.rules, self.options = rules, rules.options
         self.most_vertices = MAX_VERTICES * max(1, n_instances)
-        self.first_of_round = self.n_rounds = 0
+        self.first_of_segment = self.n_segments = 0
         self._log: list[int] = []
         self._decoder = decoder
         slowly, bare = partial(CallWriter.chain, self), dict[Block, LogEntry]()
@@ -147,11 +147,11 @@ class Recorder(CallWriter):
         """
         self._log.extend(event)
 
-    def start_next_round(self) -> None:
+    def start_next_segment(self) -> None:
         """Start the next graph segment."""
-        self.n_rounds += 1
-        self.first_of_round = self.n
-        self.note((ROUND,))
+        self.n_segments += 1
+        self.first_of_segment = self.n
+        self.note((SEGMENT,))
 
     def check_joined(self) -> None:
         """Raise ProgramError for a request that no program yielded."""
@@ -196,7 +196,15 @@ class Recorder(CallWriter):
 
 # Attributes that a program reaches as p.NAME, so no block can have these names.
 OWN_NAMES = frozenset(dir(Recorder)) | {
-    *("rules", "options", "most_vertices", "first_of_round", "n_rounds", "is_checked", "n_open"),
+    *(
+        "rules",
+        "options",
+        "most_vertices",
+        "first_of_segment",
+        "n_segments",
+        "is_checked",
+        "n_open",
+    ),
 }
 
 

@@ -85,7 +85,7 @@ class Recording:
         self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
         self._translates: bool | None = None  # None: not requested
         self._programs: CompiledPrograms | None = None
-        self._why_python = ""
+        self._python_reason = ""
         self._kept: KeptNumbers = {} if kept is None else kept
         self._drawn: dict[int, Drawn] = {}  # by the instance's number
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
@@ -101,27 +101,27 @@ class Recording:
         """
         if self._translates is None or is_wanted not in (None, self._translates):
             self._translates, self._programs = is_wanted is not False, None
-            self._why_python = "" if self._translates else "it was asked to"
+            self._python_reason = "" if self._translates else "it was asked to"
 
     @property
     def programs(self) -> CompiledPrograms | None:
         """Compiled programs; None if Python runs them."""
-        if self._translates and self._programs is None and not self._why_python:
+        if self._translates and self._programs is None and not self._python_reason:
             try:
                 model = getattr(self.program, "__self__", None)
                 translation = translate_program(self.program, self._text)
                 self._programs = CompiledPrograms(translation, model)
             except CompileError as reason:
-                self._why_python = str(reason)
+                self._python_reason = str(reason)
             except Exception as error:  # Python can run whatever breaks the compilation
                 name = type(error).__name__
-                self._why_python = f"its translation met {name}, a fault of ours: {error}"
+                self._python_reason = f"its translation met {name}, an internal error: {error}"
         return self._programs
 
     @property
     def run_by(self) -> str:
         """Runner of the programs, and the reason for it."""
-        return BY_COMPILED_CODE if self.programs else f"Python, since {self._why_python}"
+        return BY_COMPILED_CODE if self.programs else f"Python, since {self._python_reason}"
 
     def facts(self) -> dict[str, str]:
         """Return the runner of the programs, for records; empty if none was requested."""
@@ -134,7 +134,7 @@ class Recording:
         """
         if self._programs is not None and not isinstance(fault, MemoryError):
             self._programs = None
-            self._why_python = f"compiled code met {type(fault).__name__}: {fault}"
+            self._python_reason = f"compiled code met {type(fault).__name__}: {fault}"
 
     def _compute_static_depths(self) -> list[int]:
         """Return the static depth of every type, TAINTED for types without one.
@@ -182,8 +182,8 @@ class Recording:
                     raise
                 continue
             if not self.update_feeds(decoder.feeds):
-                n, n_rounds = len(instances), programs.n_rounds
-                return self._mini_batch(decoder.cut(), programs.outputs(), n_rounds, n)
+                n, n_segments = len(instances), programs.n_segments
+                return self._mini_batch(decoder.cut(), programs.outputs(), n_segments, n)
 
     def record_with_python(
         self, instances: Sequence[Any], pick: Pick | None = None, *, is_checked: bool = False
@@ -201,7 +201,7 @@ class Recording:
                 continue
             if not self.update_feeds(recorder.feeds):
                 outputs = collect_outputs(results, piece.n)
-                return self._mini_batch(piece, outputs, recorder.n_rounds, len(instances))
+                return self._mini_batch(piece, outputs, recorder.n_segments, len(instances))
 
     def draw_decisions(self, instances: Sequence[Any]) -> list[Drawn]:
         """Return the decisions of instances; those already drawn are reused.
@@ -254,19 +254,19 @@ class Recording:
         return before != self.static
 
     def _mini_batch(
-        self, piece: RecordedPiece, outputs: IntArray, n_rounds: int, n_instances: int
+        self, piece: RecordedPiece, outputs: IntArray, n_segments: int, n_instances: int
     ) -> MiniBatch:
         """Build one graph of all calls.
 
         Args:
-            n_rounds: number of graph segments before the last one.
+            n_segments: number of graph segments before the last one.
         """
         graph = Graph.from_valid_arrays(
             types=piece.types,
             arg_start=piece.arg_start,
             args=piece.args,
             type_names=self.type_names,
-            rounds=piece.rounds if n_rounds else None,
+            segments=piece.segments if n_segments else None,
             phases=piece.phases,
             depths=piece.depths,
         )
@@ -279,7 +279,7 @@ class Decisions:
     def __init__(self, drawn: Sequence[Drawn]) -> None:
         self._drawn = drawn
 
-    def end_round(self) -> None:
+    def end_segment(self) -> None:
         """Do nothing, as nothing is computed."""
 
     def read_numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> list[float]:

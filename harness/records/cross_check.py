@@ -68,7 +68,7 @@ def mark_contradictions(records: Sequence[Record | None]) -> list[Record | None]
             key = (record.fingerprint.workload, record.trial.round == 0)
             workloads.setdefault(key, []).append((record, record.fingerprint))
     faults = {
-        id(faulty): why for group in workloads.values() for faulty, why in _find_faults(group)
+        id(faulty): reason for group in workloads.values() for faulty, reason in _find_faults(group)
     }
     return [
         record

@@ -242,8 +242,8 @@ class WatchedFolders:
             raise OutputError(_describe_lost_folder(folder, "another directory replaced it"))
 
 
-def _describe_lost_folder(folder: Path, why: str) -> str:
+def _describe_lost_folder(folder: Path, reason: str) -> str:
     return (
-        f"{folder} was deleted, moved or replaced while trials ran ({why}), with its records;"
+        f"{folder} was deleted, moved or replaced while trials ran ({reason}), with its records;"
         " restore it, or rerun to measure them again"
     )

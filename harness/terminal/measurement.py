@@ -214,9 +214,9 @@ def measure_or_keep(
         return record_unmeasured(
             measurement.spec, measurement.path, "machine_mismatch", fault
         ), False
-    why = find_skip_reason(measurement.field, measurement.spec.round, measurement.results_dir)
-    if why is not None:
-        return record_unmeasured(measurement.spec, measurement.path, "screened_out", why), False
+    reason = find_skip_reason(measurement.field, measurement.spec.round, measurement.results_dir)
+    if reason is not None:
+        return record_unmeasured(measurement.spec, measurement.path, "screened_out", reason), False
     keeps = measurement.records_invalid_data
     return run_worker(
         measurement.spec, measurement.path, measurement.log, records_invalid_data=keeps, hear=hear

@@ -66,13 +66,21 @@ def format_summary(record: Record, path: Path) -> str:
     return "\n".join([*lines, f"  record: {path}"])
 
 
-TOLD = ("backend", "blas", "calls", "threads", "execution", "deferred_reason", "program_execution")
+SHOWN_OPTIONS = (
+    "backend",
+    "blas",
+    "calls",
+    "threads",
+    "execution",
+    "deferred_reason",
+    "program_execution",
+)
 
 
 def _describe_options(record: Record) -> str:
     """Return effective options that no switch sets, and those that differ from the request."""
     asked = record.config.get("system_options", {})
-    names = [name for name in TOLD if name in record.effective_options]
+    names = [name for name in SHOWN_OPTIONS if name in record.effective_options]
     chosen = ("policy", "granularity") if record.policy_choice else ()
     way = [f"{name} {record.effective_options[name]}" for name in names]
     lost = [

@@ -31,7 +31,7 @@ class Graph:
             type has one argument, which has the type it follows.
         cheap: (n_types,) types that the agenda policy prefers on ties (DyNet's elementwise
             operators: dynet/exec.cc); none by default.
-        rounds: (n,) graph segment of each vertex, from 0; a segment is evaluated before the next
+        segments: (n,) graph segment of each vertex, from 0; a segment is evaluated before the next
             one is known. None if the graph has a single segment.
         phases: (n,) program phase of each vertex, from 0, if a program recorded the graph.
         depths: (n,) inline depth of each vertex in its program phase, from 0; given together with
@@ -49,7 +49,7 @@ class Graph:
     type_names: tuple[str, ...]
     follows: IntArray = field(default_factory=lambda: as_int_array([]))
     cheap: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    rounds: IntArray | None = None
+    segments: IntArray | None = None
     phases: IntArray | None = None
     depths: IntArray | None = None
 
@@ -68,7 +68,7 @@ class Graph:
         take(
             self, "cheap", _to_flags(self.cheap) if len(self.cheap) else _build_none_cheap(n_types)
         )
-        for name in ("rounds", "phases", "depths"):
+        for name in ("segments", "phases", "depths"):
             if getattr(self, name) is not None:
                 take(self, name, as_int_array(getattr(self, name)))
         self._check()
@@ -81,7 +81,7 @@ class Graph:
         arg_start: IntArray,
         args: IntArray,
         type_names: tuple[str, ...],
-        rounds: IntArray | None = None,
+        segments: IntArray | None = None,
         phases: IntArray | None = None,
         depths: IntArray | None = None,
     ) -> Graph:
@@ -92,14 +92,14 @@ class Graph:
         types.setflags(write=False)
         arg_start.setflags(write=False)
         args.setflags(write=False)
-        for more in (rounds, phases, depths):
+        for more in (segments, phases, depths):
             if more is not None:
                 more.setflags(write=False)
         made, take = object.__new__(cls), object.__setattr__
         take(made, "types", types)
         take(made, "arg_start", arg_start)
         take(made, "args", args)
-        take(made, "rounds", rounds)
+        take(made, "segments", segments)
         take(made, "phases", phases)
         take(made, "depths", depths)
         take(made, "type_names", type_names)
@@ -134,8 +134,8 @@ class Graph:
                 f"vertex {users[late]} uses vertex {self.args[late]}, which does not come before"
                 " it: the graph has a cycle or is not in topological order"
             )
-        if self.rounds is not None:
-            self._check_rounds(self.rounds, users)
+        if self.segments is not None:
+            self._check_segments(self.segments, users)
         if self.phases is not None or self.depths is not None:
             self._check_depths(users)
 
@@ -148,8 +148,8 @@ class Graph:
         args = self.args
         same = phases[args] == phases[users]
         late = (phases[args] > phases[users]) | (same & (depths[args] >= depths[users]))
-        if self.rounds is not None:
-            late &= self.rounds[args] == self.rounds[users]
+        if self.segments is not None:
+            late &= self.segments[args] == self.segments[users]
         if late.any():
             at = np.flatnonzero(late)[0]
             user, arg = users[at], args[at]
@@ -158,18 +158,18 @@ class Graph:
                 f" (phase {phases[arg]}, depth {depths[arg]}): the depth goes back"
             )
 
-    def _check_rounds(self, rounds: IntArray, users: IntArray) -> None:
-        if len(rounds) != self.n_vertices or rounds.min(initial=0) < 0:
+    def _check_segments(self, segments: IntArray, users: IntArray) -> None:
+        if len(segments) != self.n_vertices or segments.min(initial=0) < 0:
             raise ScheduleError(
-                f"rounds has {len(rounds)} entries, the least {rounds.min(initial=0)}; it needs one"
-                f" for each of {self.n_vertices} vertices, from 0"
+                f"segments has {len(segments)} entries, the least {segments.min(initial=0)};"
+                f" expected one for each of {self.n_vertices} vertices, at least 0"
             )
-        late = np.flatnonzero(rounds[self.args] > rounds[users])
+        late = np.flatnonzero(segments[self.args] > segments[users])
         if len(late):
             user, arg = users[late[0]], self.args[late[0]]
             raise ScheduleError(
-                f"vertex {user} of round {rounds[user]} uses vertex {arg} of the later"
-                f" round {rounds[arg]}"
+                f"vertex {user} of segment {segments[user]} uses vertex {arg} of the later"
+                f" segment {segments[arg]}"
             )
 
     def _check_follows(self) -> None:
@@ -199,10 +199,12 @@ class Graph:
                 "a vertex of a following type needs one argument, of the type that it follows"
             )
         if (
-            self.rounds is not None
-            and (self.rounds[followers] != self.rounds[self.args[starts[followers]]]).any()
+            self.segments is not None
+            and (self.segments[followers] != self.segments[self.args[starts[followers]]]).any()
         ):
-            raise ScheduleError("a vertex of a following type must be in the round of its argument")
+            raise ScheduleError(
+                "a vertex of a following type must be in the segment of its argument"
+            )
 
     @property
     def n_vertices(self) -> int:
@@ -244,7 +246,7 @@ class Graph:
         take(made, "type_names", self.type_names)
         take(made, "follows", self.follows)
         take(made, "cheap", self.cheap)
-        take(made, "rounds", None)
+        take(made, "segments", None)
         take(made, "phases", phases)
         take(made, "depths", depths)
         return made
@@ -289,9 +291,9 @@ class MiniBatch:
     output_pulls: Mapping[str, IntArray] | None = None
 
     @property
-    def rounds(self) -> IntArray | None:
+    def segments(self) -> IntArray | None:
         """Graph segment of each vertex (n,), or None: see Graph."""
-        return self.graph.rounds
+        return self.graph.segments
 
     @property
     def functions(self) -> IntArray:

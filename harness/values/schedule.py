@@ -18,7 +18,7 @@ class Schedule:
     Attributes:
         order: (n,) every vertex once.
         starts: (n_batches + 1,) start of each batch in `order`.
-        round_starts: (n_segments + 1,) first batch of each graph segment, if the graph has several.
+        segment_starts: (n_segments + 1,) first batch of each graph segment, if there are several.
 
     Raises:
         ScheduleError: The starts are inconsistent, or a batch is empty.
@@ -26,15 +26,15 @@ class Schedule:
 
     order: IntArray
     starts: IntArray
-    round_starts: IntArray | None = None
+    segment_starts: IntArray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", as_int_array(self.order))
         object.__setattr__(self, "starts", as_int_array(self.starts))
         self.check_starts()
-        if self.round_starts is not None:
-            object.__setattr__(self, "round_starts", as_int_array(self.round_starts))
-            self._check_rounds(self.round_starts)
+        if self.segment_starts is not None:
+            object.__setattr__(self, "segment_starts", as_int_array(self.segment_starts))
+            self._check_segments(self.segment_starts)
 
     @classmethod
     def from_valid_arrays(cls, order: IntArray, starts: IntArray) -> Schedule:
@@ -47,7 +47,7 @@ class Schedule:
         made, take = object.__new__(cls), object.__setattr__
         take(made, "order", order)
         take(made, "starts", starts)
-        take(made, "round_starts", None)
+        take(made, "segment_starts", None)
         return made
 
     def check_starts(self) -> None:
@@ -62,11 +62,11 @@ class Schedule:
         if np.logical_or.reduce(starts[1:] <= starts[:-1]):
             raise ScheduleError("a schedule has an empty batch")
 
-    def _check_rounds(self, starts: IntArray) -> None:
+    def _check_segments(self, starts: IntArray) -> None:
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != self.n_batches:
-            raise ScheduleError(f"starts of rounds must run from 0 to {self.n_batches}")
+            raise ScheduleError(f"starts of segments must run from 0 to {self.n_batches}")
         if (starts[1:] < starts[:-1]).any():
-            raise ScheduleError("starts of rounds must not decrease")
+            raise ScheduleError("starts of segments must not decrease")
 
     @property
     def n_batches(self) -> int:
@@ -111,19 +111,19 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
         raise ScheduleError("a batch holds vertices of more than one type")
     if np.any(np.diff(schedule.starts)[batch_types == UNBATCHABLE] > 1):
         raise ScheduleError("an unbatchable vertex shares a batch")
-    if graph.rounds is not None:
-        _check_round_of_each(graph.rounds, schedule)
+    if graph.segments is not None:
+        _check_segment_of_each(graph.segments, schedule)
 
 
-def _check_round_of_each(rounds: IntArray, schedule: Schedule) -> None:
-    if schedule.round_starts is None:
-        raise ScheduleError("the graph has rounds, but the schedule has none; set round_starts")
-    n_batches = np.diff(schedule.round_starts)
-    round_of_batch = np.repeat(np.arange(len(n_batches)), n_batches)
-    run_in = np.repeat(round_of_batch, np.diff(schedule.starts))
-    wrong = np.flatnonzero(rounds[schedule.order] != run_in)
+def _check_segment_of_each(segments: IntArray, schedule: Schedule) -> None:
+    if schedule.segment_starts is None:
+        raise ScheduleError("the graph has segments, but the schedule has none; set segment_starts")
+    n_batches = np.diff(schedule.segment_starts)
+    segment_of_batch = np.repeat(np.arange(len(n_batches)), n_batches)
+    run_in = np.repeat(segment_of_batch, np.diff(schedule.starts))
+    wrong = np.flatnonzero(segments[schedule.order] != run_in)
     if len(wrong):
         vertex = schedule.order[wrong[0]]
         raise ScheduleError(
-            f"vertex {vertex} of round {rounds[vertex]} runs in round {run_in[wrong[0]]}"
+            f"vertex {vertex} of segment {segments[vertex]} runs in segment {run_in[wrong[0]]}"
         )

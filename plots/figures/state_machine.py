@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from harness.contracts.policy import LearnedPolicy
 from harness.errors import ConfigError
 from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.rounds import run_in_rounds
+from harness.policies.parts.segments import run_in_segments
 from harness.values.graph import Graph
 from plots.captions import build_title
 from plots.experiment import Experiment
@@ -76,7 +76,7 @@ def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFram
     """
     if not isinstance(machine, StateMachine):
         raise ConfigError("only a state machine can be drawn; choose policy=fsm_sort, for example")
-    decided = run_in_rounds(machine, graph).decided.tolist()
+    decided = run_in_segments(machine, graph).decided.tolist()
     takes = {s: machine.type_names[machine.choices[s]] if s >= 0 else "" for s in decided}
     names = {s: machine.describe_state(s) for s in decided}
     counts = Counter(itertools.pairwise([*decided, None]))

@@ -27,7 +27,7 @@ from harness.programs.model import (
 )
 from harness.values.schedule import check_schedule
 from systems.on_core import vertex
-from systems.on_core.live_rounds import LiveRun
+from systems.on_core.live_segments import LiveRun
 from systems.on_core.vertex import CoreOptions
 
 BY_DEPTH = "inline_depth"  # the only policy that compiled code implements for graph segments
@@ -94,8 +94,8 @@ class Adapter(vertex.Adapter):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.why_ahead = _explain_ahead(settings, self.options)
-        if self.why_ahead is None:
+        self.deferred_reason = _explain_deferral(settings, self.options)
+        if self.deferred_reason is None:
             self.engine_type = LiveEngine
         self.live: LiveRun | None = None
         self.of_arrays = True
@@ -121,9 +121,9 @@ class Adapter(vertex.Adapter):
             model.recording.translate(is_wanted=options.programs == "compiled")
         super().prepare(model, weights)
         self.of_arrays = uses_arrays(model) and not options.records
-        if self.why_ahead is None and not options.is_live:
-            self.why_ahead = self._explain_not_planned(model)
-        if self.why_ahead is None:
+        if self.deferred_reason is None and not options.is_live:
+            self.deferred_reason = self._explain_not_planned(model)
+        if self.deferred_reason is None:
             assert isinstance(self.engine, LiveEngine)
             recording = getattr(model, "recording", None) or make_recording(model, options.how)
             recording.translate(is_wanted=options.programs == "compiled")
@@ -146,7 +146,7 @@ class Adapter(vertex.Adapter):
         """Construct, schedule and run: segment by segment if execution is interleaved."""
         if self.running is None:
             super().run(clock, update=update)
-            if self.live is not None and self.mini_batch.rounds is not None:
+            if self.live is not None and self.mini_batch.segments is not None:
                 self.of_arrays = False  # the model's arrays wait for values: run its program
         if self.running is not None:
             self.running.run(self.instances, self.policy, clock)
@@ -184,7 +184,7 @@ class Adapter(vertex.Adapter):
         if options.execution == "auto":
             how["execution"] = "deferred" if self.running is None else "interleaved"
         if options.execution == "auto" and self.running is None:
-            how["deferred_reason"] = self.why_ahead or "no step waits for a value"
+            how["deferred_reason"] = self.deferred_reason or "no step waits for a value"
         return super().effective_options() | how
 
     def describe_program_runner(self) -> dict[str, str]:
@@ -196,7 +196,7 @@ class Adapter(vertex.Adapter):
         return describe_program_execution(self.model.model)
 
 
-def _explain_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
+def _explain_deferral(settings: RunSettings, options: AcrobatOptions) -> str | None:
     """Return the reason to record all segments first, as far as the settings decide it."""
     if options.execution != "auto":
         return None if options.is_live else "execution=deferred"

@@ -84,10 +84,10 @@ def choose(
     known = predict_times(candidates, lab, tell)
     able = [candidate for candidate in known if candidate.predicted_s is not None]
     if not able:
-        why = next(
+        reason = next(
             (candidate.why_not for candidate in known if candidate.why_not), "no policies found"
         )
-        raise UnsupportedTrial(f"policy=auto has no candidates: {why}")
+        raise UnsupportedTrial(f"policy=auto has no candidates: {reason}")
     worth = _select_promising(able)
     n_used = _count_raced_mini_batches(worth, n_mini_batches)
     tell(

@@ -51,10 +51,10 @@ def cut(graph: Graph, schedule: Schedule, types: Collection[int]) -> Schedule:
         for first, size, n in zip(schedule.starts[:-1], sizes, n_pieces, strict=True)
     ]
     starts = np.concatenate([[0], *ends]).astype(np.int32)
-    if schedule.round_starts is None:
+    if schedule.segment_starts is None:
         return replace(schedule, starts=starts)
     before = np.concatenate([[0], np.cumsum(n_pieces)]).astype(np.int32)
-    return replace(schedule, starts=starts, round_starts=before[schedule.round_starts])
+    return replace(schedule, starts=starts, segment_starts=before[schedule.segment_starts])
 
 
 def measure_costs(

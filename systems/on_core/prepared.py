@@ -13,7 +13,7 @@ from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.operators import OperatorModel
 from harness.granularity.vertices import VertexModel
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from harness.programs.model import translate_programs
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
@@ -56,7 +56,7 @@ class PreparedModel:
         """Construct and schedule a mini-batch."""
         mini_batch = self.model.mini_batch(instances)
         clock.mark("construct")
-        return mini_batch, schedule_in_rounds(policy, mini_batch.graph)
+        return mini_batch, schedule_in_segments(policy, mini_batch.graph)
 
     def compute(self, clock: Clock) -> None:
         """Run the last mini-batch that was laid out: forward, and in training backward."""

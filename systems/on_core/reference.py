@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.contracts.model import Model, Weights, explain_untrainable
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.oracle import run_reference
+from harness.reference import run_reference
 
 
 class Adapter(System):

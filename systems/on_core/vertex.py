@@ -26,7 +26,7 @@ from harness.engine.switches import Switches
 from harness.engine.work import compute_arranged_work
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.rounds import select_first_round
+from harness.policies.parts.segments import select_first_segment
 from harness.programs.model import describe_program_execution, uses_arrays
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule, check_schedule
@@ -132,7 +132,7 @@ class Adapter(System):
 
     def learn(self, instances: Sequence[Any]) -> None:
         """Learn the policy on the graph of one mini-batch, or on its first segment."""
-        graph = select_first_round(self.model.mini_batch(instances).graph)
+        graph = select_first_segment(self.model.mini_batch(instances).graph)
         settings = self.settings.learning
         self.policy = learn_policy(self.policy_name, [graph], settings, self.workload)
 

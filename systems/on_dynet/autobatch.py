@@ -32,7 +32,7 @@ from systems.on_dynet.build import (
     format_memory,
     read_source_facts,
 )
-from systems.on_dynet.rounds import DynetSystem, GraphSegment, Needed
+from systems.on_dynet.segments import DynetSystem, GraphSegment, Needed
 from systems.plans.programs import Once, explain_inference_only
 
 NETWORKS = {
@@ -87,7 +87,7 @@ class Adapter(DynetSystem):
         super().__init__(settings)
         self._mini_batch: Sequence[Any] = []
         self._instances: list[Any] = []
-        self._rounds: list[GraphSegment] = []
+        self._segments: list[GraphSegment] = []
         self._patch: ctypes.CDLL | None = None
 
     @classmethod
@@ -134,18 +134,18 @@ class Adapter(DynetSystem):
     def _evaluate(self, clock: Clock) -> None:
         """Build and evaluate one graph segment after the other, then the sum of their losses."""
         self._dy.renew_cg()
-        self._rounds = []
+        self._segments = []
         for built in self._network.build(self._instances):
             is_needed = isinstance(built, Needed)
             newest = built.value if is_needed else built.loss
             if not is_needed:
-                self._rounds.append(built)
+                self._segments.append(built)
             clock.mark("construct")
             newest.forward()
             clock.mark("forward")
-        self._loss = self._rounds[0].loss
-        if len(self._rounds) > 1:
-            self._loss = self._dy.esum([built.loss for built in self._rounds])
+        self._loss = self._segments[0].loss
+        if len(self._segments) > 1:
+            self._loss = self._dy.esum([built.loss for built in self._segments])
             clock.mark("construct")
             self._loss.forward()
             clock.mark("forward")
@@ -155,7 +155,7 @@ class Adapter(DynetSystem):
 
         It has gradients only after run(update=False), because DyNet's update clears them.
         """
-        of_instances = zip(*(built.outputs for built in self._rounds), strict=True)
+        of_instances = zip(*(built.outputs for built in self._segments), strict=True)
         outputs = [
             output
             for instance_outputs in of_instances

@@ -68,7 +68,7 @@ class Looped(StepOrder):
         h = U.shape[0]
         steps, after = self._split_steps(a, 4 * h), self._count_continuing()
 
-        def turn(t: Any, recurrent: Any, c: Any, kept: list[Any]) -> tuple[Any, ...]:
+        def run_step(t: Any, recurrent: Any, c: Any, kept: list[Any]) -> tuple[Any, ...]:
             h, c, gates = step(steps.read(t) + recurrent, c)
             kept = [array.write(t, rows) for array, rows in zip(kept, (h, *gates), strict=True)]
             if after is not None:
@@ -78,7 +78,7 @@ class Looped(StepOrder):
         kept = [self._make_array(h) for _ in range(1 + len(Gates._fields))]
         *_, (hidden, *saved) = tf.while_loop(
             lambda t, *_: t < self.n_steps,
-            turn,
+            run_step,
             (0, first, c_0, kept),
             shape_invariants=self._make_shape_invariants(4 * h, h, [ANY] * len(kept)),
             maximum_iterations=self.n_steps,
@@ -90,7 +90,7 @@ class Looped(StepOrder):
         h = U.shape[0]
         steps, after = self._split_steps(dh, h), self._count_continuing()
 
-        def turn(t: Any, dh: Any, dc: Any, da: Any) -> tuple[Any, ...]:
+        def run_step(t: Any, dh: Any, dc: Any, da: Any) -> tuple[Any, ...]:
             if after is not None:
                 more = [[0, self.widths[t] - after[t]], [0, 0]]
                 dh, dc = tf.pad(dh, more), tf.pad(dc, more)
@@ -101,7 +101,7 @@ class Looped(StepOrder):
         none = tf.zeros((self.widths if after is None else 0, h))
         *_, dc_0, da = tf.while_loop(
             lambda t, *_: t >= 0,
-            turn,
+            run_step,
             (self.n_steps - 1, none, none, self._make_array(4 * h)),
             shape_invariants=self._make_shape_invariants(h, h, ANY),
             maximum_iterations=self.n_steps,

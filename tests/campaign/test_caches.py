@@ -43,7 +43,7 @@ class Kind(NamedTuple):
 KINDS = {
     "answers_of_source": Kind("vertex", f"cache/{NAME}/{caches.FOLDER}/*"),
     "object_code": Kind("vertex", f"cache/{NAME}/{object_code.FOLDER}/*"),
-    "answers_of_oracle": Kind("vertex", "work/results/.oracle/*"),
+    "reference_results": Kind("vertex", "work/results/.reference/*"),
     "graphs_of_torch": Kind("torch_compiled", f"cache/{NAME}/inductor/*"),
     "programs_of_jax": Kind("jax_scan", f"cache/{NAME}/jax/*"),
 }

@@ -99,20 +99,20 @@ def kill_and_repeat(
 ) -> None:
     """Kill `bench`, check the remaining files and processes, and run the same command again."""
     ended = kill.send(line(box), box)
-    is_told = kill.signal != "SIGKILL"
+    is_reported = kill.signal != "SIGKILL"
     assert_ended(ended, EXIT_CODES[kill.signal])
-    if is_told and ended.returncode:
+    if is_reported and ended.returncode:
         assert_one_line(ended, "bench")
     if not kill.is_repeated_at_once:
         assert_no_orphans(box)
         # After a kill -9, only the next run can remove temporary files.
-        if is_told:
+        if is_reported:
             assert_nothing_left(box)
     before = Kept.of(box.results)
     again = box.run(line(box), limit_s)
     assert_kept(box.results, before)
     assert find_simultaneous(box.folder / LOG) is None
-    assert_nothing_left(box, temporary=is_told)
+    assert_nothing_left(box, temporary=is_reported)
     assert_ended(again, (0,))
     assert_kept(box.results, before, expected)
 

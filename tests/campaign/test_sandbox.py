@@ -64,7 +64,7 @@ def test_wrong_ends(box: Sandbox, code: str, limit_s: float, fault: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "is_one"),
+    ("printed", "is_one"),
     [
         ("[1/4] null  ok\nbench: 1 record is saved\n", True),
         ("[1/4] null  ok\n", False),
@@ -73,11 +73,11 @@ def test_wrong_ends(box: Sandbox, code: str, limit_s: float, fault: str) -> None
         ("seed=x is not allowed\n", False),
     ],
 )
-def test_one_line_of_the_command(said: str, is_one: bool) -> None:
+def test_one_line_of_the_command(printed: str, is_one: bool) -> None:
     if is_one:
-        return assert_one_line(Ended(1, "", said), "bench")
+        return assert_one_line(Ended(1, "", printed), "bench")
     with pytest.raises(AssertionError):
-        assert_one_line(Ended(1, "", said), "bench")
+        assert_one_line(Ended(1, "", printed), "bench")
 
 
 def test_interrupted_wait_ends_started_processes(

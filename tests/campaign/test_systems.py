@@ -79,7 +79,7 @@ LIMITS = {  # by fault or method, to end a trial, or to have the method called
 }
 
 
-def assert_told(fault: Fault, cache: Path, *, is_first: bool) -> None:
+def assert_reported(fault: Fault, cache: Path, *, is_first: bool) -> None:
     """Fail unless a sweep of a fault and a good trial ends with the right records."""
     pair = [f'"{fault.name}"', "none"][:: 1 if is_first else -1]
     options = [f"+system.options.fault={','.join(pair)}", f"+system.options.at={fault.at}"]
@@ -98,14 +98,14 @@ def assert_told(fault: Fault, cache: Path, *, is_first: bool) -> None:
 @campaign
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[f"{f.name}-{f.at}" for f in FAULTS])
 def test_a_fault_next_to_a_valid_trial(cache: Path, number: int) -> None:
-    assert_told(FAULTS[number], cache, is_first=number % 2 == 0)
+    assert_reported(FAULTS[number], cache, is_first=number % 2 == 0)
 
 
 @pytest.mark.slow
 def test_a_wrong_record_is_seen(cache: Path) -> None:
-    assert_told(Fault("wrong_loss", "result", ("wrong_result",)), cache, is_first=True)
+    assert_reported(Fault("wrong_loss", "result", ("wrong_result",)), cache, is_first=True)
     with pytest.raises(AssertionError):
-        assert_told(Fault("none", "result", ("wrong_result",)), cache, is_first=True)
+        assert_reported(Fault("none", "result", ("wrong_result",)), cache, is_first=True)
 
 
 def test_every_method_of_a_system_goes_wrong_once() -> None:

@@ -39,9 +39,9 @@ def test_broken_rule_error_names_rule_and_place(
     rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(typed(rule, "acrobat", tmp_path)) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    trial, line = said.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    trial, line = printed.err.splitlines()
     assert trial.endswith("refused")
     assert line.startswith("bench: ")
     for words in RULES[rule]:
@@ -52,9 +52,9 @@ def test_broken_rule_error_names_rule_and_place(
 def test_counting_reports_the_same_error(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [text for text in TYPED if not text.startswith(("timing", "mode="))]
     assert count([*arguments, "+model.options.rule=goes_back", "policy=inline_depth"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
     assert "calls unary_b at depth" in line
 
 

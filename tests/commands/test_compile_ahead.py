@@ -9,7 +9,7 @@ import pytest
 
 from harness.commands import compile_ahead
 from harness.compiler import compiled, object_code
-from harness.engine.cpu_kernels.vectors import load_products
+from harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from harness.errors import CompileError
 from harness.values.paths import ROOT
 
@@ -49,7 +49,7 @@ def test_modules_compiled_ahead_are_not_recompiled(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     few = ["harness.policies.levels", "harness.engine.cpu_kernels.row_kernels"]
     monkeypatch.setattr(compile_ahead, "find_modules", lambda _: iter(few))
-    load_products.cache_clear()
+    load_matmul_kernels.cache_clear()
     assert compile_ahead.main() == 0
     assert "2 modules with compiled functions are cached" in capsys.readouterr().out
 
@@ -58,11 +58,11 @@ def test_modules_compiled_ahead_are_not_recompiled(
 
     monkeypatch.setattr(object_code, "compile_ir", refuse)
     compiled._load.cache_clear()
-    load_products.cache_clear()
+    load_matmul_kernels.cache_clear()
     for name in few:
         importlib.import_module(name)
         compiled.load_module(name)
-    load_products()
+    load_matmul_kernels()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     compiled._load.cache_clear()
     with pytest.raises(CompileError, match="compiled again"):

@@ -201,10 +201,10 @@ def test_fetch_reports_parts_without_checksum(
     )
     opener = serving(FILES["dev"], length="")
     monkeypatch.setattr(data, "fetch", partial(fetch, opener=opener))
-    told = "not checked: no checksum of train, test, which may be truncated\n"
+    reported = "not checked: no checksum of train, test, which may be truncated\n"
     for _ in range(2):  # the second time the files exist already
         assert run("fetch", "ptb", "--data-root", tmp_path) == 0
-        assert capsys.readouterr().out.endswith(told)
+        assert capsys.readouterr().out.endswith(reported)
     options["sha256"] = dict.fromkeys(options["sha256"], SHA256["dev"])
     assert run("fetch", "ptb", "--data-root", tmp_path) == 0
     assert capsys.readouterr().out.endswith("/ptb, checked\n")

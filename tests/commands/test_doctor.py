@@ -51,7 +51,7 @@ def test_doctor_reports_runnable_systems_and_failure_reasons(
     assert "skipping  cpu   no: not on this machine" in text
     assert doctor.main(["--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert set(content) == {"machine", "products", "systems", "disturbance", "quiet"}
+    assert set(content) == {"machine", "matmuls", "systems", "disturbance", "quiet"}
 
 
 @pytest.mark.slow
@@ -71,8 +71,8 @@ def test_every_system_is_checked_with_a_supported_model(monkeypatch: pytest.Monk
     answers = [answer for specs in asked.values() for answer in doctor.check_systems(specs)]
     reasons = {answer.system: answer.reason for answer in answers}
     assert {"torch_rnn", "subgraph_pq", "vertex"} <= set(reasons)
-    said = [reason for reason in reasons.values() if reason and "model" in reason]
-    assert said == []
+    printed = [reason for reason in reasons.values() if reason and "model" in reason]
+    assert printed == []
 
 
 def test_missing_interpreter_is_reported_for_its_systems(make_spec: MakeSpec) -> None:
@@ -95,7 +95,7 @@ def test_system_that_kills_its_process_is_reported(
 
 
 ANSWERS = [doctor.Availability("null", "cpu", None)]
-LACKING = Finding("products", "OpenBLAS 0.3 of NumPy's wheel", "pip install scipy-openblas64")
+LACKING = Finding("matmuls", "OpenBLAS 0.3 of NumPy's wheel", "pip install scipy-openblas64")
 
 
 def test_missing_library_is_reported_but_not_as_noise() -> None:
@@ -103,6 +103,6 @@ def test_missing_library_is_reported_but_not_as_noise() -> None:
     text = doctor.to_text(machine, ANSWERS, [Finding("swap used", "0 MiB")], LACKING)
     assert "OpenBLAS 0.3 of NumPy's wheel  <- pip install scipy-openblas64" in text
     assert text.endswith("  yes")
-    told = json.loads(doctor.to_json(machine, ANSWERS, [], LACKING))
-    assert told["products"]["advice"] == "pip install scipy-openblas64"
-    assert told["quiet"]
+    reported = json.loads(doctor.to_json(machine, ANSWERS, [], LACKING))
+    assert reported["matmuls"]["advice"] == "pip install scipy-openblas64"
+    assert reported["quiet"]

@@ -56,9 +56,9 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:
     """Return the only line on stderr that is not of a trial; stdout must be empty."""
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = (one for one in said.err.splitlines() if not one.startswith("["))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = (one for one in printed.err.splitlines() if not one.startswith("["))
     return line
 
 
@@ -191,9 +191,9 @@ def test_a_worker_that_loses_its_place(
     )
     sweep = ["-m", *WORK, *ODD, "hidden_size=4,5", *options, f"results_dir={results}"]
     assert bench(sweep) == 1
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
-    first, line = said.err.splitlines()
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    first, line = printed.err.splitlines()
     assert first.endswith("not saved")
     expected = "File too large" if what == "lose_room" else str(results)
     assert expected in line

@@ -90,11 +90,11 @@ def test_unusable_output_path_is_unchanged_and_gives_one_line_error(
     monkeypatch.setattr(harness.commands.schedule, "count_in_turn", None)
     with in_time(60):
         assert run(place / name) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert words in said.err
-    assert str(place / name) in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert words in printed.err
+    assert str(place / name) in printed.err
     assert state(place / name) == before
     assert everything_in(place) == others
 
@@ -162,9 +162,9 @@ def test_a_fifo_as_a_record_is_neither_read_nor_replaced(
     capsys.readouterr()
     with in_time(60):
         assert bench(command) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert "it is a FIFO, not a file" in said[-1]
-    assert len(said) == 2
+    printed = capsys.readouterr().err.splitlines()
+    assert "it is a FIFO, not a file" in printed[-1]
+    assert len(printed) == 2
     assert state(record) == before
     with in_time(60):
         assert collect([str(tmp_path)]) == 1

@@ -121,9 +121,9 @@ def test_impossible_request_gives_one_line(
         ((raw, "--pack", raw / "counts" / "count-a.json"), "cannot be written"),
     ):
         assert run(*arguments) == 1, arguments
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("bench-collect: ")
-        assert said.err.count("\n") == 1
-        assert words in said.err
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("bench-collect: ")
+        assert printed.err.count("\n") == 1
+        assert words in printed.err
         assert content_of(tmp_path) == before

@@ -72,9 +72,9 @@ def test_nothing_is_measured_twice(
     monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
     assert main(command) == 0
     assert records_in(tmp_path) == first
-    said = capsys.readouterr()
-    assert said.out == "4 records: 4 ok; 4 reused\n"
-    assert said.err.count("reused: ") == N_RECORDS
+    printed = capsys.readouterr()
+    assert printed.out == "4 records: 4 ok; 4 reused\n"
+    assert printed.err.count("reused: ") == N_RECORDS
 
 
 def _assert_rounds_interleave(lines: list[str]) -> None:

@@ -146,9 +146,9 @@ def test_counts_of_other_data_under_the_same_name_are_counted_again(
         places = [f"data_root={tmp_path / name}", f"records={tmp_path / 'records'}"]
         for kept in (0, 1):
             assert main([*words, *places, "policy=agenda", "timing.min_seconds=0", "--json"]) == 0
-            said = capsys.readouterr()
-            assert f"{kept} reused" in said.err
-        counts.append(json.loads(said.out)[0]["n_vertices"])
+            printed = capsys.readouterr()
+            assert f"{kept} reused" in printed.err
+        counts.append(json.loads(printed.out)[0]["n_vertices"])
     assert counts[0] < counts[1]
     # Both counts have one name, so that drawing finds records without their data.
     assert len(list((tmp_path / "records").glob("*.json"))) == 1

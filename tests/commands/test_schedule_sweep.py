@@ -141,6 +141,6 @@ def test_csv_output_path_gives_csv_rows(tmp_path: Path, capsys: pytest.CaptureFi
     with file.open(newline="") as lines:
         found = list(csv.DictReader(lines))
     assert [row["policy"] for row in found] == ["depth", "fsm_sort"]
-    for row, told in zip(found, rows, strict=True):
-        assert float(row["n_batches"]) == told["n_batches"]
-        assert float(row["following.ratio"]) == told["following"]["ratio"]
+    for row, reported in zip(found, rows, strict=True):
+        assert float(row["n_batches"]) == reported["n_batches"]
+        assert float(row["following.ratio"]) == reported["following"]["ratio"]

@@ -130,8 +130,8 @@ def test_two_runs_on_one_folder_measure_nothing_twice(box: Sandbox, tmp_path: Pa
     first.send_signal(signal.SIGSTOP)  # until the second run has started
     with sandbox(tmp_path / "another cache") as other:
         second = other.start(sweep)
-        said = other.folder / "said.err"
-        wait_until(said.read_text, 60, second)
+        printed = other.folder / "said.err"
+        wait_until(printed.read_text, 60, second)
         first.send_signal(signal.SIGCONT)
         ended = [box.wait(first), other.wait(second)]
     for one, n_kept in zip(ended, (0, 4), strict=True):

@@ -71,7 +71,7 @@ def test_a_trial_that_does_not_run_has_no_timeline(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (("-m", "system=null", "seed=0,1"), "trace is one file for several trials or rounds"),
         (("system=null", "rounds=2"), "trace is one file for several trials or rounds"),
@@ -85,7 +85,7 @@ def test_a_trial_that_does_not_run_has_no_timeline(
 )
 def test_unwritable_output_is_refused_before_measuring(
     words: tuple[str, ...],
-    said: str,
+    printed: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -94,7 +94,7 @@ def test_unwritable_output_is_refused_before_measuring(
     base = typed(tmp_path) if "trace=" not in "".join(words) else [*typed(tmp_path)[:-1]]
     if words[0].startswith("experiment"):
         base = base[-2:]
-    assert said in refused([*base, *words], capsys)
+    assert printed in refused([*base, *words], capsys)
 
 
 def test_the_record_and_the_timeline_are_two_files(

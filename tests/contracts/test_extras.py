@@ -73,10 +73,10 @@ def test_missing_extra_is_reported_before_work_begins(
     with pytest.raises(ConfigError, match=r"^no-such-package not installed; run pip install"):
         check_extra("plots")
     assert first_look.main([f"results_dir={tmp_path / 'results'}"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("bench-try: no-such-package not installed; run pip install ")
-    assert said.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("bench-try: no-such-package not installed; run pip install ")
+    assert printed.err.count("\n") == 1
     assert not (tmp_path / "results").exists()
 
 

@@ -78,13 +78,13 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
         for policy in ("agenda", "depth", "sufficient")
     ]
     assert statuses(rows) == expected
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     for row in rows:
         if row.status != "ok":
             assert row.reason.startswith(reason)
             assert "\n" not in row.reason
-            assert f"depth: {status}: {row.reason}" in said.out.splitlines()
-    assert f"6 records: 4 ok, 2 {status}; 0 reused" in said.err.splitlines()
+            assert f"depth: {status}: {row.reason}" in printed.out.splitlines()
+    assert f"6 records: 4 ok, 2 {status}; 0 reused" in printed.err.splitlines()
     assert len(list((tmp_path / "raw").glob("count-*.json"))) == N_ROWS
 
 
@@ -169,9 +169,9 @@ def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[
     table = capsys.readouterr().out
     assert main(command) == 0
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == first
-    said = capsys.readouterr()
-    assert said.out == table
-    assert said.err == "6 records: 6 ok; 6 reused\n"
+    printed = capsys.readouterr()
+    assert printed.out == table
+    assert printed.err == "6 records: 6 ok; 6 reused\n"
     assert main([*command, "force=true"]) == 0
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
 
@@ -296,10 +296,10 @@ def test_records_that_cannot_be_written_give_one_line_before_counting(
 ) -> None:
     (tmp_path / "file").touch()
     assert main([*COUNT, f"records={tmp_path / 'file' / 'below'}"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert "choose another records" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert "choose another records" in printed.err
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

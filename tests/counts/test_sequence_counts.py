@@ -26,7 +26,7 @@ from harness.models.bilstm import BiLSTM
 from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq
 from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.rounds import cut_in_rounds, select_first_round
+from harness.policies.parts.segments import cut_in_segments, select_first_segment
 from harness.records.count_row import BatchCounts
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.instances import SentencePair
@@ -85,7 +85,7 @@ def test_the_tagger_has_the_vertices_of_the_release() -> None:
     outputs = ["tag", "tag.get_t", "output.matmul", "output.pick_neg_log_softmax"]
     assert kinds == {**dict.fromkeys([*cells, *outputs], n_words), "parameter": 9, "sum": 1}
     assert compute_lower_bound(graph) == len(cells) * max(SOURCES) + len(outputs) + 9 + 1
-    assert graph.rounds is None
+    assert graph.segments is None
 
 
 def test_translation_has_the_vertices_of_the_release() -> None:
@@ -97,7 +97,7 @@ def test_translation_has_the_vertices_of_the_release() -> None:
     decode = dict.fromkeys((*step, "output.pick_neg_log_softmax"), sum(n_steps))
     assert kinds == {**encode, **decode, "parameter": 3}
     assert compute_lower_bound(graph) == 3 * max(SOURCES) + 5 * max(n_steps) + 3
-    first, *others = cut_in_rounds(graph).graphs
+    first, *others = cut_in_segments(graph).graphs
     assert len(others) + 1 == max(n_steps)
     assert kinds_in(first) == {
         **encode, **dict.fromkeys(decode, len(n_steps)), "parameter": 3
@@ -151,7 +151,7 @@ def test_agenda_and_depth_differ_on_operators(model: Model) -> None:
 
 
 @pytest.mark.parametrize("model", [TRANSLATION, PARSER], ids=["translation", "parser"])
-def test_learned_policies_learn_on_the_first_round(
+def test_learned_policies_learn_on_the_first_segment(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counts and the engine learn on the first graph segment, as the release does."""
@@ -167,11 +167,11 @@ def test_learned_policies_learn_on_the_first_round(
     few = LearningSettings(trials=2)
     build_scheduler("fsm_sort", few, "chains", graphs)
     assert [one.n_vertices for one in seen] == [
-        select_first_round(graph).n_vertices for graph in (graphs.plain, graphs.released)
+        select_first_segment(graph).n_vertices for graph in (graphs.plain, graphs.released)
     ]
     seen.clear()
     switches = Switches(backend="stepwise", outputs="vertices")
     adapter = prepared(model, draw_initial_weights(model, 1), switches, "fsm_sort", mode="infer")
     adapter.learn(instances_of(model))
-    assert [one.n_vertices for one in seen] == [select_first_round(graphs.plain).n_vertices]
+    assert [one.n_vertices for one in seen] == [select_first_segment(graphs.plain).n_vertices]
     assert (graphs.released.types == UNBATCHABLE).any()

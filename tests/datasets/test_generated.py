@@ -280,7 +280,7 @@ def arc_lengths(sentence: ParsedSentence) -> list[int]:
 
 
 # Mean, minimum and maximum in the real parts.
-TOLD: dict[str, dict[str, tuple[float, int, int]]] = {
+STATED: dict[str, dict[str, tuple[float, int, int]]] = {
     "ptb_synthetic": {"words": (21.90, 2, 78)},
     "ptb_fixed_synthetic": {"words": (64, 64, 64)},
     "wikiner_synthetic": {"words": (23.00, 1, 144), "letters": (8.83, 3, 28)},
@@ -290,10 +290,10 @@ TOLD: dict[str, dict[str, tuple[float, int, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", STATED)
 def test_lengths_have_the_mean_and_the_extremes_of_the_corpus(name: str) -> None:
     found = measures(generated(name))
-    for measure, (mean, shortest, longest) in TOLD[name].items():
+    for measure, (mean, shortest, longest) in STATED[name].items():
         values = found[measure]
         assert values.mean() == pytest.approx(mean, rel=0.03)
         assert shortest <= values.min() <= shortest + 1

@@ -131,7 +131,7 @@ def test_a_trial_on_a_malformed_file_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("split", "told"),
+    ("split", "reported"),
     [
         # Counted in the released file, independently of this code.
         (
@@ -148,10 +148,12 @@ def test_a_trial_on_a_malformed_file_is_refused(
         ("test", {"instances": "316 (lattice)"}),
     ],
 )
-def test_statistics_of_the_real_files(data_root: Path, split: str, told: dict[str, str]) -> None:
+def test_statistics_of_the_real_files(
+    data_root: Path, split: str, reported: dict[str, str]
+) -> None:
     corpus = real(data_root, split)
     found = dict(describe_corpus(corpus))
-    assert {name: found[name] for name in told} == told
+    assert {name: found[name] for name in reported} == reported
     assert (corpus.get_size("words"), corpus.get_size("characters")) == (10_131, 2_213)
     for lattice in corpus.instances:
         assert lattice.tokens[lattice.is_character].max() < corpus.get_size("characters")

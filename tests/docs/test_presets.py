@@ -69,6 +69,6 @@ def test_only_model_rewrites_transform_the_model(kind: str) -> None:
 
 
 def test_every_system_has_its_label() -> None:
-    said = {one.rpartition(" ")[2].strip("`.\n") for one in list_labels().split("; ")}
-    assert said == set(list_choices("system", CONF_DIR))
+    printed = {one.rpartition(" ")[2].strip("`.\n") for one in list_labels().split("; ")}
+    assert printed == set(list_choices("system", CONF_DIR))
     assert "PyTorch, level batching `torch_levels`" in list_labels()

@@ -25,10 +25,10 @@ from harness.engine.backend import (
     load_backend,
 )
 from harness.engine.lowering.plan import Abilities
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.engine.rows.segments import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.vertex.operators import OPERATORS
 from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend
@@ -43,7 +43,7 @@ DOUBLES = {"counting": CountingBackend, "walked": WalkedBackend}
 KINDS = {**{name: load_backend(name) for name in list_backends()}, **DOUBLES}
 LEARNING_RATE = 0.1
 # One model of each kind, because Triton's interpreter takes seconds for each:
-# test_against_oracle.py and test_interpreted_kernels.py have all models.
+# test_against_reference.py and test_interpreted_kernels.py have all models.
 NAMES = ("tree_lstm", "mv_rnn", "matrix_sum", "child_sum", "several_widths")
 BY_OPERATOR = {"granularity": "operator"}
 
@@ -127,7 +127,7 @@ def test_record_explains_the_skipped_backend(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
+def test_it_agrees_with_the_reference(kind: type[Backend], name: str) -> None:
     setting = Setting(name)
     for part in (setting.instances[1:2], setting.instances):
         assert setting.wrong(part) == []
@@ -206,9 +206,9 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
     if (reason := load_backend(backend).explain_unavailable(switches, "cpu")) is not None:
         pytest.skip(reason)
     for mode in ("infer", "train"):
-        oracle = run_reference(model, weights, BINARY, mode)
+        reference = run_reference(model, weights, BINARY, mode)
         result = run(prepared(model, weights, switches, mode=mode), BINARY)
-        assert disagreements(result, oracle) == [], mode
+        assert disagreements(result, reference) == [], mode
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from harness.contracts.model import draw_initial_weights
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.switches import Switches
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import (
     ONE_BY_ONE,
@@ -32,30 +32,30 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
-def test_every_switch_agrees_with_the_oracle_on_cuda(name: str, granularity: str) -> None:
+def test_every_switch_agrees_with_the_reference_on_cuda(name: str, granularity: str) -> None:
     model, instances = EXAMPLES[name]
     weights = {k: np.float32(2.0) * w for k, w in draw_initial_weights(model, 7).items()}
-    oracle = run_reference(model, weights, instances, "train")
+    reference = run_reference(model, weights, instances, "train")
     for switches in all_switches(granularity):
         if switches.fusion or switches.loop == "compiled":
             continue  # torch's operators ignore both switches, so the run would be the same
         switches = replace(switches, backend="stepwise")
         adapter = prepared(model, weights, switches, device="cuda")
-        assert disagreements(run(adapter, instances), oracle, 1e-4) == [], switches
+        assert disagreements(run(adapter, instances), reference, 1e-4) == [], switches
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm", "matrices"])
 @pytest.mark.parametrize("switches", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
-def test_generated_kernels_agree_with_the_oracle_under_every_switch(
+def test_generated_kernels_agree_with_the_reference_under_every_switch(
     name: str, switches: dict[str, Any]
 ) -> None:
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
     chosen = Switches(backend="cuda", **switches)
     for mode in ("train", "infer"):
-        oracle = run_reference(model, weights, instances, mode)
+        reference = run_reference(model, weights, instances, mode)
         adapter = prepared(model, weights, chosen, mode=mode, device="cuda")
-        assert disagreements(run(adapter, instances), oracle, 1e-4) == [], mode
+        assert disagreements(run(adapter, instances), reference, 1e-4) == [], mode
 
 
 def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
@@ -76,45 +76,45 @@ def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_policy_agrees_with_the_oracle_on_cuda(name: str, policy: str) -> None:
+def test_every_policy_agrees_with_the_reference_on_cuda(name: str, policy: str) -> None:
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
-    oracle = run_reference(model, weights, instances, "train")
+    reference = run_reference(model, weights, instances, "train")
     adapter = prepared(model, weights, None, policy, device="cuda")
-    assert disagreements(run(adapter, instances), oracle, 1e-4) == []
+    assert disagreements(run(adapter, instances), reference, 1e-4) == []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_mini_batches_and_updates_follow_the_oracle_on_cuda(name: str) -> None:
+def test_mini_batches_and_updates_follow_the_reference_on_cuda(name: str) -> None:
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
     adapter = prepared(model, weights, device="cuda")
     expected = {k: w.astype(np.float64) for k, w in weights.items()}
     for part in (instances[1:2], instances, instances * 3, instances[:1]):
-        oracle = run_reference(model, expected, part, "train")
-        assert disagreements(run(adapter, part, update=True), oracle, 1e-4) == []
-        expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
+        reference = run_reference(model, expected, part, "train")
+        assert disagreements(run(adapter, part, update=True), reference, 1e-4) == []
+        expected = {k: w - 0.1 * reference.gradients[k] for k, w in expected.items()}
     assert (adapter.peak_memory_bytes() or 0) > 0
 
 
 @pytest.mark.parametrize("layout", ["pq", "dynet"])
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_laid_out_subgraphs_agree_with_the_oracle_on_cuda(name: str, layout: str) -> None:
+def test_laid_out_subgraphs_agree_with_the_reference_on_cuda(name: str, layout: str) -> None:
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
-    oracle = run_reference(model, weights, instances, "train")
+    reference = run_reference(model, weights, instances, "train")
     for pre_gather in (True, False):
         switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
         adapter = prepared(model, weights, switches, device="cuda")
-        assert disagreements(run(adapter, instances), oracle, 1e-4) == []
+        assert disagreements(run(adapter, instances), reference, 1e-4) == []
 
 
 def test_inference_on_cuda() -> None:
     model, instances = EXAMPLES["tree_lstm"]
     weights = draw_initial_weights(model, 7)
-    oracle = run_reference(model, weights, instances, "infer")
+    reference = run_reference(model, weights, instances, "infer")
     result = run(prepared(model, weights, mode="infer", device="cuda"), instances)
-    assert disagreements(result, oracle, 1e-4) == []
+    assert disagreements(result, reference, 1e-4) == []
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm"])
@@ -146,12 +146,12 @@ def test_the_stepwise_backend_is_captured_in_a_graph(name: str) -> None:
     """No operation of a mini-batch waits for the device, which would end the capture."""
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
-    oracle = run_reference(model, weights, instances, "train")
+    reference = run_reference(model, weights, instances, "train")
     adapter = prepared(model, weights, Switches(backend="stepwise"), device="cuda")
-    assert disagreements(run(adapter, instances), oracle, 1e-4) == []  # libraries are loaded
+    assert disagreements(run(adapter, instances), reference, 1e-4) == []  # libraries are loaded
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         adapter.engine.forward()
         adapter.engine.backward()
     graph.replay()
-    assert disagreements(adapter.result(), oracle, 1e-4) == []
+    assert disagreements(adapter.result(), reference, 1e-4) == []

@@ -25,7 +25,7 @@ from harness.engine.cpu_kernels.libraries import ONEDNN
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.measuring.launch import run_worker
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.trials.spec import TrialSpec
 from harness.values.precision import TOLERANCES
 from tests.support.engine_models import example
@@ -67,13 +67,13 @@ def test_rounding_preserves_nan_and_infinity() -> None:
 @needs_halves
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "threads"), [("tree_lstm", 1), ("tree_lstm", 2), ("mv_rnn", 1)])
-def test_the_engine_is_as_near_to_the_oracle_as_the_word_allows(name: str, threads: int) -> None:
+def test_the_engine_is_as_near_to_the_reference_as_the_word_allows(name: str, threads: int) -> None:
     model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances, "train")
+    reference = run_reference(model, weights, instances, "train")
     adapter = prepared(model, weights, Switches(precision="bf16"), threads=threads)
     found = run(adapter, instances)
-    assert disagreements(found, oracle, TOLERANCES["bf16"].array) == []
-    assert disagreements(found, oracle, 1e-4) != [], "products were as exact as ever"
+    assert disagreements(found, reference, TOLERANCES["bf16"].array) == []
+    assert disagreements(found, reference, 1e-4) != [], "products were as exact as ever"
     assert adapter.effective_options()["precision"] == "bf16"
     adapter.run(NoClock())  # an update: rounded weights are brought up to date
     again = adapter.result()

@@ -25,7 +25,7 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.vertex import VertexTracer, sum_elements, tanh
 from tests.support.engine_models import CHAINS, example
 from tests.support.engine_runs import disagreements, prepared, run
@@ -279,14 +279,14 @@ def test_fusion_preserves_results_without_adding_launches(
     model: RandomModel, instances: list[Sketch], others: dict[str, Any], backend: str, mode: str
 ) -> None:
     weights = draw_initial_weights(model, 3)
-    oracle = run_reference(model, weights, instances, mode)
-    values = [oracle.outputs, *oracle.gradients.values()]
+    reference = run_reference(model, weights, instances, mode)
+    values = [reference.outputs, *reference.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
     found = {}
     for on in (True, False):
         switches = Switches(backend=backend, horizontal_fusion=on, **others)
         adapter = prepared(model, weights, switches, mode=mode)
         result = run(adapter, instances)
-        assert disagreements(result, oracle, 2e-4) == []
+        assert disagreements(result, reference, 2e-4) == []
         found[on] = result.counters.n_launches
     assert found[True] <= found[False]

@@ -11,9 +11,9 @@ from harness.contracts.policy import load_policy
 from harness.engine.rows.launches import split_into_launches
 from harness.engine.switches import Switches
 from harness.granularity.operators import OperatorModel
-from harness.oracle import run_reference
 from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
+from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule, check_schedule
@@ -50,9 +50,9 @@ def test_launches_are_the_batches_by_function(batches: list[list[int]], seed: in
         expected += [[v for v in members if mini_batch.functions[v] == f] for f in functions]
         firsts.append(len(expected))
     assert [launches.select_batch(k).tolist() for k in range(launches.n_batches)] == expected
-    assert launches.round_starts is not None
-    assert schedule.round_starts is not None
-    assert launches.round_starts.tolist() == [firsts[b] for b in schedule.round_starts]
+    assert launches.segment_starts is not None
+    assert schedule.segment_starts is not None
+    assert launches.segment_starts.tolist() == [firsts[b] for b in schedule.segment_starts]
 
 
 def test_a_schedule_of_one_function_per_batch_stays_the_same() -> None:
@@ -89,6 +89,6 @@ def test_batches_of_several_shapes_are_right_and_counted_once(
 def test_schedules_of_operators_are_valid_and_not_below_the_bound(name: str, policy: str) -> None:
     model, instances = EXAMPLES[name]
     graph = OperatorModel(model).mini_batch(instances).graph
-    schedule = schedule_in_rounds(load_policy(policy), graph)
+    schedule = schedule_in_segments(load_policy(policy), graph)
     check_schedule(graph, schedule)
     assert compute_lower_bound(graph) <= schedule.n_batches

@@ -24,7 +24,7 @@ from harness.engine.rows.row_order import AT_ONCE, N_EDGES
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.models.tree_fc import TreeFC
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from harness.values.arrays import as_int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.values.schedule import Schedule
@@ -32,7 +32,7 @@ from systems.on_core.vertex import Adapter
 from tests.support.engine_models import BINARY, EXAMPLES, tree
 from tests.support.engine_runs import prepared
 from tests.support.plain_layout import PlainLayout, plain_layout
-from tests.support.random_graphs import graph_of, graphs, graphs_in_rounds
+from tests.support.random_graphs import graph_of, graphs, graphs_in_segments
 from tests.support.sketch_models import SIZES, ChainLSTM
 from tests.support.sketches import Sketch
 
@@ -163,7 +163,7 @@ def reads(draw: st.DrawFn, graph: Graph) -> dict[int, Reads]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[MiniBatch, Schedule, dict[int, Reads], list[int]]:
-    graph = draw(st.one_of(graphs(), graphs_in_rounds()))
+    graph = draw(st.one_of(graphs(), graphs_in_segments()))
     read, n = draw(reads(graph)), graph.n_vertices
     space = draw(st.integers(1, 3))
     outputs = draw(st.lists(st.integers(0, n - 1), max_size=12))
@@ -180,7 +180,7 @@ def cases(draw: st.DrawFn) -> tuple[MiniBatch, Schedule, dict[int, Reads], list[
     )
     policy = load_policy(draw(st.sampled_from(["frontier", "agenda", "unbatched"])))
     spaces = [t % space for t in range(graph.n_types)]
-    return mini_batch, schedule_in_rounds(policy, graph), read, spaces
+    return mini_batch, schedule_in_segments(policy, graph), read, spaces
 
 
 def check(found: Layout, expected: PlainLayout) -> None:
@@ -208,7 +208,7 @@ def check(found: Layout, expected: PlainLayout) -> None:
     assert found.scattered == [t for t, one in expected.types.items() if not one.contiguous]
     if parts.OUTPUT in found:
         assert found.output_order.tolist() == expected.order
-        assert found.output_rounds.tolist() == expected.rounds
+        assert found.output_segments.tolist() == expected.segments
 
 
 def check_order(found: Layout, batches: list[list[int]]) -> None:
@@ -243,26 +243,26 @@ def test_one_call_equals_one_array_after_the_other(case: Any, reorder: bool) -> 
 
 
 @settings(max_examples=60, deadline=None)
-@given(graphs_in_rounds(), st.integers(1, 3))
-def test_rounds_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n: int) -> None:
+@given(graphs_in_segments(), st.integers(1, 3))
+def test_segments_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n: int) -> None:
     """Vertices of the graph are numbered segment by segment."""
-    assert graph.rounds is not None
-    graph = in_order_of_rounds(graph)
-    assert graph.rounds is not None
+    assert graph.segments is not None
+    graph = in_order_of_segments(graph)
+    assert graph.segments is not None
     spaces = as_int_array([t % n for t in range(graph.n_types)])
     fields = number_fields({t: Reads((None,), ()) for t in range(graph.n_types)}, graph.n_types)
     policy, nobody = load_policy("frontier"), as_int_array([])
-    schedule = schedule_in_rounds(policy, graph)
+    schedule = schedule_in_segments(policy, graph)
     whole = plan_layout(MiniBatch(graph, {}, nobody, 1), schedule, fields, spaces, reorder=True)
     row = np.zeros(graph.n_vertices, dtype=np.int32)
     used, index = np.zeros(graph.n_types, dtype=np.int64), list[list[int]]()
-    for r in range(int(graph.rounds.max()) + 1):
-        first, end = np.searchsorted(graph.rounds, [r, r + 1]).tolist()
+    for r in range(int(graph.segments.max()) + 1):
+        first, end = np.searchsorted(graph.segments, [r, r + 1]).tolist()
         starts = graph.arg_start[first : end + 1]
         args = graph.args[starts[0] : starts[-1]]
         piece = graph.build_part(graph.types[first:end], as_int_array(starts - starts[0]), args)
-        assert schedule.round_starts is not None
-        begin, last = schedule.round_starts[r : r + 2].tolist()
+        assert schedule.segment_starts is not None
+        begin, last = schedule.segment_starts[r : r + 2].tolist()
         order = schedule.order[schedule.starts[begin] : schedule.starts[last]] - first
         own = Schedule(order, schedule.starts[begin : last + 1] - schedule.starts[begin])
         before, mini_batch = Before(first, row, used), MiniBatch(piece, {}, nobody, 1)
@@ -280,16 +280,16 @@ def test_rounds_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n
     assert sorted(k for one in index for k in one) == sorted(children)
 
 
-def in_order_of_rounds(graph: Graph) -> Graph:
-    assert graph.rounds is not None
-    order = np.argsort(graph.rounds, kind="stable")
+def in_order_of_segments(graph: Graph) -> Graph:
+    assert graph.segments is not None
+    order = np.argsort(graph.segments, kind="stable")
     new = np.empty(len(order), dtype=np.int64)
     new[order] = np.arange(len(order))
     args = [new[graph.select_args(v)].tolist() for v in order]
     found = graph_of(graph.types[order].tolist(), args, graph.n_types, graph.follows.tolist())
     return Graph(
         found.types, found.arg_start, found.args, found.type_names, found.follows,
-        rounds=graph.rounds[order],
+        segments=graph.segments[order],
     )  # fmt: skip
 
 

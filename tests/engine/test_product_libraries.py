@@ -14,7 +14,7 @@ from harness.engine.cpu_kernels.libraries import (
     find_onednn_kernels,
     parse_openblas_name,
 )
-from harness.engine.cpu_kernels.vectors import NAMES, load_products
+from harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
 
 
 class Telling:
@@ -28,8 +28,8 @@ class Telling:
 
 
 def test_libraries_tell_versions_and_kernels() -> None:
-    told = "OpenBLAS 0.3.30  USE64BITINT DYNAMIC_ARCH NO_AFFINITY SkylakeX MAX_THREADS=64"
-    assert parse_openblas_name(told) == "OpenBLAS 0.3.30 (SkylakeX)"
+    reported = "OpenBLAS 0.3.30  USE64BITINT DYNAMIC_ARCH NO_AFFINITY SkylakeX MAX_THREADS=64"
+    assert parse_openblas_name(reported) == "OpenBLAS 0.3.30 (SkylakeX)"
     assert parse_openblas_name("OpenBLAS by  somebody") == "OpenBLAS by somebody"
     assert parse_openblas_name("") == "OpenBLAS"
     assert [find_onednn_kernels(Telling(code)) for code in (0x7, 0xFEF)] == ["AVX2", "AVX-512 AMX"]
@@ -42,11 +42,11 @@ def test_libraries_tell_versions_and_kernels() -> None:
 def test_the_table_of_kernels_lives_as_long_as_its_address_may_be_stored() -> None:
     """Scratch arrays keep only the address, and a cleared cache must not free the table."""
     assert LIBRARY is not None
-    load_products.cache_clear()
+    load_matmul_kernels.cache_clear()
     address = int(make_blas_scratch(LIBRARY, own=True)[0][OWN])
     words = (ctypes.c_int64 * len(NAMES)).from_address(address)
     before = list(words)
-    load_products.cache_clear()
+    load_matmul_kernels.cache_clear()
     taken = [np.full(len(NAMES), -1, dtype=np.int64) for _ in range(64)]  # memory that was freed
     assert list(words) == before
     assert len(taken) == 64

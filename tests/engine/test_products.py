@@ -48,13 +48,13 @@ from harness.engine.cpu_kernels.vectors import (
     WIDE_ROWS,
     is_our_outer,
     is_ours,
-    load_products,
+    load_matmul_kernels,
     write_sums_of_dots,
     write_sums_of_rows,
 )
 from harness.errors import UnsupportedTrial
 from tests.support.compiled_products import add_outer, multiply
-from tests.support.kernel_calls import Told, run_kernel
+from tests.support.kernel_calls import Reported, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
 needs_halves = pytest.mark.skipif(
@@ -173,7 +173,7 @@ WIDER = [(0, 0), (5, 0), (0, 5), (5, 3)]
 def test_a_step_multiplies_all_rows_of_its_vertices(
     n: int, per_vertex: int, wider: tuple[int, int]
 ) -> None:
-    told = Told(scratch=prepare_libraries("auto", 1).scratch)
+    reported = Reported(scratch=prepare_libraries("auto", 1).scratch)
     for transposed, has_bias, adds in product((False, True), repeat=3):
         k, m = 12, 8
         w, bias = drawn(*((m, k) if transposed else (k, m))), drawn(m)
@@ -184,14 +184,14 @@ def test_a_step_multiplies_all_rows_of_its_vertices(
         expected = rows_of(x, per_vertex) @ (w.T if transposed else w) + first
         constants = constants_of(w, per_vertex, transposed=transposed, adds=adds, has_bias=has_bias)
         operands = (x, out, w, bias, w, w)
-        run_kernel(products.multiply_rows, operands, constants, n, told)
+        run_kernel(products.multiply_rows, operands, constants, n, reported)
         np.testing.assert_allclose(rows_of(out, per_vertex), expected, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(whole[:, per_vertex * m :], beside)
         # The same for children's rows, read in place.
         index = np.arange(n, dtype=np.int64)[::-1].copy()
         out[:] = 0
         operands = (x, out, w, bias, w, w, index)
-        run_kernel(products.multiply_children, operands, constants, n, told)
+        run_kernel(products.multiply_children, operands, constants, n, reported)
         backwards = rows_of(x[::-1], per_vertex) @ (w.T if transposed else w)
         found = rows_of(out, per_vertex) - (bias if has_bias else 0)
         np.testing.assert_allclose(found, backwards, rtol=1e-4, atol=1e-4)
@@ -199,27 +199,27 @@ def test_a_step_multiplies_all_rows_of_its_vertices(
 
 @needs_blas
 def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None:
-    told, n, k, m = Told(scratch=prepare_libraries("auto", 1).scratch), 9, 12, 8
+    reported, n, k, m = Reported(scratch=prepare_libraries("auto", 1).scratch), 9, 12, 8
     x, w, copy, out = drawn(n, k), drawn(m, k), drawn(k, m), np.empty((n, m), np.float32)
     constants = constants_of(w, 1, transposed=True, copies_from=50)
     for n_rows, expected in ((49, x @ w.T), (50, x @ copy)):
         operands = (x, out, w, w, copy, np.array([n_rows], np.int64))
-        run_kernel(products.multiply_rows, operands, constants, n, told)
+        run_kernel(products.multiply_rows, operands, constants, n, reported)
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_row_is_multiplied_with_a_childs_matrix(transposed: bool) -> None:
-    told, (rows, columns), index = (
-        Told(scratch=prepare_libraries("auto", 1).scratch),
+    reported, (rows, columns), index = (
+        Reported(scratch=prepare_libraries("auto", 1).scratch),
         (6, 4),
         [3, 0, 3],
     )
     states, x = drawn(5, rows * columns + 3)[:, 1:-2], drawn(3, columns if transposed else rows)
     out = np.empty((3, rows if transposed else columns), np.float32)
     operands = (x, states, np.array(index, np.int64), out)
-    run_kernel(products.apply_children, operands, (rows, columns, int(transposed)), 3, told)
+    run_kernel(products.apply_children, operands, (rows, columns, int(transposed)), 3, reported)
     matrices = states.reshape(5, rows, columns)[index].astype(np.float64)
     expected = np.einsum("nm,nkm->nk" if transposed else "nk,nkm->nm", x, matrices)
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
@@ -241,8 +241,8 @@ def test_threads_sum_rows_of_a_gradient_of_their_own(
     expected = rows.T @ rows_of(dy, per_vertex)
     for times in (1, 2):
         for thread in range(n_threads):
-            told = Told(thread, n_threads, prepare_libraries("auto", 1).copy_for_thread())
-            run_kernel(products.sum_outer, (x, dy, found, written, index), constants, n, told)
+            reported = Reported(thread, n_threads, prepare_libraries("auto", 1).copy_for_thread())
+            run_kernel(products.sum_outer, (x, dy, found, written, index), constants, n, reported)
         assert written.all()
         np.testing.assert_allclose(found, times * expected, rtol=1e-4, atol=1e-4)
 
@@ -284,7 +284,7 @@ def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_transposed_copy(shape: tuple[int, int]) -> None:
     matrix = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     out = np.empty(shape[::-1], np.float32)
-    square = int(load_products()[1][NAMES.index("transpose_square")])
+    square = int(load_matmul_kernels()[1][NAMES.index("transpose_square")])
     transpose(square, get_address(matrix), *shape, get_address(out))
     np.testing.assert_array_equal(out, matrix.T)
 
@@ -435,5 +435,5 @@ def test_partial_vectors_and_many_rows_go_to_a_library() -> None:
 
 @needs_blas
 def test_requested_library_computes_all_products() -> None:
-    assert prepare_libraries("auto", 1).scratch[0][OWN] == get_address(load_products()[1])
+    assert prepare_libraries("auto", 1).scratch[0][OWN] == get_address(load_matmul_kernels()[1])
     assert prepare_libraries("openblas", 1).scratch[0][OWN] == 0

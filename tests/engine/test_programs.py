@@ -31,7 +31,7 @@ from harness.engine.backends.compiled.program import list_stage
 from harness.engine.cpu_kernels.context import TICKS_READABLE, Register, read_ticks
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.switches import Switches
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from tests.support.elementwise_groups import text_of
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run

@@ -18,7 +18,7 @@ from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from harness.engine.cpu_kernels.blas import round_parameter
 from harness.engine.cpu_kernels.context import BYTES_COPIED
 from harness.engine.cpu_kernels.loss_kernels import N_LANES, restore_logits
-from tests.support.kernel_calls import Told, run_kernel
+from tests.support.kernel_calls import Reported, run_kernel
 
 Floats = NDArray[np.float32]
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -71,8 +71,8 @@ def test_threads_add_up_columns_of_their_own(n_threads: int, per_vertex: int, wi
     x, written = _in_wider(6, per_vertex * width), np.zeros(n_threads, np.int64)
     out = np.full(2 * width, np.nan, np.float32)
     for thread in range(n_threads):
-        told = Told(thread, n_threads)
-        run_kernel(row_kernels.add_up_rows, (x, out, written), (width, per_vertex), 6, told)
+        reported = Reported(thread, n_threads)
+        run_kernel(row_kernels.add_up_rows, (x, out, written), (width, per_vertex), 6, reported)
     expected = x.reshape(-1, width).sum(axis=0)
     np.testing.assert_allclose(out[:width], expected, rtol=1e-5, atol=1e-5)
     assert np.isnan(out[width:]).all()
@@ -155,9 +155,9 @@ def test_a_parameter_is_packed_by_one_thread() -> None:
     source, packed = _rows(5, 7), _rows(5, 9)
     before = packed.copy()
     for thread in (1, 0):
-        told = Told(thread, 2)
-        run_kernel(row_kernels.pack, (source[:, 2:], packed[:, 4:]), (4 * 3, 5), 0, told)
-        assert told.tally[BYTES_COPIED] == (4 * 3 * 5 if thread == 0 else 0)
+        reported = Reported(thread, 2)
+        run_kernel(row_kernels.pack, (source[:, 2:], packed[:, 4:]), (4 * 3, 5), 0, reported)
+        assert reported.tally[BYTES_COPIED] == (4 * 3 * 5 if thread == 0 else 0)
         if thread == 1:
             np.testing.assert_array_equal(packed, before)
     before[:, 4:7] = source[:, 2:5]
@@ -170,14 +170,14 @@ def test_children_that_batches_read_in_place_are_copied_once() -> None:
     copies, done = np.full((20, 6), np.nan, np.float32), np.zeros(3, np.int64)
     operands = (states, index.copy(), runs, bounds, copies, done)
     for thread in range(3):
-        run_kernel(row_kernels.materialize_views, operands, (2, 12), 3, Told(thread, 3))
+        run_kernel(row_kernels.materialize_views, operands, (2, 12), 3, Reported(thread, 3))
     expected = states[index].reshape(20, 6)
     np.testing.assert_array_equal(copies[:9], expected[:9])
     np.testing.assert_array_equal(copies[12:], expected[12:])
     assert np.isnan(copies[9:12]).all(), "a batch that had copies already"
     assert done.all()
     copies[:] = np.nan
-    run_kernel(row_kernels.materialize_views, operands, (2, 12), 3, Told(1, 3))
+    run_kernel(row_kernels.materialize_views, operands, (2, 12), 3, Reported(1, 3))
     assert np.isnan(copies).all()
 
 

@@ -28,7 +28,7 @@ from harness.engine.torch_cuda import explain_no_cuda, main
 from harness.errors import UnsupportedTrial
 from harness.granularity.vertices import VertexModel
 from harness.measuring.child import is_out_of_memory
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_setting import Setting
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
@@ -72,7 +72,7 @@ def test_a_mini_batch_is_one_upload_and_nobody_waits(name: str) -> None:
     engine, model, instances = engine_on_meta(name)
     for part in (instances, instances[:1], instances * 3):
         mini_batch = model.mini_batch(part)
-        schedule = schedule_in_rounds(load_policy("frontier"), mini_batch.graph)
+        schedule = schedule_in_segments(load_policy("frontier"), mini_batch.graph)
         with Transfers() as transfers:
             engine.arrange(mini_batch, schedule)
             assert transfers.n_uploads == 1
@@ -90,7 +90,7 @@ def test_edges_of_any_number_of_children_need_no_value(name: str) -> None:
         torch.repeat_interleave(counts)
     engine, model, instances = engine_on_meta(name)
     mini_batch = model.mini_batch(instances)
-    engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
+    engine.arrange(mini_batch, schedule_in_segments(load_policy("agenda"), mini_batch.graph))
     executors = engine.backend._executors  # type: ignore[attr-defined]
     edges = [
         executor.bound
@@ -173,9 +173,9 @@ def test_a_driver_that_is_too_old(pretend: Callable[..., None]) -> None:
 
 def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:
     pretend(error=RuntimeError(NO_CODE))
-    said = str(explain_no_cuda())
-    assert "cannot compute on A GPU (CUDA error: no kernel image" in said
-    assert "\n" not in said
+    printed = str(explain_no_cuda())
+    assert "cannot compute on A GPU (CUDA error: no kernel image" in printed
+    assert "\n" not in printed
 
 
 def test_a_gpu_that_can_be_used(
@@ -198,8 +198,8 @@ def test_a_generation_that_kernels_are_not_for(
     pretend: Callable[..., None], capability: tuple[int, int]
 ) -> None:
     pretend(capability=capability)
-    said = str(explain_unsupported_gpu())
-    assert f"got {capability[0]}.{capability[1]} (A GPU); use backend=stepwise" in said
+    printed = str(explain_unsupported_gpu())
+    assert f"got {capability[0]}.{capability[1]} (A GPU); use backend=stepwise" in printed
 
 
 MAX_ROWS = 40

@@ -35,7 +35,7 @@ from harness.engine.cpu_kernels.team import (
     wait_at_barrier,
 )
 from harness.engine.switches import Switches
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
@@ -182,11 +182,11 @@ def test_multithreaded_results_match_reference(
     name: str, threads: int, switches: tuple[str, ...]
 ) -> None:
     model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances, "train")
+    reference = run_reference(model, weights, instances, "train")
     for chosen in (ONE_BY_ONE[key] for key in switches):
         adapter = prepared(model, weights, Switches(**chosen), threads=threads)
         found = run(adapter, instances)
-        assert disagreements(found, oracle) == [], chosen
+        assert disagreements(found, reference) == [], chosen
         alone = run(prepared(model, weights, Switches(**chosen)), instances)
         assert found.counters == alone.counters, chosen
 
@@ -197,11 +197,11 @@ def test_multithreaded_results_match_reference(
 def test_machine_code_of_several_threads_repeats_itself_to_the_last_bit(name: str) -> None:
     model, instances, weights = example(name)
     many = list(instances) * 9  # batches of more rows than one thread takes
-    oracle = run_reference(model, weights, many, "train")
+    reference = run_reference(model, weights, many, "train")
     for threads in (1, 2, 3):
         adapter = prepared(model, weights, threads=threads)
         first, *others = (run(adapter, many) for _ in range(4))
-        assert disagreements(first, oracle) == []
+        assert disagreements(first, reference) == []
         for other in others:
             assert other.loss == first.loss
             np.testing.assert_array_equal(other.outputs, first.outputs)

@@ -231,22 +231,22 @@ def test_children_that_do_not_fit_are_named(sketch: Sketch, message: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "parser"])
-def test_operators_are_of_the_round_of_their_vertex(name: str) -> None:
+def test_operators_are_of_the_segment_of_their_vertex(name: str) -> None:
     """Each segment has as many operators as its vertices and their outputs have separately."""
     model, instances = EXAMPLES[name]
     operators, vertices = OperatorModel(model), model.mini_batch(instances)
     found = operators.expand(vertices)
-    assert vertices.rounds is not None
-    assert found.rounds is not None
-    read = Counter(vertices.rounds[vertices.outputs].tolist())
+    assert vertices.segments is not None
+    assert found.segments is not None
+    read = Counter(vertices.segments[vertices.outputs].tolist())
     expected = Counter(
         {r: n * len(operators.get_template("output").applications) for r, n in read.items()}
     )
     for template, members in operators.group_vertices(vertices.graph):
-        for r in vertices.rounds[members].tolist():
+        for r in vertices.segments[members].tolist():
             expected[r] += len(template.applications)
-    assert Counter(found.rounds.tolist()) == expected
-    assert found.rounds[found.outputs].tolist() == vertices.rounds[vertices.outputs].tolist()
+    assert Counter(found.segments.tolist()) == expected
+    assert found.segments[found.outputs].tolist() == vertices.segments[vertices.outputs].tolist()
 
 
 Body = Callable[[VertexTracer], Symbol]

@@ -16,7 +16,7 @@ from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.granularity.sharing import find_shareable_pulls, share_equal
 from harness.granularity.vertices import VertexModel, cut_output
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
@@ -61,13 +61,13 @@ def test_sharing_preserves_expression_of_each_output(instances: list[Tree]) -> N
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_results_stay_as_they_are(name: str) -> None:
-    """Also for repeated instances; test_against_oracle.py covers every policy."""
+    """Also for repeated instances; test_against_reference.py covers every policy."""
     model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances * 2, "train")
+    reference = run_reference(model, weights, instances * 2, "train")
     for outputs in ("stage", "vertices")[: 1 if name == LOSS_READS_MORE else 2]:
         switches = replace(SHARING, outputs=outputs)
         result = run(prepared(model, weights, switches), instances * 2)
-        assert disagreements(result, oracle) == [], outputs
+        assert disagreements(result, reference) == [], outputs
 
 
 def test_all_pulls_must_be_equal() -> None:
@@ -93,24 +93,24 @@ def test_shareable_pulls_are_detected(model: str, function: str, worth: bool) ->
     assert (1 in find_shareable_pulls({1: traced})) is worth
 
 
-def test_shared_vertex_keeps_earliest_round_phase_and_depth() -> None:
+def test_shared_vertex_keeps_earliest_segment_phase_and_depth() -> None:
     """Vertices of segments 2 and 1 pull the same; so do two of segments 0 and 3."""
     graph = graph_of([1, 1, 1, 1, 2], [[], [], [], [], [0, 1]])
     phases, depths = as_int_array([0, 1, 2, 0, 3]), as_int_array([0, 2, 1, 0, 4])
-    graph = replace(graph, rounds=as_int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)
+    graph = replace(graph, segments=as_int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)
     pulls = {"word": as_int_array([5, 6, 5, 6, -1])}
     mini_batch = MiniBatch(graph, pulls, outputs=as_int_array([4]), n_instances=1)
     after = share_equal(mini_batch, {1: ("word",)})
     assert after.graph.types.tolist() == [1, 1, 2]
-    assert after.rounds is not None
-    assert after.rounds.tolist() == [1, 0, 2]
+    assert after.segments is not None
+    assert after.segments.tolist() == [1, 0, 2]
     assert after.graph.phases is not None
     assert after.graph.depths is not None
     assert after.graph.phases.tolist() == [2, 1, 3]
     assert after.graph.depths.tolist() == [1, 2, 4]
-    without = replace(mini_batch, graph=replace(graph, rounds=None))
+    without = replace(mini_batch, graph=replace(graph, segments=None))
     after = share_equal(without, {1: ("word",)})
-    assert after.rounds is None
+    assert after.segments is None
     assert after.graph.phases is not None
     assert after.graph.phases.tolist() == [0, 0, 3]
 

@@ -73,8 +73,8 @@ def test_folder_writable_by_others_is_rejected_with_one_line_warning(
     wrong.chmod(bits)
     assert make_cache_folder("things") is None
     assert make_cache_folder("things") is None
-    said = capsys.readouterr().err
-    assert said.splitlines() == [
+    printed = capsys.readouterr().err
+    assert printed.splitlines() == [
         f"{wrong} is writable by other users (mode {bits:o}), so its caches are not used; remove it"
     ]
     assert wrong.stat().st_mode & 0o7777 == bits

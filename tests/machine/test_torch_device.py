@@ -24,7 +24,7 @@ def _asked_anew() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("code", "out", "error", "said"),
+    ("code", "out", "error", "printed"),
     [
         (0, "\n", "", None),
         (0, "a warning\nit is built for CPUs\n", "", "it is built for CPUs"),
@@ -32,7 +32,7 @@ def _asked_anew() -> Iterator[None]:
     ],
 )
 def test_its_reason_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, code: int, out: str, error: str, said: str | None
+    monkeypatch: pytest.MonkeyPatch, code: int, out: str, error: str, printed: str | None
 ) -> None:
     def run(command: Any, **_: Any) -> Done:
         assert command[-1] == ASKED
@@ -40,8 +40,8 @@ def test_its_reason_is_one_line(
 
     monkeypatch.setattr(torch_device.subprocess, "run", run)
     found = explain_unusable_gpu()
-    assert (found is None) == (said is None)
-    assert (found or "").startswith(said or "")
+    assert (found is None) == (printed is None)
+    assert (found or "").startswith(printed or "")
 
 
 def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,8 @@ def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gpu_check_completes_on_current_machine() -> None:
     """Either result is correct on the machine that runs the tests, within the time limit."""
-    said = explain_unusable_gpu()
-    assert said is None or "PyTorch" in said
+    printed = explain_unusable_gpu()
+    assert printed is None or "PyTorch" in printed
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,6 @@ def test_sizes_are_those_of_the_device_that_torch_can_use(
     monkeypatch.setattr(harness.planning.nodes, "explain_unusable_gpu", lambda: reason)
     choices = build_choices({}, {})
     assert (choices.device, choices.scale) == (device, scale)
-    said = capsys.readouterr().err
-    assert said.count("\n") == (0 if reason is None else 1)
-    assert (reason or "") in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == (0 if reason is None else 1)
+    assert (reason or "") in printed

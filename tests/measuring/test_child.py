@@ -121,27 +121,34 @@ PYDANTIC = (
 def test_last_words(tmp_path: Path, printed: str, begins: str, ends: str) -> None:
     log = tmp_path / "log"
     log.write_text(printed)
-    said = read_last_line(log)
-    assert said.startswith(begins)
-    assert said.endswith(ends)
-    assert bool(said) == bool(printed)
-    assert len(said) <= 500
+    message = read_last_line(log)
+    assert message.startswith(begins)
+    assert message.endswith(ends)
+    assert bool(message) == bool(printed)
+    assert len(message) <= 500
 
 
 def test_child_progress_is_forwarded_line_by_line_while_running(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     report_progress("schedules\na mini-batch")
-    said = capfd.readouterr().out.encode()
+    message = capfd.readouterr().out.encode()
     heard: list[str] = []
     reading, writing = os.pipe()
     with (tmp_path / "log").open("wb", buffering=0) as file:
         output = ChildOutput(reading, BoundedLog(file), heard.append)
-        for chunk in (b"noise\nsays now: no\n", said[:3], said[3:], b"x" * 100_000, said, said):
+        for chunk in (
+            b"noise\nsays now: no\n",
+            message[:3],
+            message[3:],
+            b"x" * 100_000,
+            message,
+            message,
+        ):
             os.write(writing, chunk[:60_000])
             output.take(time.monotonic() + 0.01)
         assert heard == ["schedules a mini-batch"] * 2, "what follows noise is a line's end"
         os.close(writing)
         output.take_rest()
     os.close(reading)
-    assert (tmp_path / "log").read_bytes().count(said) == 3
+    assert (tmp_path / "log").read_bytes().count(message) == 3

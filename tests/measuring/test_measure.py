@@ -21,7 +21,7 @@ from tests.support import odd_system
 from tests.support.measured import measure
 
 MakeSpec = Callable[..., TrialSpec]
-ORACLE_IS_FINITE = "the reference is finite there; fix the system, not the model"
+REFERENCE_IS_FINITE = "the reference is finite there; fix the system, not the model"
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -51,8 +51,8 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert record.versions["fake"] == "1.0"
     assert {"python", "numpy", "harness"} < set(record.versions)
     assert record.command == "bench some=thing"
-    told = {name for name, seconds in record.phases_s.items() if seconds is not None}
-    assert told == ({"backward", "update"} if mode == "train" else set())
+    reported = {name for name, seconds in record.phases_s.items() if seconds is not None}
+    assert reported == ({"backward", "update"} if mode == "train" else set())
 
 
 def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: 
     assert record.check.status == "failed"
     assert record.reason is not None
     assert (record.samples_s, record.instances_per_s) == ((), None)
-    assert record.reason.endswith(ORACLE_IS_FINITE) == (fault == "nan_outputs")
+    assert record.reason.endswith(REFERENCE_IS_FINITE) == (fault == "nan_outputs")
 
 
 def test_nan_loss_in_timed_mini_batch_is_reported_with_cause(
@@ -131,7 +131,7 @@ def test_nan_loss_in_timed_mini_batch_is_reported_with_cause(
 ) -> None:
     monkeypatch.setattr(odd_system.Adapter, "last_loss", lambda _: float("nan"))
     record = measure(make_spec(), tmp_path)
-    assert record.reason == f"the loss of mini-batch 0 is nan; {ORACLE_IS_FINITE}"
+    assert record.reason == f"the loss of mini-batch 0 is nan; {REFERENCE_IS_FINITE}"
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
 
         monkeypatch.setattr(worker, name, noted)
 
-    behind_the_oracle = ["Reference", "release_memory", "measure_resident_bytes"]
+    before_the_baseline = ["Reference", "release_memory", "measure_resident_bytes"]
     around_the_passes = ["release_memory", "warm_up", "reset_peak_memory", "time_passes"]
-    for name in {*behind_the_oracle, *around_the_passes}:
+    for name in {*before_the_baseline, *around_the_passes}:
         note(name)
     assert measure(make_spec(), tmp_path).status == "ok"
-    assert order[:3] == behind_the_oracle
+    assert order[:3] == before_the_baseline
     assert order[3:] == around_the_passes
 
 

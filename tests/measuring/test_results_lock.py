@@ -108,11 +108,11 @@ def test_a_job_of_the_pipeline_waits_as_long_as_it_takes(
 
     monkeypatch.setenv(VARIABLE, "a plan")
     monkeypatch.setattr(time, "sleep", sleep)
-    said: list[str] = []
+    printed: list[str] = []
     with (
         lock_results_dirs([tmp_path], "first", print),
         pytest.raises(EnoughError),
-        lock_results_dirs([tmp_path], "second", said.append),
+        lock_results_dirs([tmp_path], "second", printed.append),
     ):
         pass
-    assert said[0].endswith("; waiting")
+    assert printed[0].endswith("; waiting")

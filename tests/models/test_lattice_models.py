@@ -8,7 +8,7 @@ from harness.contracts.model import ModelSizes, draw_initial_weights
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from tests.support.instances import lattice as grid
 
 

@@ -202,14 +202,14 @@ def test_medium_is_over_in_a_hundred_minutes() -> None:
             rounds[trial] = max(rounds.get(trial, 0), grid.rounds)
     measuring_s, compiled = 0.0, set()
     for trial, n_rounds in rounds.items():
-        said = dict(trial)
-        adapter = read_mapping(CONF_DIR / "system" / f"{said['system']}.yaml")["adapter"]
+        printed = dict(trial)
+        adapter = read_mapping(CONF_DIR / "system" / f"{printed['system']}.yaml")["adapter"]
         measuring_s += n_rounds * (
-            estimate_usual_s(adapter, float(said["timing.min_seconds"])) + STARTED_S
+            estimate_usual_s(adapter, float(printed["timing.min_seconds"])) + STARTED_S
         )
-        if adapter.startswith("systems.on_core") and said["model"] != "cell":
+        if adapter.startswith("systems.on_core") and printed["model"] != "cell":
             switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
-            compiled.add((said["system"], said["model"], said["mode"], *switches))
+            compiled.add((printed["system"], printed["model"], printed["mode"], *switches))
     shown_s = COUNT_S * len(counted) + DRAWN_S * len(list_experiment_names())
     assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 105
 

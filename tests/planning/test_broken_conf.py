@@ -58,10 +58,10 @@ def test_doctor_names_broken_file(
     monkeypatch.setattr(doctor, "Composer", lambda: Composer(conf_dir))
     monkeypatch.setattr(doctor, "list_choices", lambda group: ("null",))
     assert doctor.main([]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"bench-doctor: {path}:2: invalid YAML: ")
-    assert said.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"bench-doctor: {path}:2: invalid YAML: ")
+    assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

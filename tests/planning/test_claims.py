@@ -85,10 +85,10 @@ def fault_of(conf: Path, content: object) -> str:
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError) as caught:
         check_claims(read_claims(conf), conf)
-    said = str(caught.value)
-    assert "\n" not in said
-    assert "claims/dream.yaml" in said
-    return said
+    printed = str(caught.value)
+    assert "\n" not in printed
+    assert "claims/dream.yaml" in printed
+    return printed
 
 
 def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_claim_is_decided_at_scales_with_the_points_of_the_paper(conf: Path) -
 
 def test_a_claim_is_decidable_on_its_device(conf: Path) -> None:
     devices = ("cpu", "cuda")
-    for said, expected in (("cpu", ["cpu"]), ("cuda", ["cuda"]), ("any", ["cpu", "cuda"])):
-        (conf / "claims/dream.yaml").write_text(yaml.safe_dump(changed(device=said)))
+    for printed, expected in (("cpu", ["cpu"]), ("cuda", ["cuda"]), ("any", ["cpu", "cuda"])):
+        (conf / "claims/dream.yaml").write_text(yaml.safe_dump(changed(device=printed)))
         (claim,) = read_claims(conf)
         assert [d for d in devices if claim.is_decidable("paper", d)] == expected
         assert not any(claim.is_decidable("smoke", d) for d in devices)
@@ -196,8 +196,8 @@ def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) ->
 
 @pytest.mark.parametrize("name", ["bilstm_synthetic", "complete_trees", "ptb_fixed_synthetic"])
 def test_instances_that_count_as_alike_are_equally_long(name: str) -> None:
-    said = yaml.safe_load((CONF_DIR / f"dataset/{name}.yaml").read_text())
-    corpus = import_module(said["loader"]).load("train", None, **said["options"])
+    printed = yaml.safe_load((CONF_DIR / f"dataset/{name}.yaml").read_text())
+    corpus = import_module(printed["loader"]).load("train", None, **printed["options"])
     assert len({len(corpus.instances[place].words) for place in range(0, 200, 20)}) == 1
 
 

@@ -142,13 +142,13 @@ class Sample:
 
 def test_unset_options_have_defaults() -> None:
     assert read_options(Sample, {}, "here") == Sample()
-    said = {"mode": "off", "fast": False, "n": 4, "share": 1, "file": "f"}
-    assert read_options(Sample, said, "here") == Sample("off", False, 4, 1, "f")
+    printed = {"mode": "off", "fast": False, "n": 4, "share": 1, "file": "f"}
+    assert read_options(Sample, printed, "here") == Sample("off", False, 4, 1, "f")
     assert read_options(Sample, {"file": None}, "here").file is None
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("printed", "words"),
     [
         (
             {"mod": "off"},
@@ -164,9 +164,9 @@ def test_unset_options_have_defaults() -> None:
         ({"file": 3}, "file=3 is not allowed: expected a string or null"),
     ],
 )
-def test_invalid_option_value_gives_one_line(said: dict[str, Any], words: str) -> None:
+def test_invalid_option_value_gives_one_line(printed: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_options(Sample, said, "here")
+        read_options(Sample, printed, "here")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -53,7 +53,7 @@ def trials(conf: Path, *blocks: object, base: object = None) -> list[tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("said", "names"),
+    ("printed", "names"),
     [
         ("kind:strategy", ("core", "other")),
         ("slow:strategy", ("snail",)),
@@ -67,9 +67,9 @@ def trials(conf: Path, *blocks: object, base: object = None) -> list[tuple[str, 
     ],
 )
 def test_a_list_selects_names_and_kinds_in_order(
-    conf: Path, said: object, names: tuple[str, ...]
+    conf: Path, printed: object, names: tuple[str, ...]
 ) -> None:
-    assert read_selection("here", said, conf).list_names() == names
+    assert read_selection("here", printed, conf).list_names() == names
 
 
 def test_kind_expands_to_systems_that_run_the_model(conf: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("printed", "words"),
     [
         (
             "kind:frameworks",
@@ -122,8 +122,8 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
         ({"system": "kind:framework"}, "selects systems by kind, but has no model"),
     ],
 )
-def test_invalid_selection_gives_one_line(conf: Path, said: object, words: str) -> None:
-    block = said if isinstance(said, dict) else {"system": said, "model": "tree_fc"}
+def test_invalid_selection_gives_one_line(conf: Path, printed: object, words: str) -> None:
+    block = printed if isinstance(printed, dict) else {"system": printed, "model": "tree_fc"}
     with pytest.raises(ConfigError) as caught:
         trials(conf, block)
     assert str(caught.value).startswith("experiment/one.yaml, scale smoke")

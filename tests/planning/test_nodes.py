@@ -69,7 +69,7 @@ def test_trials_are_checked_against_node_resources(make_spec) -> None:  # type: 
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("printed", "words"),
     [
         ("h200", "nodes=h200 is not allowed: expected a mapping"),
         ({"name": "a", "n_cpus": 2}, "nodes has no memory_gib"),
@@ -85,9 +85,9 @@ def test_trials_are_checked_against_node_resources(make_spec) -> None:  # type: 
         ({"name": "a", "n_cpus": 2, "memory_gib": 2, "scheduler": "lsf"}, "choose one of slurm"),
     ],
 )
-def test_nodes_that_cannot_be_are_one_line(said: object, words: str) -> None:
+def test_nodes_that_cannot_be_are_one_line(printed: object, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_nodes({"nodes": said})
+        read_nodes({"nodes": printed})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

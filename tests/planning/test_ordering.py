@@ -218,14 +218,14 @@ def test_a_screening_changes_neither_name_nor_work(make_spec: Callable[..., Tria
 def test_only_frameworks_are_screened_and_bench_plans_them_alike() -> None:
     choices = build_choices({"scale": "paper", "device": "cpu"}, {})
     planned = plan_artifact("headline_seq2seq", choices, Composer())
-    said = expand("headline_seq2seq", "paper").screening
-    assert said is not None
-    screened = {trial.spec.system for trial in planned if trial.spec.screening == said}
+    printed = expand("headline_seq2seq", "paper").screening
+    assert printed is not None
+    screened = {trial.spec.system for trial in planned if trial.spec.screening == printed}
     rest = {trial.spec.system for trial in planned} - screened
     assert {"torch_levels", "dynet"} <= screened
     assert {"vertex", "cavs", "products"} <= rest
     specs, _ = plan_experiment("headline_seq2seq", choices, None, {"device": "cpu"})
-    assert {spec.system for spec in specs if spec.screening == said} == screened
+    assert {spec.system for spec in specs if spec.screening == printed} == screened
 
 
 @pytest.mark.parametrize(

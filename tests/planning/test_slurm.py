@@ -103,16 +103,16 @@ def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
 ) -> None:
     answer = 'case "$*" in *nodelist=b*) echo "Unable to allocate resources" >&2; exit 1;; *)'
     say(commands, "srun", f"{answer} echo code={compute_code_version()};; esac")
-    said: list[str] = []
+    message: list[str] = []
     for idle in ("a\nb", ""):
         say(commands, "sinfo", f"echo '{idle}'")
-        check_idle_nodes(NODES, tmp_path, said.append)
-    (line,) = said
+        check_idle_nodes(NODES, tmp_path, message.append)
+    (line,) = message
     assert line.startswith("no node is idle")
     say(commands, "sinfo", "echo a")
     say(commands, "srun", "echo fault=is blind")
     with pytest.raises(ConfigError, match=r"^a is blind$"):
-        check_idle_nodes(NODES, tmp_path, said.append)
+        check_idle_nodes(NODES, tmp_path, message.append)
     assert not (tmp_path / slurm.SEEN).exists()
 
 

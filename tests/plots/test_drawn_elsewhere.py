@@ -69,8 +69,8 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[..., list[Record]]:
     """Return a function that makes up records of experiments, as if measured elsewhere."""
 
-    def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **said: Any) -> list[Record]:
-        config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | said
+    def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **printed: Any) -> list[Record]:
+        config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | printed
         choices = build_choices(config, {}, frozenset(datasets))
         trials = [t for name in names for t in plan_artifact(name, choices, composer)]
         return [as_measured(t, round_) for t in trials for round_ in range(t.rounds)]
@@ -81,8 +81,8 @@ def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[...
 def as_measured(trial: PlannedTrial, round_: int) -> Record:
     """Return a made-up record with the full specification of its trial."""
     spec = trial.spec.replace_round(round_)
-    said = {"trial": build_trial(spec), "config": spec.to_dict()}
-    return made_up_record(trial, round_).model_copy(update=said)
+    printed = {"trial": build_trial(spec), "config": spec.to_dict()}
+    return made_up_record(trial, round_).model_copy(update=printed)
 
 
 @pytest.fixture
@@ -92,11 +92,13 @@ def plan_of(
     """Return a function that packs records, and selects what can be drawn from them."""
     monkeypatch.setattr(plots.drawable, "Composer", lambda _: composer)  # with its cache
 
-    def plan(records: list[Record], counts: list[AnyCount] | None = None, **said: Any) -> Drawable:
+    def plan(
+        records: list[Record], counts: list[AnyCount] | None = None, **printed: Any
+    ) -> Drawable:
         place = tmp_path / "packed"
         write_packed(RecordSet(tuple(records), tuple(counts or ())), place)
         own = {"records": place, "conf_dir": conf_dir, "data_root": tmp_path / "none"}
-        return select_drawable(own | {"results_dir": tmp_path / "drawn"} | said, {})
+        return select_drawable(own | {"results_dir": tmp_path / "drawn"} | printed, {})
 
     return plan
 
@@ -278,12 +280,12 @@ def test_the_command_draws_named_experiments(
     tables = draw_all(plan_of(measured(TABLE)))
     expected = {name: text for name, text in tables.items() if name.startswith(TABLE)}
     assert len(expected) == 4
-    said = [f"--records={tmp_path / 'packed'}", f"--conf-dir={conf_dir}"]
+    printed = [f"--records={tmp_path / 'packed'}", f"--conf-dir={conf_dir}"]
     drawn = tmp_path / "by_command"
-    assert draw.main([TABLE, *said, f"--results-dir={drawn}"]) == 0
+    assert draw.main([TABLE, *printed, f"--results-dir={drawn}"]) == 0
     assert {p.name: p.read_bytes() for p in drawn.rglob("*") if p.suffix in KEPT} == expected
     for names in ([GRAPH], [TABLE, GRAPH]):
-        assert draw.main([*names, *said]) == 1
+        assert draw.main([*names, *printed]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert f"cannot draw {GRAPH} from" in line
 

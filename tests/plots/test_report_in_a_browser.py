@@ -89,9 +89,9 @@ def test_it_is_readable_at_every_width(folder: Path, width: int, scheme: str) ->
         timeout=120,
         check=False,
     )
-    told = re.search(r'data-found="([^"]*)"', done.stdout)
-    assert told, done.stderr[-2000:]
-    found = json.loads(unescape(told.group(1)))
+    reported = re.search(r'data-found="([^"]*)"', done.stdout)
+    assert reported, done.stderr[-2000:]
+    found = json.loads(unescape(reported.group(1)))
     assert found["width"] == width
     assert found["wide"] <= 1, "the page is wider than the window"
     assert found["overlaps"] == []

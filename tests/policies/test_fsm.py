@@ -32,7 +32,7 @@ from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
 from tests.support.corpora import train_part
 from tests.support.exact_minimum import minimum_batches
-from tests.support.fsm_oracle import Learner, Remaining
+from tests.support.fsm_reference import Learner, Remaining
 from tests.support.policies import (
     INTERNAL,
     OUTPUT,

@@ -82,7 +82,7 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
     (policies / "several.py").write_text(
         "POLICIES = {'one': 'by_one', 'two': 'by_two', 'gone': 'by_gone'}\n"
         "LEARNED_POLICIES = {'machine': 'MACHINE'}\n"
-        "NOT_BY_AUTO = {'two': 'it is slow'}\n"
+        "EXCLUDED_FROM_AUTO = {'two': 'it is slow'}\n"
         "def by_one(graph): return 1\n"
         "def by_two(graph): return 2\n"
         "class MACHINE:\n"

@@ -26,12 +26,12 @@ from harness.errors import ConfigError, ScheduleError
 from harness.granularity.operators import OperatorModel
 from harness.granularity.released import build_released_graph
 from harness.granularity.vertices import add_output_vertices, cut_output
-from harness.oracle import run_reference
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
 from harness.planning.yaml_files import list_choices
 from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.rounds import schedule_in_rounds, select_first_round
+from harness.policies.parts.segments import schedule_in_segments, select_first_segment
+from harness.reference import run_reference
 from harness.trials.workload import build_model
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
@@ -87,7 +87,7 @@ def graphs(name: str, kind: str) -> Sequence[Graph]:
 
 def policy_for(policy: str, learned_on: Graph) -> Policy:
     if is_learned(policy):
-        return learn_policy(policy, [select_first_round(learned_on)], QUICK)
+        return learn_policy(policy, [select_first_segment(learned_on)], QUICK)
     return load_policy(policy)
 
 
@@ -100,7 +100,7 @@ def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str) -> N
     for policy in list_policy_names():
         schedule_of = policy_for(policy, first)
         for graph in (first, second):
-            schedule = schedule_in_rounds(schedule_of, graph)
+            schedule = schedule_in_segments(schedule_of, graph)
             try:
                 check_schedule(graph, schedule)
             except ScheduleError as error:
@@ -119,6 +119,6 @@ def test_the_engine_runs_every_model_at_either_granularity(name: str, granularit
     switches = Switches(granularity=granularity, backend="stepwise")
     mode = "train" if model.is_trainable else "infer"
     engine = engine_runs.prepared(model, weights, switches, "agenda", mode)
-    oracle = run_reference(model, weights, instances, mode)
+    reference = run_reference(model, weights, instances, mode)
     result = engine_runs.run(engine, instances)
-    assert engine_runs.disagreements(result, oracle, 1e-4) == []
+    assert engine_runs.disagreements(result, reference, 1e-4) == []

@@ -22,9 +22,9 @@ def test_invalid_program_is_reported_with_its_line(
     monkeypatch.setattr(recorder, "MAX_VERTICES", 90)
     monkeypatch.setattr(fibers, "MAX_FIBERS", 50)
     monkeypatch.setattr(fibers, "DEEPEST_CALLS", 500)
-    with pytest.raises(ProgramError, match=line) as told:
+    with pytest.raises(ProgramError, match=line) as reported:
         Given(program).mini_batch(ONE)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_block_named_like_a_writer_method_is_reported() -> None:

@@ -67,10 +67,10 @@ def test_program_error_has_its_line(body: str, monkeypatch: pytest.MonkeyPatch) 
     quick = quick_of(model)
     assert quick.programs is not None, quick.run_by
     for _ in range(2):
-        with pytest.raises(ProgramError) as told:
+        with pytest.raises(ProgramError) as reported:
             model.mini_batch(SENTENCES[:3])
         line = LINE if WRONG[body][0].isdigit() else ""
-        assert re.match(line + re.escape(WRONG[body]), str(told.value)), told.value
+        assert re.match(line + re.escape(WRONG[body]), str(reported.value)), reported.value
     assert quick.run_by == "compiled code"  # Python fails, too
 
 
@@ -103,8 +103,8 @@ def test_large_integers_fall_back_to_python_with_a_note() -> None:
     for _ in range(2):
         assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
     assert quick.programs is None
-    told = "Python, since compiled code met OverflowError: a number of more than 64 bits"
-    assert describe_program_execution(model) == {"program_execution": told}
+    reported = "Python, since compiled code met OverflowError: a number of more than 64 bits"
+    assert describe_program_execution(model) == {"program_execution": reported}
 
 
 def test_uncompilable_program_falls_back_to_python_with_a_note(
@@ -136,7 +136,7 @@ def test_lack_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
 
 
-def test_live_rounds_go_on_by_python_too() -> None:
+def test_live_segments_go_on_by_python_too() -> None:
     """The results are those of programs that Python ran from the start."""
     found = []
     for programs in ("compiled", "python"):

@@ -41,7 +41,7 @@ def quick(program: Callable[[CallWriter], Any]) -> Recording:
 
 def same(ours: Any, theirs: Any) -> None:
     """Check that all arrays of both are equal, whatever their containers."""
-    for name in ("types", "arg_start", "args", "rounds", "phases", "depths"):
+    for name in ("types", "arg_start", "args", "segments", "phases", "depths"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
 
 
@@ -58,9 +58,9 @@ def same_as_counted(
     for is_checked in both:
         ours = recording.record_with_python(batch, pick_of(), is_checked=is_checked)
         graph = ours.graph
-        if graph.rounds is None:
-            assert not piece.rounds.any()
-            graph = replace(graph, rounds=piece.rounds)
+        if graph.segments is None:
+            assert not piece.segments.any()
+            graph = replace(graph, segments=piece.segments)
         same(graph, piece)
         same_pulls(ours, piece)
         np.testing.assert_array_equal(ours.outputs, outputs)
@@ -89,7 +89,7 @@ def test_a_graph_that_is_taken_as_proved_passes_every_check(
     batch: list[Scripted], model: ScriptedModel
 ) -> None:
     taken = model.mini_batch(batch).graph
-    names = ("types", "arg_start", "args", "type_names", "rounds", "phases", "depths")
+    names = ("types", "arg_start", "args", "type_names", "segments", "phases", "depths")
     checked = Graph(**{name: getattr(taken, name) for name in names})
     for name in ("follows", "cheap"):
         np.testing.assert_array_equal(getattr(taken, name), getattr(checked, name))
@@ -106,7 +106,7 @@ class Cutting(Decisions):
         self.recorder = recorder
         self.pieces: list[RecordedPiece] = []
 
-    def end_round(self) -> None:
+    def end_segment(self) -> None:
         self.pieces.append(self.recorder.cut())
 
     def read_numbers(self, of: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
@@ -116,7 +116,7 @@ class Cutting(Decisions):
 
 @EVERY
 @given(instances(), st.sampled_from(MODELS))
-def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedModel) -> None:
+def test_segments_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedModel) -> None:
     recording = model.recording
     whole = model.mini_batch(batch)
     found = []

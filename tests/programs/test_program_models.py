@@ -24,11 +24,11 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import run_reference
 from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from harness.programs.blocks import RecordingOptions
 from harness.programs.model import ProgramModel, make_recording
+from harness.reference import run_reference
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import Chain
 from harness.vertex.operators import OPERATORS
@@ -177,14 +177,14 @@ def n_grown(model: DRNN, sentence: Chain, place: Place) -> int:
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
 def test_every_decision_is_waited_for(model: ProgramModel) -> None:
     graph = model.mini_batch(SENTENCES).graph
-    assert graph.rounds is not None
+    assert graph.segments is not None
     longest = {
         "stack_rnn": 2 * max(sentence.n_words for sentence in SENTENCES) - 2,
         "nested_rnn": max(len(DECIDED[1].list_inner_counts(s)) for s in SENTENCES),  # type: ignore[attr-defined]
         "berxit": max(BERXIT.count_layers(s) for s in SENTENCES) - 1,
     }
-    expected = longest.get(model.name, graph.rounds.max())
-    assert graph.rounds.max() == expected > 0
+    expected = longest.get(model.name, graph.segments.max())
+    assert graph.segments.max() == expected > 0
 
 
 def test_incompatible_sizes_and_options_are_reported() -> None:
@@ -230,7 +230,7 @@ def graph_of(kind: type[Model], how: RecordingOptions) -> Graph:
 
 
 def n_batches(policy: str, graph: Graph) -> int:
-    return schedule_in_rounds(load_policy(policy), graph).n_batches
+    return schedule_in_segments(load_policy(policy), graph).n_batches
 
 
 @pytest.mark.parametrize("kind", COUNTS, ids=lambda kind: kind.name)

@@ -17,9 +17,9 @@ from harness.contracts.model import draw_initial_weights
 from harness.contracts.policy import list_policy_names
 from harness.engine.switches import Switches
 from harness.interpreter import interpret
-from harness.oracle import run_reference
 from harness.programs.blocks import RecordingOptions
 from harness.programs.model import make_recorded_model
+from harness.reference import run_reference
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
 from tests.support.engine_runs import prepared, run
@@ -96,8 +96,8 @@ def described(mini_batch: MiniBatch) -> list[Any]:
         one = (graph.type_names[graph.types[v]], words, below)
         known.append(hash((one, *below)) if one not in numbers else numbers[one])
         numbers[one] = known[-1]
-    rounds = np.zeros(graph.n_vertices) if graph.rounds is None else graph.rounds
-    return [(known[v], int(rounds[v])) for v in mini_batch.outputs.tolist()]
+    segments = np.zeros(graph.n_vertices) if graph.segments is None else graph.segments
+    return [(known[v], int(segments[v])) for v in mini_batch.outputs.tolist()]
 
 
 @EVERY
@@ -139,15 +139,15 @@ def test_consumer_of_block_without_operands_is_not_hoisted_before_it() -> None:
 
 @EVERY
 @given(instances(), st.sampled_from(MODELS))
-def test_no_operand_is_of_a_later_round_phase_or_depth(
+def test_no_operand_is_of_a_later_segment_phase_or_depth(
     batch: list[Scripted], model: ScriptedModel
 ) -> None:
     """Segments, phases and depths are an order of execution that respects every dependency."""
     graph = model.mini_batch(batch).graph
     assert graph.phases is not None
     assert graph.depths is not None
-    rounds = np.zeros_like(graph.phases) if graph.rounds is None else graph.rounds
-    place = list(zip(rounds.tolist(), graph.phases.tolist(), graph.depths.tolist(), strict=True))
+    segments = np.zeros_like(graph.phases) if graph.segments is None else graph.segments
+    place = list(zip(segments.tolist(), graph.phases.tolist(), graph.depths.tolist(), strict=True))
     for v in range(graph.n_vertices):
         assert all(place[a] < place[v] for a in graph.select_args(v).tolist())
 

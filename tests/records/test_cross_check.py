@@ -179,7 +179,7 @@ def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None
     assert reason.startswith("a and e differ (gradient of W of mini-batch 1 by 0.001); measure")
 
 
-def test_whom_the_oracle_confirmed_is_right(make: Callable[..., Record]) -> None:
+def test_whom_the_reference_confirmed_is_right(make: Callable[..., Record]) -> None:
     proved = make("e", "on_torch", fingerprint(proved=True))
     shown = mark_contradictions([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
     assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]

@@ -281,8 +281,8 @@ def read(tmp_path: Path, content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a record after reading it from a file."""
     path = tmp_path / "r0.json"
     path.write_text(json.dumps(content))
-    said: dict[str, Any] = json.loads(read_record(path).model_dump_json())
-    return said
+    printed: dict[str, Any] = json.loads(read_record(path).model_dump_json())
+    return printed
 
 
 @pytest.mark.parametrize("name", EDITS)

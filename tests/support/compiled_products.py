@@ -11,7 +11,7 @@ from harness.compiler.compiled import compiled
 from harness.compiler.pointers import get_address
 from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import Scratch
-from tests.support.kernel_calls import Told
+from tests.support.kernel_calls import Reported
 
 Floats = NDArray[np.float32]
 
@@ -53,11 +53,11 @@ def multiply(
     adds: bool = False,
 ) -> None:  # fmt: skip
     """Compute out = x W, or x W^T; x and out may be parts of wider rows, W uint16 (bfloat16)."""
-    told = Told(scratch=scratch)
+    reported = Reported(scratch=scratch)
     function = _multiply_half if weight.dtype == np.uint16 else _multiply
     rows, columns = weight.shape
     function(
-        told.address, get_address(x), x.strides[0], len(x), get_address(weight), rows, columns,
+        reported.address, get_address(x), x.strides[0], len(x), get_address(weight), rows, columns,
         int(transposed), int(adds), get_address(out), out.strides[0],
     )  # fmt: skip
 
@@ -66,9 +66,9 @@ def add_outer(
     x: Floats, dy: Floats, out: Floats, scratch: Scratch, *, adds: bool, half: bool = False
 ) -> None:
     """Compute out = x^T dy; with `half`, factors are rounded to bfloat16."""
-    told = Told(scratch=scratch)
+    reported = Reported(scratch=scratch)
     function = _add_outer_half if half else _add_outer
     function(
-        told.address, get_address(x), x.strides[0], x.shape[1], get_address(dy),
+        reported.address, get_address(x), x.strides[0], x.shape[1], get_address(dy),
         dy.strides[0], dy.shape[1], len(x), get_address(out), int(adds),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from harness.contracts.model import Weights
 from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.stepwise.backend import Backend as Stepwise
 from harness.engine.lowering.plan import STAGES, Plan, Ref
-from harness.engine.rows.rounds import ALL_ROWS
+from harness.engine.rows.segments import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.values.arrays import IntArray
 

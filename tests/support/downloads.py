@@ -36,8 +36,8 @@ class FakeResponse:
         length: int | str | None = None,
         failure: BaseException | None = None,
     ) -> None:
-        told = str(len(content) if length is None else length)
-        self.headers = {"Content-Length": told} if told else {}
+        reported = str(len(content) if length is None else length)
+        self.headers = {"Content-Length": reported} if reported else {}
         self._content = io.BytesIO(content)
         self._failure = failure
 

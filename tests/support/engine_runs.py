@@ -12,7 +12,7 @@ import numpy as np
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Result, RunSettings
 from harness.engine.switches import Switches
-from harness.oracle import ReferenceResult
+from harness.reference import ReferenceResult
 from systems.on_core.vertex import Adapter
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
@@ -102,11 +102,11 @@ def loaded(adapter: Adapter, mini_batches: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def disagreements(result: Result, oracle: ReferenceResult, tolerance: float = 2e-5) -> list[str]:
+def disagreements(result: Result, reference: ReferenceResult, tolerance: float = 2e-5) -> list[str]:
     """Return names of loss, outputs and gradients whose errors exceed float32 rounding."""
-    pairs = {"loss": (result.loss, oracle.loss), "outputs": (result.outputs, oracle.outputs)}
-    pairs |= {k: (result.gradients.get(k), g) for k, g in oracle.gradients.items()}
-    wrong = [] if set(result.gradients) == set(oracle.gradients) else ["names of gradients"]
+    pairs = {"loss": (result.loss, reference.loss), "outputs": (result.outputs, reference.outputs)}
+    pairs |= {k: (result.gradients.get(k), g) for k, g in reference.gradients.items()}
+    wrong = [] if set(result.gradients) == set(reference.gradients) else ["names of gradients"]
     return wrong + [name for name, (a, b) in pairs.items() if not _close(a, b, tolerance)]
 
 

@@ -9,8 +9,8 @@ from harness.contracts.system import Counters, Result
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
-from harness.oracle import run_reference
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
+from harness.reference import run_reference
 from harness.values.graph import MiniBatch
 from tests.support.engine_models import example
 from tests.support.engine_runs import disagreements
@@ -27,7 +27,7 @@ class Setting:
         self.backend = self.engine.backend
 
     def arrange(self, mini_batch: MiniBatch) -> None:
-        schedule = schedule_in_rounds(load_policy("agenda"), mini_batch.graph)
+        schedule = schedule_in_segments(load_policy("agenda"), mini_batch.graph)
         self.engine.arrange(mini_batch, schedule)
 
     def train(self, instances: list[Any]) -> float:
@@ -42,5 +42,5 @@ class Setting:
         weights = self.backend.read_weights()
         loss = self.train(instances)
         found = Result(loss, self.engine.outputs(), self.backend.gradients(), Counters())
-        oracle = run_reference(self.described, weights, instances, "train")
-        return disagreements(found, oracle, tolerance)
+        reference = run_reference(self.described, weights, instances, "train")
+        return disagreements(found, reference, tolerance)

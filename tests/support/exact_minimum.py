@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count
 
-from harness.policies.parts.rounds import cut_in_rounds
+from harness.policies.parts.segments import cut_in_segments
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 
@@ -16,8 +16,8 @@ def minimum_batches(graph: Graph) -> int:
     A batch has all ready vertices of a type. If types follow it, the search also tries the vertices
     that only some of these types follow: executing more at the same cost never lengthens the rest.
     """
-    if graph.rounds is not None:
-        return sum(map(minimum_batches, cut_in_rounds(graph).graphs))
+    if graph.segments is not None:
+        return sum(map(minimum_batches, cut_in_segments(graph).graphs))
     everything = (1 << graph.n_vertices) - 1
     reached: defaultdict[int, set[int]] = defaultdict(set)  # executed sets by batches so far
     reached[0].add(0)

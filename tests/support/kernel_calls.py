@@ -23,7 +23,7 @@ from harness.engine.cpu_kernels.context import (
 )
 
 
-class Told:
+class Reported:
     """Context of a single thread, and its counters.
 
     Attributes:
@@ -46,11 +46,11 @@ def run_kernel(
     operands: Sequence[NDArray[Any]],
     constants: Sequence[int],
     n: int,
-    told: Told | None = None,
+    reported: Reported | None = None,
 ) -> None:
     """Run a kernel, or the code at an address, for n rows; operands may be parts of wider rows."""
-    told = told or Told()
+    reported = reported or Reported()
     places = np.array([(get_address(one), one.strides[0]) for one in operands], np.int64)
     words = np.array([*constants, 0], np.int64)
     address = kernel.address if isinstance(kernel, Compiled) else kernel
-    call(address, (told.address, get_address(places), get_address(words), n))
+    call(address, (reported.address, get_address(places), get_address(words), n))

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("datasets.", "harness.policies.", "harness.models."),
     ("harness.granularity.",),
     ("harness.engine.",),
-    ("harness.oracle",),
+    ("harness.reference",),
     ("harness.interpreter",),
     ("harness.trials.",),
     ("harness.records.", "harness.planning."),

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from harness.programs.blocks import TAINTED, BlockShape
-from harness.programs.decode import DEPTH_BITS, MAX_PHASES, ONE_PHASE, ONE_ROUND, extract_phase
+from harness.programs.decode import DEPTH_BITS, MAX_PHASES, ONE_PHASE, ONE_SEGMENT, extract_phase
 from harness.programs.decoder import RecordedPiece
 from harness.programs.fibers import Fibers, Pick
-from harness.programs.log import END, FORK, NO_NUMBER, ROUND
+from harness.programs.log import END, FORK, NO_NUMBER, SEGMENT
 from harness.programs.recording import Decisions, Recording, collect_outputs
 from harness.programs.writer import Block, CallWriter, StageRequest, require_result
 from harness.values.arrays import IntArray, as_int_array
@@ -24,7 +24,7 @@ class PlainCounter(CallWriter):
         super().__init__(is_checked=True)
         self._rules, self.options = recording.rules, recording.options
         self._base = self._rules.base
-        self.first_of_round = self.n_rounds = self._fiber = self._floor = self._n_given = 0
+        self.first_of_segment = self.n_segments = self._fiber = self._floor = self._n_given = 0
         self._counter = self._base
         self._counter_of = dict.fromkeys(range(n_instances), self._base)
         self._types: list[int] = []
@@ -74,8 +74,8 @@ class PlainCounter(CallWriter):
         kind, *numbers = event
         of_fiber = self._counter_of
         of_fiber[self._fiber] = self._counter
-        if kind == ROUND:
-            self._floor = self.n_rounds * ONE_ROUND
+        if kind == SEGMENT:
+            self._floor = self.n_segments * ONE_SEGMENT
         elif kind == END:
             (parent,) = numbers
             of_fiber[parent] = max(of_fiber[parent], self._counter)
@@ -94,10 +94,10 @@ class PlainCounter(CallWriter):
         depth = self._base if self.options.restart else counter & (ONE_PHASE - 1)
         return self._floor + extract_phase(counter) * ONE_PHASE + depth
 
-    def start_next_round(self) -> None:
-        self.n_rounds += 1
-        self.first_of_round = self.n
-        self.note((ROUND,))
+    def start_next_segment(self) -> None:
+        self.n_segments += 1
+        self.first_of_segment = self.n
+        self.note((SEGMENT,))
 
     def find_phases(self, fibers: Sequence[int]) -> list[int]:
         self._counter_of[self._fiber] = self._counter
@@ -115,7 +115,7 @@ class PlainCounter(CallWriter):
             types=as_int_array(self._types[base:]),
             arg_start=as_int_array(np.cumsum([0, *map(len, operands)])),
             args=as_int_array([arg for one in operands for arg in one]),
-            rounds=as_int_array(counters // ONE_ROUND),
+            segments=as_int_array(counters // ONE_SEGMENT),
             phases=as_int_array((counters >> DEPTH_BITS) & (MAX_PHASES - 1)),
             depths=as_int_array(counters & (ONE_PHASE - 1)),
             pulls={name: as_int_array(self.find_numbers(name, vertices)) for name in self._pulled},

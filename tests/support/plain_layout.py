@@ -33,7 +33,7 @@ class PlainLayout:
         n_rows: number of rows of every space.
         types: geometry by type id.
         order: index of the output in each row.
-        rounds: graph segment of each batch of outputs.
+        segments: graph segment of each batch of outputs.
     """
 
     batches: list[tuple[int, int]]
@@ -41,7 +41,7 @@ class PlainLayout:
     n_rows: list[int]
     types: dict[int, TypeGeometry]
     order: list[int]
-    rounds: list[int]
+    segments: list[int]
 
 
 def plain_layout(
@@ -72,17 +72,17 @@ def plain_layout(
         for t, mine in sorted(of_type.items())
         if t in reads
     }
-    order, rounds = list[int](), list[int]()
+    order, segments = list[int](), list[int]()
     if OUTPUT in reads and len(mini_batch.outputs):
         outputs = range(len(mini_batch.outputs))
         order = sorted(outputs, key=lambda k: row[mini_batch.outputs[k]])
-        types[OUTPUT], rounds = output_geometry(mini_batch, row, order, reads[OUTPUT])
-    return PlainLayout(pairs, row, used, types, order, rounds)
+        types[OUTPUT], segments = output_geometry(mini_batch, row, order, reads[OUTPUT])
+    return PlainLayout(pairs, row, used, types, order, segments)
 
 
 def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[list[int]]:
     """Sort each batch by the position and slot of its first reader in the same segment."""
-    graph, rounds = mini_batch.graph, mini_batch.rounds
+    graph, segments = mini_batch.graph, mini_batch.segments
     read_at, at = dict[int, tuple[int, int]](), 0
     found = list[list[int]]()
     for batch in reversed(batches):
@@ -91,7 +91,7 @@ def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[li
         found.append(settled)
         for position, vertex in enumerate(settled):
             for slot, child in enumerate(graph.select_args(vertex).tolist()):
-                if rounds is not None and rounds[child] != rounds[vertex]:
+                if segments is not None and segments[child] != segments[vertex]:
                     continue
                 place = (-at, position * 1000 + slot)
                 read_at[child] = min(read_at.get(child, place), place)
@@ -145,8 +145,8 @@ def output_geometry(
 ) -> tuple[TypeGeometry, list[int]]:
     """Return the geometry of the outputs in the order of rows, with one batch per segment."""
     vertices = mini_batch.outputs[own].tolist()
-    rounds = [0 if mini_batch.rounds is None else int(mini_batch.rounds[v]) for v in vertices]
-    first = [k for k in range(len(own)) if k == 0 or rounds[k] != rounds[k - 1]]
+    segments = [0 if mini_batch.segments is None else int(mini_batch.segments[v]) for v in vertices]
+    first = [k for k in range(len(own)) if k == 0 or segments[k] != segments[k - 1]]
     starts = _index([*first, len(own)])
     index = _index([row[vertex] for vertex in vertices])
     pulls = {
@@ -163,7 +163,7 @@ def output_geometry(
         True,
         goes_back_at_once=True,
     )
-    return found, [rounds[k] for k in first]
+    return found, [segments[k] for k in first]
 
 
 def _index(values: Sequence[int]) -> Index:

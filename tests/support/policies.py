@@ -8,7 +8,7 @@ from typing import Any
 from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
 from harness.policies.fsm.learning import learn_machine
 from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.rounds import schedule_in_rounds, select_first_round
+from harness.policies.parts.segments import schedule_in_segments, select_first_segment
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from tests.support.random_graphs import graph_of
@@ -43,8 +43,10 @@ FEW = LearningSettings(trials=3)
 def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
     """Schedule a graph, segment by segment if it has several; policies learn on the first one."""
     if is_learned(name):
-        return schedule_in_rounds(learn_policy(name, [select_first_round(graph)], settings), graph)
-    return schedule_in_rounds(load_policy(name), graph)
+        return schedule_in_segments(
+            learn_policy(name, [select_first_segment(graph)], settings), graph
+        )
+    return schedule_in_segments(load_policy(name), graph)
 
 
 def learn_by(encoding: str, graph: Graph, **changes: object) -> StateMachine:

@@ -59,15 +59,15 @@ def graphs(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph
 
 
 @st.composite
-def graphs_in_rounds(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph:
+def graphs_in_segments(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph:
     """Draw a graph whose vertices appear in segments, some of which may be empty."""
     graph = draw(graphs(max_vertices, max_types))
-    rounds: list[int] = []
+    segments: list[int] = []
     for v, t in enumerate(graph.types.tolist()):
-        earliest = max((rounds[a] for a in graph.select_args(v).tolist()), default=0)
+        earliest = max((segments[a] for a in graph.select_args(v).tolist()), default=0)
         waits = 0 if graph.follows[t] != NO_TYPE else draw(st.sampled_from((0, 0, 1, 2)))
-        rounds.append(earliest + waits)
-    return replace(graph, rounds=as_int_array(rounds))
+        segments.append(earliest + waits)
+    return replace(graph, segments=as_int_array(segments))
 
 
 def _renamed(draw: st.DrawFn, types: list[int], args: list[list[int]], follows: list[int]) -> Graph:

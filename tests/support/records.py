@@ -78,8 +78,8 @@ def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
     if speed is not None and "samples_s" not in changes:
         return changed | {"samples_s": (n_instances / speed / n,) * n}
     samples = changed["samples_s"]
-    said = {"instances_per_s": compute_throughput(samples, n, n_instances) if samples else None}
-    return changed | said | changes
+    printed = {"instances_per_s": compute_throughput(samples, n, n_instances) if samples else None}
+    return changed | printed | changes
 
 
 def plain_count(name: str = "count-a", **changes: Any) -> AnyCount:

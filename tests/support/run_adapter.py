@@ -43,7 +43,7 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from harness.models.var_lstm import VarLSTM
-from harness.oracle import ReferenceResult
+from harness.reference import ReferenceResult
 from harness.values.instances import Tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 

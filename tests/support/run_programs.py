@@ -74,14 +74,14 @@ class OwnArrays(StackRNN):
         return self.recording.mini_batch(instances)
 
 
-class Rounds(Decisions):
+class Segments(Decisions):
     """Python's decisions, with the log at the end of each segment."""
 
     def __init__(self, recording: Recording, instances: Sequence[Any], log: list[int]) -> None:
         super().__init__(recording.draw_decisions(instances))
         self.log, self.seen = log, list[list[int]]()
 
-    def end_round(self) -> None:
+    def end_segment(self) -> None:
         self.seen.append(list(self.log))
         self.log.clear()
 
@@ -89,9 +89,9 @@ class Rounds(Decisions):
 def by_python(recording: Recording, instances: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
     """Return the log of every segment, and the results of the programs, by Python."""
     recorder = recording.make_recorder(len(instances))
-    rounds = Rounds(recording, instances, recorder.log)
-    results = Fibers(recorder, rounds).run(recording.program, instances)
-    return rounds.seen, collect_outputs(results, recorder.n).tolist()
+    segments = Segments(recording, instances, recorder.log)
+    results = Fibers(recorder, segments).run(recording.program, instances)
+    return segments.seen, collect_outputs(results, recorder.n).tolist()
 
 
 def by_compiled_code(
@@ -105,7 +105,7 @@ def by_compiled_code(
         has_ended = compiled.go_on()
         seen.append(compiled.log.tolist())
         compiled.clear()
-        compiled.start_next_round()
+        compiled.start_next_segment()
     return seen, compiled.outputs().tolist()
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.oracle import ReferenceResult, run_reference
+from harness.reference import ReferenceResult, run_reference
 
 FEW = 4  # number of instances that the check runs
 

@@ -248,12 +248,12 @@ def assert_one_line(ended: Ended, command: str) -> None:
 def assert_no_survivors(box: Sandbox) -> None:
     """Fail if processes survive, after killing them."""
     survivors = box.survivors()
-    said = []
+    printed = []
     for process in survivors:
         with suppress(psutil.Error):
-            said.append(" ".join(process.cmdline())[:200])
+            printed.append(" ".join(process.cmdline())[:200])
     box.end_all()
-    assert not survivors, f"{len(survivors)} processes live on: {said}"
+    assert not survivors, f"{len(survivors)} processes live on: {printed}"
 
 
 def assert_nothing_left(box: Sandbox, *, temporary: bool = True) -> None:

@@ -14,7 +14,7 @@ from harness.engine.backends.cuda.kinds import MANY, Tile, Tiling
 from harness.engine.backends.cuda.launching import Kernel
 from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.switches import Switches
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.walked_backend import PoisonedMemory
 
@@ -65,13 +65,13 @@ def wrong(
     """
     weights = draw_initial_weights(model, 7)
     adapter = prepared(model, weights, switches, policy, mode)
-    oracle = run_reference(model, weights, instances, mode)
+    reference = run_reference(model, weights, instances, mode)
     result = run(adapter, instances, update=update)
-    *too_narrow, wide = (disagreements(result, oracle, tolerance) for tolerance in tolerances)
+    *too_narrow, wide = (disagreements(result, reference, tolerance) for tolerance in tolerances)
     assert all(too_narrow)
     if not update:
         return wide
-    expected = {name: weights[name] - 0.1 * g for name, g in oracle.gradients.items()}
+    expected = {name: weights[name] - 0.1 * g for name, g in reference.gradients.items()}
     found = adapter.parameters()
     stepped = (name for name in expected if not np.allclose(found[name], expected[name], atol=1e-5))
     return [*wide, *(f"{name} behind a step" for name in stepped)]

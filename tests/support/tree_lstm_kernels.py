@@ -13,7 +13,7 @@ from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
 from harness.models.tree_lstm import TreeLSTM
-from harness.policies.parts.rounds import schedule_in_rounds
+from harness.policies.parts.segments import schedule_in_segments
 from tests.support.instances import draw_trees
 
 N_CLASSES = 5  # as in SST; the vocabulary size is not in a kernel's text
@@ -42,7 +42,7 @@ def modules_of(
         model.functions, model.output, weights, switches, "cpu", train=True, kind=Unstarted
     )
     mini_batch = model.mini_batch(draw_trees(sizes, (5, 7)))
-    engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
+    engine.arrange(mini_batch, schedule_in_segments(load_policy("agenda"), mini_batch.graph))
     backend: Any = engine.backend
     found: Mapping[str, KernelModule] = backend._preparation.modules
     return found

@@ -36,20 +36,20 @@ def test_a_schedule_that_is_cut_is_still_one(graph: Graph, data: st.DataObject) 
         assert after[t] == (sizes[t] if t in types else before[t])
 
 
-def test_rounds_are_cut_with_their_batches() -> None:
+def test_segments_are_cut_with_their_batches() -> None:
     graph = Graph(
         types=np.array([1, 1, 1, 2, 2]),
         arg_start=np.array([0, 0, 0, 0, 1, 2]),
         args=np.array([0, 1]),
         type_names=("unbatchable", "a", "b"),
-        rounds=np.array([0, 0, 0, 1, 1]),
+        segments=np.array([0, 0, 0, 1, 1]),
     )
     schedule = Schedule(np.arange(5), np.array([0, 3, 5]), np.array([0, 1, 2]))
     pieces = cut(graph, schedule, [1])
     check_schedule(graph, pieces)
     assert pieces.starts.tolist() == [0, 1, 2, 3, 5]
-    assert pieces.round_starts is not None
-    assert pieces.round_starts.tolist() == [0, 3, 4]
+    assert pieces.segment_starts is not None
+    assert pieces.segment_starts.tolist() == [0, 3, 4]
 
 
 def linear(graph: Graph, fixed_s: float, cost_s: Mapping[int, float]) -> Callable[..., float]:

@@ -168,9 +168,9 @@ def test_unsupported_granularity_is_skipped() -> None:
 
 
 def test_choosing_reports_progress_and_outcome() -> None:
-    said: list[str] = []
-    choice = choose(CANDIDATES, even_world(), 2, said.append)
-    assert said == [
+    printed: list[str] = []
+    choice = choose(CANDIDATES, even_world(), 2, printed.append)
+    assert printed == [
         "vertex granularity: 4 policies schedule a mini-batch",
         "vertex granularity: compiles and measures a batch of each type",
         "operator granularity: 4 policies schedule a mini-batch",

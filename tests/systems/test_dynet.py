@@ -34,13 +34,13 @@ from harness.models.stack_rnn import StackRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from harness.oracle import run_reference
 from harness.programs.model import ProgramModel
+from harness.reference import run_reference
 from harness.values.instances import Chain, Lattice, Tree
 from harness.values.paths import ROOT
 from systems.on_dynet import autobatch, build
 from systems.on_dynet.cpp import adapter as cpp
-from systems.on_dynet.rounds import GraphSegment, Needed, Part
+from systems.on_dynet.segments import GraphSegment, Needed, Part
 from systems.plans.programs import grow_tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 from tests.support.run_adapter import SIZES, UNEQUAL, Case, named, run_case
@@ -178,7 +178,7 @@ def run(system: autobatch.Adapter, machine: Machine) -> Sample:
     return clock.stop()
 
 
-def test_a_round_is_evaluated_before_the_next_is_built_and_not_read(
+def test_a_segment_is_evaluated_before_the_next_is_built_and_not_read(
     system: autobatch.Adapter, machine: Machine
 ) -> None:
     run(system, machine)
@@ -190,7 +190,7 @@ def test_a_round_is_evaluated_before_the_next_is_built_and_not_read(
     ]
 
 
-def test_phases_of_all_rounds_add_up(system: autobatch.Adapter, machine: Machine) -> None:
+def test_phases_of_all_segments_add_up(system: autobatch.Adapter, machine: Machine) -> None:
     sample = run(system, machine)
     found_ns = {phase: round(seconds * 1e9) for phase, seconds in sample.phases_s.items()}
     assert found_ns == {"construct": 6, "forward": 30, "backward": 1000, "update": 10_000}
@@ -261,11 +261,11 @@ def n_waits() -> dict[str, int]:
 
 @pytest.mark.dynet
 @ON_DYNET
-def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
+def test_a_wait_for_each_segment_of_the_graph(n_waits: dict[str, int]) -> None:
     """DRNN's last wait finds that no node grows, and is not followed by a segment."""
     for name in ("birnn", "stack_rnn", "nested_rnn"):
-        assert n_waits[name] == n_rounds(name) - 1, name
-    assert n_waits["drnn together"] == n_rounds("drnn")
+        assert n_waits[name] == n_segments(name) - 1, name
+    assert n_waits["drnn together"] == n_segments("drnn")
     model = PROGRAMS["berxit"]
     assert isinstance(model, Berxit)
     longest = max(model.count_layers(sentence) for sentence in CHAINS)
@@ -281,9 +281,9 @@ def test_a_recursion_waits_for_each_node_of_the_largest_tree(n_waits: dict[str, 
     assert n_waits["drnn"] == most > n_waits["drnn together"]
 
 
-def n_rounds(name: str) -> int:
-    rounds = PROGRAMS[name].mini_batch(CHAINS).graph.rounds
-    return 1 if rounds is None else int(rounds.max()) + 1
+def n_segments(name: str) -> int:
+    segments = PROGRAMS[name].mini_batch(CHAINS).graph.segments
+    return 1 if segments is None else int(segments.max()) + 1
 
 
 @pytest.mark.dynet
@@ -334,7 +334,7 @@ def wide_errors(module: str, options: str) -> dict[str, float]:
 @ON_BUILD
 @pytest.mark.parametrize("adapter", LATTICES)
 @pytest.mark.parametrize("autobatch", ["agenda", "depth"])
-def test_wide_lattices_agree_with_the_oracle(adapter: str, autobatch: str) -> None:
+def test_wide_lattices_agree_with_the_reference(adapter: str, autobatch: str) -> None:
     options = {"autobatch": autobatch} | ({} if adapter == CPP else {"build": "source"})
     worst = result_of("wide_errors", adapter, json.dumps(options), OMP_NUM_THREADS="1")
     assert set(worst) == LATTICES[adapter]

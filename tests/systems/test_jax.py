@@ -16,7 +16,7 @@ from harness.measuring.clock import NullClock
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from systems.on_jax import scan
 from systems.on_jax.models.sentences import lay_out_columns
 from systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
@@ -203,9 +203,9 @@ def test_effective_options_and_versions_are_recorded() -> None:
     assert set(system.versions()) == {"jax", "jaxlib", "xla"}
 
 
-@pytest.mark.parametrize(("mode", "told"), [("train", ()), ("infer", ("forward",))])
-def test_phases_of_one_program_are_not_separable(mode: str, told: tuple[str, ...]) -> None:
-    assert Adapter(small_settings(mode)).phases == ("construct", *told)
+@pytest.mark.parametrize(("mode", "reported"), [("train", ()), ("infer", ("forward",))])
+def test_phases_of_one_program_are_not_separable(mode: str, reported: tuple[str, ...]) -> None:
+    assert Adapter(small_settings(mode)).phases == ("construct", *reported)
 
 
 def test_missing_model_is_reported() -> None:

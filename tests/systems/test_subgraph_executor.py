@@ -16,7 +16,7 @@ from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import compute_relative_error
 from harness.models.cell import CELLS, CellModel
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
 from harness.values.paths import CONF_DIR
@@ -42,15 +42,15 @@ def prepared(cell: str, **options: object) -> tuple[Adapter, Model, Weights]:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_every_switch_agrees_with_the_oracle(cell: str) -> None:
+def test_every_switch_agrees_with_the_reference(cell: str) -> None:
     for options in SWITCHES:
         adapter, model, weights = prepared(cell, **options)
         for instances in (PAIRS, PAIRS[1:2], PAIRS[::-1]):  # buffers of several sizes, reused
             adapter.load(instances)
             adapter.run(NullClock())
-            result, oracle = adapter.result(), run_reference(model, weights, instances, "infer")
-            assert compute_relative_error(result.outputs, oracle.outputs) < 1e-5, options
-            assert result.loss == pytest.approx(oracle.loss, abs=1e-4)
+            result, reference = adapter.result(), run_reference(model, weights, instances, "infer")
+            assert compute_relative_error(result.outputs, reference.outputs) < 1e-5, options
+            assert result.loss == pytest.approx(reference.loss, abs=1e-4)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -130,8 +130,8 @@ def test_the_engine_trains_cells(cell: str) -> None:
     _, model, weights = prepared(cell)
     adapter = engine_runs.prepared(model, weights, Switches(fusion=False))
     result = engine_runs.run(adapter, PAIRS)
-    oracle = run_reference(model, weights, PAIRS, "train")
-    assert engine_runs.disagreements(result, oracle) == []
+    reference = run_reference(model, weights, PAIRS, "train")
+    assert engine_runs.disagreements(result, reference) == []
 
 
 def test_unsupported_cell_is_reported() -> None:

@@ -19,7 +19,7 @@ import torch
 import yaml
 
 from harness.measuring.reference_check import SgdStep, compute_relative_error, is_within_tolerance
-from harness.oracle import ReferenceResult, run_reference
+from harness.reference import ReferenceResult, run_reference
 from harness.trials.workload import count_lookups
 from harness.values.paths import ROOT
 from systems.on_dynet.build import explain_missing_build

@@ -137,7 +137,7 @@ def test_every_way_to_the_loss_finds_the_same(
 def test_steps_of_inference_keep_one_state_a_sentence(lengths: list[int], started: bool) -> None:
     made: list[StepStates] = []
 
-    class Told(StepStates):
+    class Reported(StepStates):
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
             made.append(self)
@@ -147,9 +147,9 @@ def test_steps_of_inference_keep_one_state_a_sentence(lengths: list[int], starte
     x, W, U, b = (torch.randn(size) for size in [(n, 5), (4 * h, 5), (4 * h, h), (4 * h,)])
     start = torch.randn(k, 2 * h) if started else None
     plan = arrange_columns(np.array(lengths), CPU)
-    wanted = run_lstm_steps(x, W, U, b, start, plan, Told)
+    wanted = run_lstm_steps(x, W, U, b, start, plan, Reported)
     with torch.inference_mode():
-        found = run_lstm_steps(x, W, U, b, start, plan, Told)
+        found = run_lstm_steps(x, W, U, b, start, plan, Reported)
     assert all(map(torch.allclose, found, wanted))
     assert [len(states.c) for states in made] == [k + n, k]
     assert [len(states.tanh_c) for states in made] == [n, k]

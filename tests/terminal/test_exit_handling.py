@@ -41,10 +41,10 @@ def test_stopping_error_or_signal_gives_one_line(
     error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command("bench", raising(error), ["a b"]) == code
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(words)
-    assert said.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(words)
+    assert printed.err.count("\n") == 1
 
 
 def test_internal_error_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

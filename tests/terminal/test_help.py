@@ -26,12 +26,12 @@ def test_help_describes_every_key_and_lists_policies(
 
 def test_no_key_is_left_out() -> None:
     lines = describe_keys(CONF_DIR / "bench.yaml").splitlines()[1:]
-    said = {line.strip().partition(":")[0] for line in lines if line}
+    message = {line.strip().partition(":")[0] for line in lines if line}
     of_groups = ("system", "model", "dataset", "experiment")
     known = {
         key.rpartition(".")[2]
         for key in find_key_types(BenchConfig)
         if not key.startswith(of_groups)
     }
-    assert known - said == {"file_sha256"}, "which nobody types"
-    assert said <= known
+    assert known - message == {"file_sha256"}, "which nobody types"
+    assert message <= known

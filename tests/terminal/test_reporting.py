@@ -126,7 +126,9 @@ def test_equally_named_trials_get_distinct_labels(make_spec: MakeSpec) -> None:
 
 
 def test_an_option_that_only_one_has_and_switches(make_spec: MakeSpec) -> None:
-    specs = [make_spec(system_options=said) for said in ({}, {"fusion": False}, {"fusion": True})]
+    specs = [
+        make_spec(system_options=printed) for printed in ({}, {"fusion": False}, {"fusion": True})
+    ]
     words = [one.split(" r0")[1].strip() for one in format_trials(specs)]
     assert words == ["", "system.options.fusion=false", "system.options.fusion=true"]
 

@@ -182,7 +182,7 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
         "harness.measuring.clock",
         "harness.measuring.reference_check",
     } <= found
-    assert {"harness.contracts.system", "harness.contracts.corpus", "harness.oracle"} <= found
+    assert {"harness.contracts.system", "harness.contracts.corpus", "harness.reference"} <= found
     outside = {
         "harness.measuring.launch",
         "harness.planning.config",

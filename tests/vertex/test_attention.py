@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.errors import ConfigError
-from harness.oracle import KERNELS
+from harness.reference import KERNELS
 from harness.vertex import gelu, softmax
 from harness.vertex.autodiff import differentiate
 from harness.vertex.operators import Node

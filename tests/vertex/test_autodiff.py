@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
 from harness.vertex.autodiff import differentiate

@@ -21,7 +21,7 @@ from harness.models.cell import CellModel
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import LaidOutFunction, lay_out, split_gates
 from tests.support.engine_models import EXAMPLES, example
@@ -49,14 +49,16 @@ LAID_OUT = pairwise_choices(
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_laid_out_functions_agree_with_the_oracle(name: str) -> None:
+def test_laid_out_functions_agree_with_the_reference(name: str) -> None:
     model, instances, weights = example(name)
-    oracles = {mode: run_reference(model, weights, instances, mode) for mode in ("train", "infer")}
+    references = {
+        mode: run_reference(model, weights, instances, mode) for mode in ("train", "infer")
+    }
     for chosen in LAID_OUT:
         asked = dict(chosen)
         mode = asked.pop("mode")
         adapter = prepared(model, weights, Switches(fusion=False, **asked), mode=mode)
-        assert disagreements(run(adapter, instances), oracles[mode]) == [], chosen
+        assert disagreements(run(adapter, instances), references[mode]) == [], chosen
 
 
 PACKED = [
@@ -78,9 +80,9 @@ def test_packs_follow_the_parameters_that_are_learned(name: str, switches: Switc
     assert any(plan.packs for plan in adapter.engine.plans.values())
     expected = {k: w.astype(np.float64) for k, w in weights.items()}
     for _ in range(4):
-        oracle = run_reference(model, expected, instances, "train")
-        assert disagreements(run(adapter, instances, update=True), oracle) == []
-        expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
+        reference = run_reference(model, expected, instances, "train")
+        assert disagreements(run(adapter, instances, update=True), reference) == []
+        expected = {k: w - 0.1 * reference.gradients[k] for k, w in expected.items()}
     assert set(adapter.parameters()) == set(weights), "the model's own"
 
 
@@ -88,9 +90,9 @@ def test_packs_follow_the_parameters_that_are_learned(name: str, switches: Switc
 def test_cells_with_separate_matrices_are_packed(cell: str) -> None:
     model = CellModel(SIZES, cell=cell)
     weights = draw_initial_weights(model, 1)
-    oracle = run_reference(model, weights, PAIRS, "train")
+    reference = run_reference(model, weights, PAIRS, "train")
     adapter = prepared(model, weights, replace(ED_BATCH, backend="stepwise"))
-    assert disagreements(run(adapter, PAIRS), oracle) == []
+    assert disagreements(run(adapter, PAIRS), reference) == []
     packs = [pack for plan in adapter.engine.plans.values() for pack in plan.packs]
     assert any(len(pack.parts) > 1 for pack in packs)
 
@@ -124,13 +126,13 @@ def test_random_functions_match_reference_under_any_switches(
     model: RandomModel, instances: list[Sketch], switches: Switches
 ) -> None:
     weights = draw_initial_weights(model, 3)
-    oracle = run_reference(model, weights, instances, "train")
-    values = [oracle.outputs, *oracle.gradients.values()]
+    reference = run_reference(model, weights, instances, "train")
+    values = [reference.outputs, *reference.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
     result = run(prepared(model, weights, switches), instances)
     inferred = run(prepared(model, weights, switches, mode="infer"), instances)
-    assert disagreements(result, oracle, 2e-4) == []
-    assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))
+    assert disagreements(result, reference, 2e-4) == []
+    assert abs(inferred.loss - reference.loss) <= 2e-4 * max(1.0, abs(reference.loss))
 
 
 # --- savings of the layouts ---

@@ -6,7 +6,7 @@ import pytest
 
 from harness.contracts.model import trace_functions
 from harness.engine.switches import Switches
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.vertex.folding import FoldedTable, fold_tables
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import disagreements, prepared, run
@@ -16,11 +16,11 @@ from tests.support.engine_runs import disagreements, prepared, run
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_results_stay_as_they_are(name: str, granularity: str) -> None:
     model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances, "infer")
+    reference = run_reference(model, weights, instances, "infer")
     for fusion in (True, False):
         switches = Switches(granularity=granularity, fusion=fusion, fold_tables=True)
         adapter = prepared(model, weights, switches, "agenda", mode="infer")
-        assert disagreements(run(adapter, instances), oracle) == []
+        assert disagreements(run(adapter, instances), reference) == []
 
 
 def test_a_product_of_a_look_up_is_a_look_up() -> None:
@@ -34,8 +34,8 @@ def test_a_product_of_a_look_up_is_a_look_up() -> None:
 def test_training_multiplies_as_before() -> None:
     model, instances, weights = example("tree_lstm")
     adapter = prepared(model, weights, Switches(backend="stepwise", fold_tables=True))
-    oracle = run_reference(model, weights, instances, "train")
-    assert disagreements(run(adapter, instances), oracle) == []
+    reference = run_reference(model, weights, instances, "train")
+    assert disagreements(run(adapter, instances), reference) == []
     assert not any(plan.tables for plan in adapter.engine.plans.values())
 
 

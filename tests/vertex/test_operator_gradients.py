@@ -7,7 +7,7 @@ import pytest
 
 from harness.contracts.model import Model
 from harness.errors import ConfigError
-from harness.oracle import run_reference
+from harness.reference import run_reference
 from harness.vertex import (
     Symbol,
     VertexTracer,

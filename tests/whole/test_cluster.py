@@ -99,9 +99,9 @@ def begin(slurm: SmallSlurm) -> Iterator[Begin]:
 
 def end(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
     process.wait(timeout=500)
-    said = (folder / log).read_text(errors="replace")
-    assert process.returncode == 0, said[-5000:]
-    return said
+    printed = (folder / log).read_text(errors="replace")
+    assert process.returncode == 0, printed[-5000:]
+    return printed
 
 
 def without_times(folder: Path) -> list[dict[str, str]]:
@@ -137,8 +137,8 @@ def test_node_or_head_failure_loses_only_running_measurements(
     assert len(at_restart) < n_steps
 
     running = begin(many, "second.log")
-    said = end(running, many, "second.log")
-    assert "jobs of an earlier run" in said
+    printed = end(running, many, "second.log")
+    assert "jobs of an earlier run" in printed
     found = records(many)
     assert len(found) == n_steps
     assert {read_record(path).status for path in found} == {"ok"}
@@ -163,9 +163,9 @@ def refusal(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
     """Return the error line of a run that fails before measuring."""
     assert process.wait(timeout=120) == 1
     assert not records(folder)
-    said = (folder / log).read_text()
-    assert "Traceback" not in said
-    (line,) = (line for line in said.splitlines() if line.startswith("snakemake: "))
+    printed = (folder / log).read_text()
+    assert "Traceback" not in printed
+    (line,) = (line for line in printed.splitlines() if line.startswith("snakemake: "))
     return line
 
 

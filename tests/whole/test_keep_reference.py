@@ -58,8 +58,8 @@ def _few_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def choices(tmp_path: Path) -> Choices:
-    said = {"scale": "smoke", "device": "cpu", "results_dir": tmp_path / "results"}
-    return build_choices(said, {}, frozenset({"sst"}))
+    printed = {"scale": "smoke", "device": "cpu", "results_dir": tmp_path / "results"}
+    return build_choices(printed, {}, frozenset({"sst"}))
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_local_paths_are_removed_from_committed_records(choices: Choices) -> Non
     write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     record, *_ = read_held([choices.results_dir / "raw"], latest=True).records
     typed = "bench -m data_root=/home/somebody/data results_dir=/tmp/somebody seed=1,2"
-    places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.oracle"}
+    places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.reference"}
     config = record.config | places | {"command": typed}
     record = record.model_copy(update={"config": config, "command": typed})
 
@@ -122,7 +122,7 @@ def test_local_paths_are_removed_from_committed_records(choices: Choices) -> Non
     assert "somebody" not in kept.model_dump_json()
     assert kept.command == kept.config["command"]
     assert kept.command == "bench -m data_root=data results_dir=results seed=1,2"
-    assert kept.config["cache_dir"] == "results/.oracle"
+    assert kept.config["cache_dir"] == "results/.reference"
     assert kept.trial_id == record.trial_id
 
 
@@ -155,7 +155,7 @@ def test_unkeepable_results_give_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert keep_reference.main([str(tmp_path / "none"), str(tmp_path / "a")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("keep_reference: ")
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("keep_reference: ")
+    assert printed.count("\n") == 1
     assert not (tmp_path / "a").exists()

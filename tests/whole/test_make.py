@@ -25,28 +25,28 @@ def assert_in_order(text: str, *parts: str) -> None:
 
 
 def test_an_install_pins_versions_and_compiles_ahead() -> None:
-    said = make("install")
-    assert_in_order(said, "install -c constraints.txt", "harness.commands.compile_ahead")
-    assert "hash" not in said
+    printed = make("install")
+    assert_in_order(printed, "install -c constraints.txt", "harness.commands.compile_ahead")
+    assert "hash" not in printed
 
 
 def test_an_install_by_hashes_takes_nothing_else() -> None:
-    said = make("install", "HASHES=a.txt")
+    printed = make("install", "HASHES=a.txt")
     build, others = "install --require-hashes -r a.txt.build", "--no-build-isolation -r a.txt"
-    assert_in_order(said, build, others, "--no-deps --no-build-isolation --editable .")
-    said = make("hashes", "HASHES=a.txt")
-    assert said.count("--generate-hashes") == 2
-    assert "--extra torch,gpu," in said
+    assert_in_order(printed, build, others, "--no-deps --no-build-isolation --editable .")
+    printed = make("hashes", "HASHES=a.txt")
+    assert printed.count("--generate-hashes") == 2
+    assert "--extra torch,gpu," in printed
     assert "say HASHES=FILE" in make("hashes")
 
 
 def test_an_install_without_a_network_asks_for_none() -> None:
-    said = make("install", "OFFLINE=wheelhouse")
-    installs = [line for line in said.splitlines() if "-m pip" in line and " install " in line]
+    printed = make("install", "OFFLINE=wheelhouse")
+    installs = [line for line in printed.splitlines() if "-m pip" in line and " install " in line]
     assert len(installs) == 2
     assert all("--no-index" in line for line in installs)
-    said = make("wheelhouse", "BOX_PYTHON=3.12", "BOX_PACKAGES=box.txt")
-    assert_in_order(said, "cat box.txt constraints.txt", "--python-version 3.12", "-delete")
+    printed = make("wheelhouse", "BOX_PYTHON=3.12", "BOX_PACKAGES=box.txt")
+    assert_in_order(printed, "cat box.txt constraints.txt", "--python-version 3.12", "-delete")
 
 
 def test_the_quick_part_names_tests_that_exist() -> None:
@@ -84,13 +84,13 @@ def test_every_step_of_a_gpu_is_kept_with_its_exit_code(tmp_path: Path) -> None:
 
 
 def test_steps_of_a_gpu() -> None:
-    said = make("gpu")
+    printed = make("gpu")
     for step in ("doctor", *(f"tests_{k}" for k in range(1, 7)), "ceilings", "cavs", "profile"):
-        assert f"results/gpu/{step}.done" in said
-    assert all(f" {folder}" in said for folder in CARRIED)
-    said = make("results/gpu/tests_3.done", "results/gpu/cavs.done")
-    assert "--shard 3/6 " in said
-    assert all(f"draw_{path.stem} " in said for path in CONF_DIR.glob("experiment/cavs_*.yaml"))
+        assert f"results/gpu/{step}.done" in printed
+    assert all(f" {folder}" in printed for folder in CARRIED)
+    printed = make("results/gpu/tests_3.done", "results/gpu/cavs.done")
+    assert "--shard 3/6 " in printed
+    assert all(f"draw_{path.stem} " in printed for path in CONF_DIR.glob("experiment/cavs_*.yaml"))
 
 
 def test_parts_of_the_tests_are_all_of_them() -> None:

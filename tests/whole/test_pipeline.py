@@ -42,13 +42,14 @@ BUDGET = f"budget={1.5 * ROUND_S + 2 * DRAWN_S:.0f}s"  # two experiments
 def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path) -> None:
     """Successive runs measure one round within a budget, the rest, nothing, and a lost record."""
     done = snakemake(folder, "all", config=(*HERE, BUDGET))
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, printed
     assert (
-        "4 rounds of 4 trials and counts to measure at smoke scale, 2 experiments to draw" in said
+        "4 rounds of 4 trials and counts to measure at smoke scale, 2 experiments to draw"
+        in printed
     )
-    assert "4 more are left for the next run" in said
-    assert "[4/4]" in said, "what measures says how far the run is"
+    assert "4 more are left for the next run" in printed
+    assert "[4/4]" in printed, "what measures says how far the run is"
     first = records(folder)
     assert {path.name for path in first} == {"r0.json"}
     results = folder / "results"
@@ -94,7 +95,7 @@ def check_order(measured: Iterable[Path]) -> None:
         assert specs == shuffle_round(specs, round_, lambda spec: spec)
 
 
-FRESH = '''"""A system of somebody's own: the oracle by another name."""
+FRESH = '''"""A system of somebody's own: the reference by another name."""
 
 from systems.on_core.reference import Adapter  # noqa: F401
 '''

@@ -50,19 +50,19 @@ def claiming(folder: Path) -> Path:
     return folder
 
 
-def read_work(said: str) -> str:
+def read_work(printed: str) -> str:
     """Return what a run announces to measure."""
-    return re.search(r"\d+ rounds of \d+ trials and counts to measure at \w+ scale", said)[0]  # type: ignore[index]
+    return re.search(r"\d+ rounds of \d+ trials and counts to measure at \w+ scale", printed)[0]  # type: ignore[index]
 
 
 def test_a_dry_run_plans_only_trials_of_decidable_claims(claiming: Path) -> None:
     done = snakemake(claiming, "claims", "--dry-run", config=ON_PAPER)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout + done.stderr
+    printed = done.stdout + done.stderr
     # Two systems at one of two batch sizes, in two rounds.
-    assert read_work(said) == "4 rounds of 2 trials and counts to measure at paper scale"
-    assert "measure claims" in said
-    assert "draw claims" in said
+    assert read_work(printed) == "4 rounds of 2 trials and counts to measure at paper scale"
+    assert "measure claims" in printed
+    assert "draw claims" in printed
     assert not (claiming / "results").exists()
 
 

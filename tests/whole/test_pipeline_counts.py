@@ -79,11 +79,11 @@ def test_counts_run_concurrently_and_trials_alone(folder: Path) -> None:
     assert alone <= {one for running in at_once for one in running}
 
 
-def _at_once(said: str) -> list[list[str]]:
+def _at_once(printed: str) -> list[list[str]]:
     """Return the running jobs, as rule and model, after each start and each end of a job."""
     running: dict[str, str] = {}
     found = []
-    for line in said.splitlines():
+    for line in printed.splitlines():
         if begins := re.match(r"Job (\d+): (\w+)(?: (?:sweep-)?(\w+))?", line):
             running[begins[1]] = f"{begins[2]} {begins[3]}"
         elif ends := re.match(r"Finished jobid: (\d+)", line):

@@ -24,8 +24,8 @@ N_MEASURED = 6
 @pytest.fixture
 def packed(folder: Path) -> Path:
     """Return a working directory with packed records of a GPU, many threads and older code."""
-    said = {"scale": "smoke", "device": "cuda", "threads": 999, "conf_dir": folder / "conf"}
-    choices = build_choices(said, {}, frozenset({"sst"}))
+    message = {"scale": "smoke", "device": "cuda", "threads": 999, "conf_dir": folder / "conf"}
+    choices = build_choices(message, {}, frozenset({"sst"}))
     trials = plan_artifact("small_curves", choices, Composer(choices.conf_dir))
     measured = []
     for trial, round_ in itertools.product(trials[1:], range(2)):

@@ -46,15 +46,17 @@ def drawn_in(results: Path) -> None:
 def test_a_run_in_places_of_any_name(nasty: Path) -> None:
     """The run measures, counts and draws; another draws records from a directory `-...`."""
     conf, results, data = (f"{NASTY}{name}" for name in ("conf", "results", "data"))
-    said = ["scale=smoke", "device=cpu", f"conf_dir={conf}"]
-    done = snakemake(nasty, "all", config=[*said, f"results_dir={results}", f"data_root={data}"])
+    printed = ["scale=smoke", "device=cpu", f"conf_dir={conf}"]
+    done = snakemake(nasty, "all", config=[*printed, f"results_dir={results}", f"data_root={data}"])
     assert done.returncode == 0, done.stdout + done.stderr
     drawn_in(nasty / results)
     records = [read_record(path) for path in (nasty / results).glob("raw/*/r0.json")]
     assert {record.status for record in records} == {"ok"}
     assert {record.config["data_root"] for record in records} == {data}
     assert {path.name for path in nasty.iterdir()} == {".snakemake", conf, results}
-    again = snakemake(nasty, "all", config=[*said, f"results_dir={results}", f"data_root={data}"])
+    again = snakemake(
+        nasty, "all", config=[*printed, f"results_dir={results}", f"data_root={data}"]
+    )
     assert "Nothing to be done" in again.stdout + again.stderr
 
     place, drawn = f"-r{NASTY}", f"-o{NASTY}"

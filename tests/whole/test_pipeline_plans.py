@@ -34,10 +34,10 @@ def test_tables_draws_three_tables_and_nothing_else(folder: Path) -> None:
         text = yaml.safe_dump(build_experiment(SPEEDUPS))
         (folder / "conf" / "experiment" / f"{name}.yaml").write_text(text)
     done = snakemake(folder, "tables", "--dry-run")
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    planned = set(re.findall(r"^(?:local)?rule (\w+):", said, re.MULTILINE))
-    named = set(re.findall(r"^(drawn_\w+|report|collect|measure\w*) +\d+$", said, re.MULTILINE))
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, printed
+    planned = set(re.findall(r"^(?:local)?rule (\w+):", printed, re.MULTILINE))
+    named = set(re.findall(r"^(drawn_\w+|report|collect|measure\w*) +\d+$", printed, re.MULTILINE))
     assert {rule for rule in planned | named if rule.startswith("drawn_")} == {
         f"drawn_{name}" for name in names
     }
@@ -92,8 +92,8 @@ def test_pipeline_error_gives_one_line(
     others = [text for text in HERE if text.partition("=")[0] != config.partition("=")[0]]
     done = snakemake(folder, target, "--dry-run", config=[*others, *filter(None, [config])])
     assert done.returncode == 1
-    said = done.stdout + done.stderr
-    (line,) = (one for one in said.splitlines() if one.startswith("snakemake: "))
+    printed = done.stdout + done.stderr
+    (line,) = (one for one in printed.splitlines() if one.startswith("snakemake: "))
     assert words in line
-    assert "Traceback" not in said
+    assert "Traceback" not in printed
     assert not (folder / "results").exists()

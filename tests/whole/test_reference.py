@@ -147,9 +147,9 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     }
     names = sorted(set(wanted.values()))
     # The directory's name may be the scale; otherwise it is the scale with most records.
-    said = {"records": folder, "results_dir": tmp_path}
-    said |= {"scale": folder.name} if folder.name in SCALES else {}
-    held = drawable.select_drawable(said, os.environ, names)
+    printed = {"records": folder, "results_dir": tmp_path}
+    printed |= {"scale": folder.name} if folder.name in SCALES else {}
+    held = drawable.select_drawable(printed, os.environ, names)
     for name in names:
         draw_held(name, held)
     for path in wanted:

@@ -54,7 +54,7 @@ from harness.engine.cpu_kernels.vectors import (
     LANES,
     is_our_outer,
     is_ours,
-    load_products,
+    load_matmul_kernels,
     multiply_rows,
     multiply_rows_transposed,
 )
@@ -64,7 +64,7 @@ ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30
 # sizes[LIMIT]: the largest matmul that is not cut, 0 if none is cut; sizes[ONEDNN_FROM]: the number
 # of rows from which oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: the
-# address of the table of the engine's own kernels (vectors.load_products), 0 if they are unused.
+# address of the table of the engine's own kernels (load_matmul_kernels), 0 if they are unused.
 N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_BF16, OWN = 12, 6, 7, 8, 9, 10, 11
 N_FACTORS = 2
 N_BF16 = 2**18  # bfloat16 values rounded at a time: 512 KiB, half of a Zen 4 core's L2
@@ -91,7 +91,7 @@ def make_blas_scratch(
     sizes[ONEDNN_FROM] = NEVER if onednn is None else onednn_from
     sizes[ONEDNN_SGEMM] = 0 if onednn is None else onednn.address
     sizes[ONEDNN_BF16] = 0 if onednn is None else onednn.half_address
-    sizes[OWN] = load_products()[1].ctypes.data if own else 0
+    sizes[OWN] = load_matmul_kernels()[1].ctypes.data if own else 0
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
     factors = np.zeros(N_FACTORS + N_BF16 // 2, dtype=np.float32)
     factors[1] = 1.0

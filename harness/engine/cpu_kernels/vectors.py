@@ -285,7 +285,7 @@ _TABLES: list[NDArray[np.int64]] = []  # never freed: engines store only their a
 
 
 @functools.cache
-def load_products() -> tuple[Loaded, NDArray[np.int64]]:
+def load_matmul_kernels() -> tuple[Loaded, NDArray[np.int64]]:
     """Load the machine code of all kernels.
 
     Returns:
@@ -318,7 +318,7 @@ def multiply_rows(
     the width.
 
     Args:
-        kernels: The address of the table of vectors.load_products.
+        kernels: The address of the table of vectors.load_matmul_kernels.
         x: An address, like `w` and `out`; each is followed by the bytes from one row to the next.
         x_next: Bytes from one element of a row of x to the next.
     """

@@ -107,8 +107,8 @@ def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
 
 OUTPUT = -1  # id of the function of outputs, which runs after the last batch
 # Fields of a function: see TypeRows; ROWS is the number of its rows; only outputs have ORDER and
-# ROUNDS.
-VERTICES, STARTS, FIRST_ROW, ROWS, ORDER, ROUNDS = range(6)
+# SEGMENTS.
+VERTICES, STARTS, FIRST_ROW, ROWS, ORDER, SEGMENTS = range(6)
 N_OF_FUNCTION = 6
 # Fields of a gather: see Gather. EDGE_BOUNDS: the boundaries of the batches' edges.
 INDEX, RUNS, EDGE_START, EDGE_BOUNDS = range(4)

@@ -23,9 +23,9 @@ from harness.engine.rows.fields import (
     NOT_CONTIGUOUS,
     ORDER,
     OUTPUT,
-    ROUNDS,
     ROWS,
     RUNS,
+    SEGMENTS,
     STARTS,
     VERTICES,
     FieldArrays,
@@ -87,12 +87,12 @@ def fill(
     n_read = len(outputs.vertices) if fields.has_output else 0
     read = sort_outputs(outputs.vertices[:n_read], source.row)
     if fields.has_output:
-        count_outputs(read, outputs.vertices, source.rounds, counts[n_types])
+        count_outputs(read, outputs.vertices, source.segments, counts[n_types])
     bounds = place_fields(counts, n_types, fields)
     values = np.empty(bounds[-1, 0] + bounds[-1, 1], dtype=np.int64)
     arrays = Arrays(values, bounds, counts)
     if fields.has_output:
-        _fill_outputs(arrays, n_types, read, outputs.vertices, source.rounds)
+        _fill_outputs(arrays, n_types, read, outputs.vertices, source.segments)
     lacking = fill_fields(arrays, source, batches, fields)
     fill_pulls(arrays, fields, n_types, pulled, 0, outputs.pulled)
     present, in_order = _order_batches(counts, n_types, batches.table)
@@ -112,7 +112,7 @@ def place_fields(counts: LongTable, n_types: int, fields: FieldArrays) -> LongTa
             bounds[at + VERTICES, 1], bounds[at + STARTS, 1] = n, n_batches + 1
             bounds[at + FIRST_ROW, 1] = n_batches
             if f >= n_types:
-                bounds[at + ORDER, 1], bounds[at + ROUNDS, 1] = n, n_batches
+                bounds[at + ORDER, 1], bounds[at + SEGMENTS, 1] = n, n_batches
     first = N_OF_FUNCTION * n_functions
     for g in range(len(gathers)):
         f, n_slots, at = gathers[g, 0], gathers[g, 2], first + N_OF_GATHER * g
@@ -221,7 +221,7 @@ def _fill_functions(arrays: Arrays, batches: Batches) -> None:
 
 @helper
 def _fill_outputs(
-    arrays: Arrays, function: int, mine: IntArray, outputs: IntArray, rounds: IntArray
+    arrays: Arrays, function: int, mine: IntArray, outputs: IntArray, segments: IntArray
 ) -> None:
     """Fill the same fields for the function of outputs, in the order of the rows that they read.
 
@@ -230,15 +230,15 @@ def _fill_outputs(
     at = N_OF_FUNCTION * function
     vertices, order = _select_field(arrays, at + VERTICES), _select_field(arrays, at + ORDER)
     starts, first_row = _select_field(arrays, at + STARTS), _select_field(arrays, at + FIRST_ROW)
-    of_batches = _select_field(arrays, at + ROUNDS)
+    of_batches = _select_field(arrays, at + SEGMENTS)
     first_row[:] = 0
     _select_field(arrays, at + ROWS)[0] = len(mine)
     b = 0
     for k in range(len(mine)):
         vertices[k], order[k] = outputs[mine[k]], mine[k]
-        round_ = rounds[vertices[k]] if len(rounds) > 0 else 0
-        if b == 0 or of_batches[b - 1] != round_:
-            starts[b], of_batches[b] = k, round_
+        segment = segments[vertices[k]] if len(segments) > 0 else 0
+        if b == 0 or of_batches[b - 1] != segment:
+            starts[b], of_batches[b] = k, segment
             b += 1
     if len(mine) > 0:
         starts[b] = len(mine)

@@ -27,7 +27,7 @@ def split_into_launches(mini_batch: MiniBatch, schedule: Schedule) -> Schedule:
     order, starts, first = _split(schedule.order, schedule.starts, functions)
     if len(starts) == len(schedule.starts):
         return schedule
-    segments = schedule.round_starts
+    segments = schedule.segment_starts
     return Schedule(order, starts, None if segments is None else first[segments])
 
 

@@ -99,9 +99,9 @@ class Layout(Mapping[int, TypeGeometry]):
         return self.select_array(self.fields.index_function_array(OUTPUT, parts.ORDER))
 
     @property
-    def output_rounds(self) -> Index:
+    def output_segments(self) -> Index:
         """The graph segment of each batch of the output function."""
-        return self.select_array(self.fields.index_function_array(OUTPUT, parts.ROUNDS))
+        return self.select_array(self.fields.index_function_array(OUTPUT, parts.SEGMENTS))
 
     def select_starts(self, type_id: int) -> Index:
         """Return the batch boundaries of a function, see TypeRows."""
@@ -216,7 +216,7 @@ def plan_layout(
     outputs, own = as_int_array(mini_batch.outputs), mini_batch.output_pulls
     source = Source(
         schedule.order, schedule.starts, graph.arg_start, graph.args,
-        NOTHING if graph.rounds is None else graph.rounds, functions, space_of_type,
+        NOTHING if graph.segments is None else graph.segments, functions, space_of_type,
         before.n_vertices, before.row, used,
     )  # fmt: skip
     read = Outputs(

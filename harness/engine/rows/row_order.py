@@ -26,7 +26,7 @@ class Source(NamedTuple):
         starts: Batch boundaries in `order`.
         arg_start: First argument of each vertex in `args`.
         args: Arguments of all vertices; they count the vertices of earlier segments, too.
-        rounds: The graph segment of each vertex; empty if there is one segment.
+        segments: The graph segment of each vertex; empty if there is one segment.
         functions: The vertex function of each vertex.
         spaces: See plan_layout.
         base: The number of vertices of earlier segments.
@@ -38,7 +38,7 @@ class Source(NamedTuple):
     starts: IntArray
     arg_start: IntArray
     args: IntArray
-    rounds: IntArray
+    segments: IntArray
     functions: IntArray
     spaces: IntArray
     base: int
@@ -113,7 +113,7 @@ def _order_as_read(source: Source) -> IntArray:
     runs.
     """
     order, starts, arg_start, args = source.order, source.starts, source.arg_start, source.args
-    rounds, base = source.rounds, source.base
+    segments, base = source.segments, source.base
     n, n_batches = len(order), len(starts) - 1
     batch_of = np.empty(n, dtype=np.int32)
     for b in range(n_batches):
@@ -142,7 +142,7 @@ def _order_as_read(source: Source) -> IntArray:
             vertex = result[k]
             for edge in range(arg_start[vertex + 1] - 1, arg_start[vertex] - 1, -1):
                 child = args[edge] - base
-                if child < 0 or (len(rounds) > 0 and rounds[child] != rounds[vertex]):
+                if child < 0 or (len(segments) > 0 and segments[child] != segments[vertex]):
                     continue
                 child_batch = batch_of[child]
                 next_edge[edge] = first_edge[child_batch]
@@ -198,12 +198,12 @@ def _count(batches: Batches, arg_start: IntArray, counts: LongTable) -> None:
 
 
 @helper
-def count_outputs(mine: IntArray, outputs: IntArray, rounds: IntArray, own: Longs) -> None:
+def count_outputs(mine: IntArray, outputs: IntArray, segments: IntArray, own: Longs) -> None:
     """Count the rows of the output function; it has one batch per graph segment with outputs."""
     size = 0
     for k in range(len(mine)):
         vertex, before = outputs[mine[k]], outputs[mine[max(k - 1, 0)]]
-        if k == 0 or (len(rounds) > 0 and rounds[vertex] != rounds[before]):
+        if k == 0 or (len(segments) > 0 and segments[vertex] != segments[before]):
             own[N_BATCHES] += 1
             size = 0
         size += 1

@@ -119,15 +119,15 @@ def build_block(base: int, type_id: int, args: IntArray) -> VertexBlock:
 
 
 def join_blocks(
-    blocks: Sequence[VertexBlock], type_names: tuple[str, ...], rounds: IntArray | None = None
+    blocks: Sequence[VertexBlock], type_names: tuple[str, ...], segments: IntArray | None = None
 ) -> Graph:
-    """Join blocks, numbered consecutively, into one graph; for rounds see Graph.rounds."""
+    """Join blocks, numbered consecutively, into one graph; for segments see Graph.segments."""
     n_args = np.concatenate([(block.args != NONE).sum(axis=1) for block in blocks])
     arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
     np.cumsum(n_args, out=arg_start[1:])
     args = np.concatenate([block.args[block.args != NONE] for block in blocks])
     types = np.concatenate([block.types for block in blocks])
-    return Graph(types, arg_start, args, type_names, rounds=rounds)
+    return Graph(types, arg_start, args, type_names, segments=segments)
 
 
 def build_pull(n: int, *parts: tuple[IntArray, IntArray]) -> IntArray:

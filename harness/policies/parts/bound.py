@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.compiler.compiled import compiled
-from harness.policies.parts.rounds import cut_in_rounds
+from harness.policies.parts.segments import cut_in_segments
 from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE, Graph
 
@@ -18,8 +18,8 @@ def compute_lower_bound(graph: Graph) -> int:
 
     Source: Chen et al., "ED-Batch", ICML 2023, appendix A.3.
     """
-    if graph.rounds is not None:
-        return sum(compute_lower_bound(part) for part in cut_in_rounds(graph).graphs)
+    if graph.segments is not None:
+        return sum(compute_lower_bound(part) for part in cut_in_segments(graph).graphs)
     return int(_compute_bound(graph.types, graph.arg_start, graph.args, graph.n_types))
 
 

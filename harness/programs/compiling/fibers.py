@@ -20,20 +20,22 @@ from harness.compiler.pointers import (
     view_array,
 )
 from harness.compiler.registry import helper
-from harness.programs.log import DONE, END, FORK, RESUME, ROUND, UNDONE
+from harness.programs.log import DONE, END, FORK, RESUME, SEGMENT, UNDONE
 
 LOG, N_LOG, LOG_ROOM, ITEMS, N_ITEMS, ITEMS_ROOM, LISTS, N_LISTS, LISTS_ROOM = range(9)
 FRAMES, N_FRAMES, FRAMES_ROOM, READY, N_READY, WAITING, N_WAITING, FREE, N_FREE = range(9, 18)
 INTS, REALS, COUNTS, SEEDS, RESULTS, GROW, WIDTH, N_INSTANCES = range(18, 26)
-N, N_FIBERS, N_ALIVE, RUNNING, FIRST_OF_ROUND, N_ROUNDS, IS_NEXT_ROUND, LEFT_OVER = range(26, 34)
-MAX_ALIVE, MAX_VERTICES, MAX_ROUNDS, HAS_PHASES, HAS_GHOSTS = range(34, 39)
-ROUND_AT, ROUNDS, N_STATE = range(39, 42)
+N, N_FIBERS, N_ALIVE, RUNNING, FIRST_OF_SEGMENT, N_SEGMENTS, IS_NEXT_SEGMENT, LEFT_OVER = range(
+    26, 34
+)
+MAX_ALIVE, MAX_VERTICES, MAX_SEGMENTS, HAS_PHASES, HAS_GHOSTS = range(34, 39)
+SEGMENT_AT, SEGMENTS, N_STATE = range(39, 42)
 # Words of a frame before its slots: the point where it continues, its number as a fiber, its
 # instance, its parent, the word of the parent that gets its result, and its number of unfinished
 # branches.
 PC, NUMBER, INSTANCE, PARENT, RESULT, LEFT, FIRST_SLOT = range(7)
 WAITS, HAS_ENDED = 1, 0  # results of `resume`; a fiber that forks counts as ended until its join
-ENDED, ROUND_ENDED = range(2)  # results of `run`
+ENDED, SEGMENT_ENDED = range(2)  # results of `run`
 
 
 @helper
@@ -144,10 +146,10 @@ def end(state: int, fiber: int, result: int) -> None:
 
 
 @helper
-def _begin_round(state: int) -> None:
+def _begin_segment(state: int) -> None:
     """Start the next graph segment: resume all waiting fibers, the last one first."""
     reserve(state, LOG, 1)
-    view_array(read_word(state, LOG), 0, np.int32)[read_word(state, N_LOG)] = ROUND
+    view_array(read_word(state, LOG), 0, np.int32)[read_word(state, N_LOG)] = SEGMENT
     add_to_word(state, N_LOG, 1)
     n, ready, waiting = (
         read_word(state, N_WAITING),
@@ -158,10 +160,10 @@ def _begin_round(state: int) -> None:
         ready[k] = waiting[n - 1 - k]
     put_word(state, N_READY, n)
     put_word(state, N_WAITING, 0)
-    put_word(state, FIRST_OF_ROUND, read_word(state, N))
+    put_word(state, FIRST_OF_SEGMENT, read_word(state, N))
     put_word(state, RUNNING, -1)
-    add_to_word(state, N_ROUNDS, 1)
-    put_word(state, IS_NEXT_ROUND, 0)
+    add_to_word(state, N_SEGMENTS, 1)
+    put_word(state, IS_NEXT_SEGMENT, 0)
 
 
 @helper
@@ -169,8 +171,8 @@ def _is_made(state: int) -> bool:
     """Have the log's segment planned and run; return True if nothing of it is left to do."""
     if read_word(state, N) > read_word(state, MAX_VERTICES):
         return False
-    arguments = (read_word(state, ROUNDS), read_word(state, N_LOG))
-    left = call_for_number(read_word(state, ROUND_AT), arguments)
+    arguments = (read_word(state, SEGMENTS), read_word(state, N_LOG))
+    left = call_for_number(read_word(state, SEGMENT_AT), arguments)
     if left == DONE:
         put_word(state, N_LOG, 0)
         return True
@@ -181,19 +183,19 @@ def _is_made(state: int) -> bool:
 @helper
 def run(state: int) -> int:
     """Run all fibers until they have ended, or until others must run the rest of a segment."""
-    n_rounds = 0
+    n_segments = 0
     put_word(state, LEFT_OVER, UNDONE)
     while True:
-        if read_word(state, IS_NEXT_ROUND) != 0:
-            _begin_round(state)
+        if read_word(state, IS_NEXT_SEGMENT) != 0:
+            _begin_segment(state)
         if read_word(state, N_READY) == 0:
             if read_word(state, N_WAITING) == 0:
                 return ENDED
-            if read_word(state, ROUND_AT) != 0:
-                n_rounds += 1
-                if n_rounds > read_word(state, MAX_ROUNDS) or not _is_made(state):
-                    return ROUND_ENDED
-            put_word(state, IS_NEXT_ROUND, 1)
+            if read_word(state, SEGMENT_AT) != 0:
+                n_segments += 1
+                if n_segments > read_word(state, MAX_SEGMENTS) or not _is_made(state):
+                    return SEGMENT_ENDED
+            put_word(state, IS_NEXT_SEGMENT, 1)
             continue
         fiber = pop(state, READY)
         number = read_word(locate_frame(state, fiber), NUMBER)

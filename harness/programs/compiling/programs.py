@@ -75,13 +75,13 @@ class CompiledPrograms:
         instances: Sequence[Any],
         drawn: Sequence[Drawn],
         options: RecordingOptions,
-        rounds: tuple[int, int] | None = None,
+        segments: tuple[int, int] | None = None,
         take_log: TakeLog = _ignore_log,
     ) -> None:
         """Start all programs.
 
         Args:
-            rounds: for interleaved execution the address of the function that runs a segment from
+            segments: for interleaved execution the address of the function that runs a segment from
                 the log, and its first argument.
             take_log: called with the log's buffer, now and after each reallocation.
 
@@ -113,9 +113,9 @@ class CompiledPrograms:
         state[fibers.N_INSTANCES], state[fibers.N_LOG], state[fibers.RUNNING] = n, 2 * n, NOBODY
         state[fibers.MAX_ALIVE] = MAX_FIBERS * n
         state[fibers.MAX_VERTICES] = MAX_VERTICES * max(1, n)
-        state[fibers.MAX_ROUNDS] = MANY
+        state[fibers.MAX_SEGMENTS] = MANY
         state[fibers.HAS_PHASES], state[fibers.HAS_GHOSTS] = options.phases, options.ghosts
-        state[fibers.ROUND_AT], state[fibers.ROUNDS] = rounds or (0, 0)
+        state[fibers.SEGMENT_AT], state[fibers.SEGMENTS] = segments or (0, 0)
 
     def _take_fields(self, instances: Sequence[Any]) -> None:
         """Copy what programs read of instances; arrays become the first lists, by field."""
@@ -164,9 +164,9 @@ class CompiledPrograms:
         """Result of the function that runs segments, or UNDONE."""
         return int(self._state[fibers.LEFT_OVER])
 
-    def start_next_round(self) -> None:
+    def start_next_segment(self) -> None:
         """Resume the waiting fibers: their segment has run."""
-        self._state[fibers.IS_NEXT_ROUND] = 1
+        self._state[fibers.IS_NEXT_SEGMENT] = 1
 
     @property
     def n_log(self) -> int:
@@ -184,9 +184,9 @@ class CompiledPrograms:
         self._state[fibers.N_LOG] = 0
 
     @property
-    def n_rounds(self) -> int:
+    def n_segments(self) -> int:
         """Number of graph segments before the last one."""
-        return int(self._state[fibers.N_ROUNDS])
+        return int(self._state[fibers.N_SEGMENTS])
 
     def outputs(self) -> IntArray:
         """Return the results of all programs, in the order of the instances.

@@ -379,7 +379,7 @@ class RequestWriter(ListWriter):
         number = self.keep(self.call_helper(runtime.draw_number, state))
         target, behind = self.make_target()
         going = self.ir.append_basic_block("waits")
-        begins = self.load_word(fibers.FIRST_OF_ROUND)
+        begins = self.load_word(fibers.FIRST_OF_SEGMENT)
         is_computed = self.builder.icmp_signed("<", vertex.ir, begins.ir)
         self.builder.cbranch(is_computed, behind, going)
         self.builder.position_at_end(going)

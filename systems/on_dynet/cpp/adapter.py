@@ -26,7 +26,7 @@ from systems.on_dynet.build import (
     read_source_facts,
 )
 from systems.on_dynet.cpp.library import Columns, DynetError, DynetLibrary, DynetProgram
-from systems.on_dynet.rounds import DynetSystem
+from systems.on_dynet.segments import DynetSystem
 
 Array = NDArray[np.float32]
 TABLES = {

@@ -17,8 +17,8 @@ from systems.on_dynet.layers import (
     add_to_graph,
     classify_states,
 )
-from systems.on_dynet.rounds import GraphSegment
 from systems.on_dynet.runtime import ParameterStore
+from systems.on_dynet.segments import GraphSegment
 
 GATES = "fiog"
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]

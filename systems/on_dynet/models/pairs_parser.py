@@ -12,8 +12,8 @@ from harness.models.parser import Parser
 from harness.values.instances import SentencePair
 from harness.values.parsed import ParsedSentence
 from systems.on_dynet.layers import add_to_graph
-from systems.on_dynet.rounds import GraphSegment
 from systems.on_dynet.runtime import ParameterStore
+from systems.on_dynet.segments import GraphSegment
 
 Pair = tuple[list[int], list[int]]  # source, target
 # Words, tags, the tokens that each transition reads (-1: none), and its index.

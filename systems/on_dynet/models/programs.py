@@ -19,8 +19,8 @@ from systems.on_dynet.layers import (
     evaluate_first_numbers,
     run_together,
 )
-from systems.on_dynet.rounds import Part
 from systems.on_dynet.runtime import ParameterStore
+from systems.on_dynet.segments import Part
 from systems.plans.programs import NONE, GrownTree, grow_tree
 
 # Words, shift flags of steps, labels of steps.
@@ -154,13 +154,13 @@ class Growth(NamedTuple):
     """Nodes that grow from a word, and its label.
 
     Attributes:
-        rounds: for each segment after the first, the nodes that grow: the ranks of the node, its
+        segments: for each segment after the first, the nodes that grow: the ranks of the node, its
             parent and the sibling before it (NONE for a first child).
     """
 
     word: int
     label: int
-    rounds: list[list[tuple[int, int, int]]]
+    segments: list[list[tuple[int, int, int]]]
     n_nodes: int
 
 
@@ -185,11 +185,11 @@ class DRNNNetwork:
     def read(self, chain: Chain) -> Growth:
         """Return the nodes that will grow, as values decide it."""
         tree = grow_tree(self.model, chain)
-        rounds = [
+        segments = [
             [(rank, tree.nodes[rank].parent, tree.nodes[rank].before) for rank in ranks]
             for ranks in self.list_segments(tree)
         ]
-        return Growth(tree.word, tree.label, rounds[1:], len(tree.nodes))
+        return Growth(tree.word, tree.label, segments[1:], len(tree.nodes))
 
     def list_segments(self, tree: GrownTree) -> list[list[int]]:
         """Return the nodes of each segment, one per segment."""
@@ -208,9 +208,9 @@ class DRNNNetwork:
             yield from evaluate_first_numbers(newest)
             newest = []
             for tree, h in zip(trees, states, strict=True):
-                if step >= len(tree.rounds):
+                if step >= len(tree.segments):
                     continue
-                for node, parent, before in tree.rounds[step]:
+                for node, parent, before in tree.segments[step]:
                     if before == NONE:
                         x = tanh(affine([b, U_a, h[parent]]))
                     else:

@@ -15,8 +15,8 @@ from harness.models.parts.lstm import format_layer_suffix
 from harness.models.var_lstm import VarLSTM
 from harness.values.instances import Chain
 from systems.on_dynet.layers import add_to_graph
-from systems.on_dynet.rounds import GraphSegment
 from systems.on_dynet.runtime import ParameterStore
+from systems.on_dynet.segments import GraphSegment
 
 Sentence = tuple[list[int], list[int]]  # words, labels
 Word = int | list[int]  # its id, or those of its letters if it is rare

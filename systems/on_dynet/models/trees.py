@@ -14,8 +14,8 @@ from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.arrays import IntArray
 from harness.values.instances import Tree
 from systems.on_dynet.layers import add_to_graph, classify_states
-from systems.on_dynet.rounds import GraphSegment
 from systems.on_dynet.runtime import ParameterStore
+from systems.on_dynet.segments import GraphSegment
 
 Vertex = tuple[int, int, int, int]  # word (-1: internal), left child, right child, label
 UnlabelledVertex = tuple[int, int, int]  # word (-1: internal), left child, right child

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, LiveRounds
+from harness.engine.backend import EVERY, Arrangement, LiveSegments
 from harness.engine.backends.compiled.arguments import AddressTable
-from harness.engine.backends.compiled.live_rounds import KeptRounds
+from harness.engine.backends.compiled.live_segments import CompiledSegments
 from harness.engine.backends.compiled.memory import (
     Memory,
     Parameters,
@@ -34,18 +34,18 @@ from harness.engine.cpu_kernels.vectors import SMALL
 from harness.engine.lowering.plan import FORWARD, STAGES, WHOLE_STAGES, Abilities, Plan, Ref
 from harness.engine.rows.fields import Index
 from harness.engine.rows.layout import RowRules
-from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
+from harness.engine.rows.segments import ALL_ROWS, Loss, Run, Segment, Segments
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.arrays import IntArray
 from harness.values.precision import EXACT
 
 Counts = Callable[[str, IntArray], IntArray]
-Starts = NDArray[np.integer]  # first batch of each segment (n_rounds + 1,)
+Starts = NDArray[np.integer]  # first batch of each segment (n_segments + 1,)
 
 
 def build_calls(
-    rounds: Rounds, program_of: Callable[[str], Callee], counts_of: Counts, sums: LossSums
+    segments: Segments, program_of: Callable[[str], Callee], counts_of: Counts, sums: LossSums
 ) -> Calls:
     """Return the calls of every graph segment: its stages, and then the sum of its losses.
 
@@ -55,24 +55,24 @@ def build_calls(
     callees: list[Callee] = []
     batches, starts = list[IntArray](), list[Starts]()
     for stage in FORWARD:
-        stage_batches, begin = rounds.batches[stage], rounds.starts[stage]
+        stage_batches, begin = segments.batches[stage], segments.starts[stage]
         if len(stage_batches):
             if stage in WHOLE_STAGES:
                 stage_batches, begin = spread(stage_batches, begin, counts_of(stage, stage_batches))
             callees.append(program_of(stage))
             batches.append(np.ascontiguousarray(stage_batches))
             starts.append(begin)
-    if rounds.losses:
-        bounds = np.stack([loss.starts for loss in rounds.losses], axis=1)
+    if segments.losses:
+        bounds = np.stack([loss.starts for loss in segments.losses], axis=1)
         callees.append(sums)
         batches.append(np.stack([bounds[:-1], bounds[1:]], axis=2).reshape(-1, 2))
-        starts.append(np.arange(len(bounds)) * len(rounds.losses))
-    return Calls(callees, batches, _order_calls(starts, len(rounds)))
+        starts.append(np.arange(len(bounds)) * len(segments.losses))
+    return Calls(callees, batches, _order_calls(starts, len(segments)))
 
 
-def _order_calls(starts: list[Starts], n_rounds: int) -> IntArray:
+def _order_calls(starts: list[Starts], n_segments: int) -> IntArray:
     """Return Calls.order: one segment after the other, each with its callees."""
-    order = np.empty((n_rounds, len(starts), 3), dtype=np.int32)
+    order = np.empty((n_segments, len(starts), 3), dtype=np.int32)
     for k, of_callee in enumerate(starts):
         order[:, k, 0], order[:, k, 1] = k, of_callee[:-1]
         order[:, k, 2] = of_callee[1:] - of_callee[:-1]
@@ -186,14 +186,14 @@ class Backend(backend.Backend):
         """Allocate memory for the rows."""
         self._memory.arrange(rows)
 
-    def make_live_rounds(self, rules: RowRules) -> LiveRounds | None:
+    def make_live_segments(self, rules: RowRules) -> LiveSegments | None:
         """Return graph segments planned by compiled code if only the layout changes between them.
 
         There are none if Python runs between batches, or if no counter can separate the phases.
         """
         if self._calls_each_batch or self.switches.profile or not TICKS_READABLE:
             return None
-        rounds = KeptRounds(
+        segments = CompiledSegments(
             rules,
             self._memory,
             self._found,
@@ -202,7 +202,7 @@ class Backend(backend.Backend):
             self._inspect_steps,
             self.tally,
         )
-        return rounds if self._found.is_steady else None
+        return segments if self._found.is_steady else None
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Run all batches in one call, or each batch in a separate call."""
@@ -214,17 +214,17 @@ class Backend(backend.Backend):
         for part in [[call] for call in calls] if self._calls_each_batch else [calls]:
             self._run_and_count(partial(self._team.run, part))
 
-    def run_rounds(
-        self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
+    def run_segments(
+        self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
     ) -> Callable[[], float]:
         """Run all segments that were planned together, and add up their losses, in one call."""
-        if run is not None or not isinstance(rounds, Rounds) or self._calls_each_batch:
-            return super().run_rounds(rounds, run)
-        columns = [self._memory.view_rows(loss.type_id, loss.ref) for loss in rounds.losses]
+        if run is not None or not isinstance(segments, Segments) or self._calls_each_batch:
+            return super().run_segments(segments, run)
+        columns = [self._memory.view_rows(loss.type_id, loss.ref) for loss in segments.losses]
         if any(len(column) != 1 for column in columns):
-            return super().run_rounds(rounds)
+            return super().run_segments(segments)
         sums = LossSums([column[0][:, 0] for column in columns])
-        calls = build_calls(rounds, self._prepare_program, self._count_runs, sums)
+        calls = build_calls(segments, self._prepare_program, self._count_runs, sums)
         self._run_and_count(partial(self._team.run_all, calls))
         total = float(sums.total[0])
         return lambda: total

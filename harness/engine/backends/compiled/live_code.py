@@ -1,7 +1,7 @@
 """One graph segment of a running program, from its log to its values, without Python.
 
 One table has the addresses of all arrays, which are reused from segment to segment and from
-mini-batch to mini-batch (live_rounds.py). Errors and insufficient capacity are returned as a code
+mini-batch to mini-batch (live_segments.py). Errors and insufficient capacity are returned as a code
 before any result counts, so that the same segment can be tried again. A segment of eight instances
 takes 20 to 50 us; going through Python would take another 12 us.
 """
@@ -25,10 +25,10 @@ from harness.engine.backends.compiled.arguments import put_parts
 from harness.engine.lowering.plan import FORWARD as FORWARD_STAGES
 from harness.engine.rows.fields import FieldArrays
 from harness.engine.rows.filling import FILLED, Arrays, fill_fields, fill_pulls, place_fields
-from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.rows.row_order import FOLLOWS, Source, assign_rows
 from harness.engine.rows.row_order import N_BATCHES as N_BATCHES_OF
 from harness.engine.rows.row_order import N as N_OF
+from harness.engine.rows.segments import ALL_ROWS
 from harness.policies.parts.levels import batch_by_counters
 from harness.programs.decode import FAULT, FINE, N_ARGS, N_FIBERS, decode_log, measure_log
 from harness.programs.decode import DecodingArrays as Decoded
@@ -38,7 +38,7 @@ from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, L
 
 FlagCube = Annotated[Flags, 3]
 # Entries of LiveArrays.progress: the progress of the mini-batch, and sizes of the current segment.
-BASE, N_ROUNDS, N_STARTS, N_BATCHES, N_VALUES, N_PROGRESS = range(6)
+BASE, N_SEGMENTS, N_STARTS, N_BATCHES, N_VALUES, N_PROGRESS = range(6)
 N_WANTED = 5  # vertices, entries of `starts`, segments, `values`, batches; log: see `decode_next`
 # Entries of LiveArrays.how: addresses of functions that decode, plan and run a segment, and their
 # arguments.
@@ -128,7 +128,7 @@ class LiveArrays(NamedTuple):
 
 
 @compiled
-def run_round(table: int, n_log: int) -> int:
+def run_segment(table: int, n_log: int) -> int:
     """Decode entries of the log, plan the segment that they describe, and compute it.
 
     Args:
@@ -257,7 +257,7 @@ def _has_room(kept: LiveArrays, end: int, n_starts: int) -> bool:
     """Return whether a schedule of n_starts - 1 batches fits, up to vertex `end`, see N_WANTED."""
     progress, wanted = kept.progress, kept.wanted
     wanted[0], wanted[1] = end, progress[N_STARTS] + n_starts
-    wanted[2], wanted[3], wanted[4] = progress[N_ROUNDS] + 1, 0, n_starts - 1
+    wanted[2], wanted[3], wanted[4] = progress[N_SEGMENTS] + 1, 0, n_starts - 1
     return (
         end <= len(kept.row)
         and wanted[1] <= len(kept.starts)
@@ -327,6 +327,6 @@ def _go_on(kept: LiveArrays) -> None:
     kept.used[:] = kept.next_used
     progress[N_STARTS] += progress[N_BATCHES] + 1
     progress[BASE] = kept.state[N_RECORDED]
-    kept.ends[progress[N_ROUNDS], 0] = progress[BASE]
-    kept.ends[progress[N_ROUNDS], 1] = progress[N_STARTS]
-    progress[N_ROUNDS] += 1
+    kept.ends[progress[N_SEGMENTS], 0] = progress[BASE]
+    kept.ends[progress[N_SEGMENTS], 1] = progress[N_STARTS]
+    progress[N_SEGMENTS] += 1

@@ -23,7 +23,7 @@ from harness.engine.cpu_kernels.memory_kernels import (
     update_rows,
 )
 from harness.engine.cpu_kernels.team import Table
-from harness.engine.cpu_kernels.vectors import NAMES, load_products
+from harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import GROWTH, SHARED, Buffer, BufferName, Plan, Ref, Role
 from harness.engine.rows.fields import Fields, Index
@@ -95,7 +95,7 @@ class Parameters:
             self._transposed[name] = memory_kernels.allocate_aligned(value.shape[::-1])
             self._stale.add(name)
         if up_to_date and name in self._stale:
-            square = int(load_products()[1][NAMES.index("transpose_square")])
+            square = int(load_matmul_kernels()[1][NAMES.index("transpose_square")])
             n_rows, n_columns = value.shape
             out = get_address(self._transposed[name])
             transpose(square, get_address(value), n_rows, n_columns, out)

@@ -44,7 +44,7 @@ from harness.engine.backends.cuda.text import EXPRESSIONS
 from harness.engine.backends.cuda.triton_setup import explain_failing_kernel, use_own_kernel_cache
 from harness.engine.backends.cuda.words import PullOf
 from harness.engine.lowering.plan import Abilities, Plan, Ref
-from harness.engine.rows.rounds import Round, Run
+from harness.engine.rows.segments import Run, Segment
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import explain_no_cuda
 from harness.engine.torch_parameters import TorchBackend
@@ -225,15 +225,17 @@ class Backend(TorchBackend):
         """Start all forward stages or all backward stages of the current mini-batch."""
         self._start(*_select_kernels(runs))
 
-    def run_rounds(
-        self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
+    def run_segments(
+        self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
     ) -> Callable[[], float]:
         """Start the program of all graph segments.
 
         Returns:
             Function that sums the losses when it is called.
         """
-        (run or self.run_together)([stage_run for round_ in rounds for stage_run in round_.runs])
+        (run or self.run_together)(
+            [stage_run for segment in segments for stage_run in segment.runs]
+        )
         return self._loss
 
     def _loss(self) -> float:

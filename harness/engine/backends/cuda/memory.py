@@ -30,7 +30,7 @@ from harness.engine.backends.cuda.words import (
 )
 from harness.engine.cpu_kernels import loss_kernels
 from harness.engine.lowering.plan import GROWTH, Plan, Ref, name_state_buffer
-from harness.engine.rows.rounds import Run
+from harness.engine.rows.segments import Run
 from harness.engine.switches import Switches
 from harness.engine.torch_parameters import TorchParameters
 from harness.errors import UnsupportedTrial

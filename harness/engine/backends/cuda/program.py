@@ -26,7 +26,7 @@ from harness.engine.backends.cuda.module import WORDS, KernelModule
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.words import Words
 from harness.engine.rows.fields import TypeGeometry
-from harness.engine.rows.rounds import ALL_ROWS, Run
+from harness.engine.rows.segments import ALL_ROWS, Run
 from harness.values.arrays import Flags, IntArray, Ints, IntTable, Longs
 
 KIND, PHASE, ON_EDGES = 0, 1, 2  # columns of KindTable.placed

@@ -17,7 +17,7 @@ from harness.engine.backends.stepwise.rows import Bound, Matrix, upload
 from harness.engine.backends.stepwise.steps import TypeExecutor
 from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, name_state_buffer
 from harness.engine.rows.fields import Index
-from harness.engine.rows.rounds import ALL_ROWS, Loss
+from harness.engine.rows.segments import ALL_ROWS, Loss
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import explain_no_cuda
 from harness.engine.torch_parameters import TorchBackend

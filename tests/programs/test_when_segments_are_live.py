@@ -21,11 +21,11 @@ from harness.interpreter import interpret
 from harness.models.drnn import DRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
-from harness.oracle import ReferenceResult, run_reference
 from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.fibers import Fibers
 from harness.programs.model import ProgramModel, uses_arrays
+from harness.reference import ReferenceResult, run_reference
 from systems.on_core import vertex
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
@@ -85,12 +85,12 @@ def assert_true(found: Result, model: Model, batch: Sequence[Any]) -> None:
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("rounds", ["auto", "interleaved", "deferred"])
+@pytest.mark.parametrize("execution", ["auto", "interleaved", "deferred"])
 @pytest.mark.parametrize(("model", "batch"), WITH_ARRAYS, ids=lambda one: getattr(one, "name", ""))
-def test_model_without_waits_uses_one_round_of_arrays(
-    model: Model, batch: Sequence[Any], rounds: str, runs: list[int]
+def test_model_without_waits_uses_one_segment_of_arrays(
+    model: Model, batch: Sequence[Any], execution: str, runs: list[int]
 ) -> None:
-    adapter = adapter_of(model, execution=rounds)
+    adapter = adapter_of(model, execution=execution)
     for one in (batch, batch[::-1]):
         found = result_of(adapter, one)
         assert runs == [], "no program is run"
@@ -101,21 +101,21 @@ def test_model_without_waits_uses_one_round_of_arrays(
     np.testing.assert_array_equal(found.outputs, ahead.outputs)
     facts = adapter.effective_options()
     assert facts["recording"] == "arrays"
-    assert facts["execution"] == {"auto": "deferred"}.get(rounds, rounds)
-    assert facts.get(SINCE) == {"auto": "no step waits for a value"}.get(rounds)
+    assert facts["execution"] == {"auto": "deferred"}.get(execution, execution)
+    assert facts.get(SINCE) == {"auto": "no step waits for a value"}.get(execution)
     assert BY not in facts
     assert "evaluated" not in facts
 
 
-@pytest.mark.parametrize("rounds", ["auto", "interleaved"])
+@pytest.mark.parametrize("execution", ["auto", "interleaved"])
 @pytest.mark.parametrize(
     "options", [{"recording": "program"}, {"program_phases": False}], ids=["recording", "phases"]
 )
 def test_requested_program_recording_runs_the_program(
-    options: dict[str, Any], rounds: str, runs: list[int]
+    options: dict[str, Any], execution: str, runs: list[int]
 ) -> None:
     model = TreeLSTM(SIZES)
-    adapter = adapter_of(model, execution=rounds, **options)
+    adapter = adapter_of(model, execution=execution, **options)
     found = result_of(adapter, TREES)
     assert runs == [len(TREES)] * len(runs) != []
     facts = adapter.effective_options()
@@ -143,12 +143,12 @@ def test_model_with_waits_runs_live(model: ProgramModel, runs: list[int]) -> Non
 
 
 @pytest.mark.parametrize("programs", ["compiled", "python"])
-@pytest.mark.parametrize("rounds", ["deferred", "interleaved"])
-def test_program_runner_is_in_effective_options(rounds: str, programs: str) -> None:
-    adapter = adapter_of(DRNN_MODEL, execution=rounds, programs=programs)
+@pytest.mark.parametrize("execution", ["deferred", "interleaved"])
+def test_program_runner_is_in_effective_options(execution: str, programs: str) -> None:
+    adapter = adapter_of(DRNN_MODEL, execution=execution, programs=programs)
     assert_true(result_of(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
-    told = {"compiled": "compiled code", "python": "Python, since it was asked to"}
-    assert adapter.effective_options()[RUN_BY] == told[programs]
+    reported = {"compiled": "compiled code", "python": "Python, since it was asked to"}
+    assert adapter.effective_options()[RUN_BY] == reported[programs]
 
 
 def test_program_runner_is_reported_only_when_programs_run() -> None:
@@ -191,7 +191,7 @@ def test_fallback_to_deferred_execution_reports_the_reason(
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
     facts = adapter.effective_options()
     assert facts["execution"] == "deferred"
-    assert facts["evaluated"] == "round by round"
+    assert facts["evaluated"] == "segment by segment"
     assert BY not in facts
     assert (why is None) == (SINCE not in facts)
     assert why is None or why in facts[SINCE]
@@ -205,7 +205,7 @@ def test_fallback_to_deferred_execution_reports_the_reason(
 def test_a_policy_that_is_chosen_runs_ahead() -> None:
     settings = settings_of(policy="auto")
     assert Adapter.skip(DRNN_MODEL, settings) is None
-    assert "policy=auto" in str(Adapter(settings).why_ahead)
+    assert "policy=auto" in str(Adapter(settings).deferred_reason)
     asked = settings_of(policy="auto", execution="interleaved")
     reason = "expected a named policy, got policy=auto"
     assert reason in str(Adapter.skip(DRNN_MODEL, asked))
@@ -221,11 +221,11 @@ def test_a_model_without_a_program_needs_none() -> None:
     assert facts[SINCE] == "model tree_fc has no program"
 
 
-@pytest.mark.parametrize("rounds", ["auto", "interleaved"])
-def test_arrays_that_have_rounds_do_not_keep_a_program_from_waiting(rounds: str) -> None:
+@pytest.mark.parametrize("execution", ["auto", "interleaved"])
+def test_arrays_that_have_segments_do_not_keep_a_program_from_waiting(execution: str) -> None:
     model = OwnArrays(SIZES)
     assert uses_arrays(model)
-    adapter = adapter_of(model, execution=rounds)
+    adapter = adapter_of(model, execution=execution)
     short = [sentence for sentence in SENTENCES if sentence.n_words == 1]
     assert_true(result_of(adapter, short), model, short)
     assert adapter.running is None, "one word is shifted without a decision"
@@ -247,7 +247,7 @@ WEIGHTS = draw_initial_weights(ScriptedModel(), SEED)
 
 @settings(deadline=None, max_examples=25)
 @given(instances(), st.sampled_from(OPTIONS), st.sampled_from(("compiled", "stepwise")))
-def test_live_rounds_match_direct_interpretation(
+def test_live_segments_match_direct_interpretation(
     batch: list[Scripted], how: RecordingOptions, backend: str
 ) -> None:
     adapter = live_adapter(ScriptedModel(), how, backend=backend)
@@ -278,23 +278,23 @@ def test_model_without_a_program_is_reported(options: dict[str, Any]) -> None:
     assert reason_of() is None
 
 
-def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead() -> None:
+def test_live_segments_count_the_work_of_those_that_are_recorded_ahead() -> None:
     """Outputs of all segments are computed together, so fewer bytes of weights are read."""
     batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
     found = {}
-    for rounds in ("interleaved", "deferred"):
-        options = {"execution": rounds, "recording": "program"}
+    for execution in ("interleaved", "deferred"):
+        options = {"execution": execution, "recording": "program"}
         adapter = Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=options))
         adapter.prepare(ScriptedModel(), WEIGHTS)
         adapter.load(batch)
         adapter.run(NoClock())
-        found[rounds] = adapter.result().counters
+        found[execution] = adapter.result().counters
     assert found["interleaved"].n_flop == found["deferred"].n_flop
     assert found["interleaved"].n_batches == found["deferred"].n_batches
     assert 0 < found["interleaved"].bytes_touched <= found["deferred"].bytes_touched
 
 
-def test_a_timeline_shows_every_batch_of_live_rounds() -> None:
+def test_a_timeline_shows_every_batch_of_live_segments() -> None:
     batch = [Scripted((Choose(0, k, (1, 2)),), k) for k in range(4)]
     adapter = live_adapter(ScriptedModel())
     adapter.load(batch)

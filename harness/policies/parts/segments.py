@@ -1,4 +1,4 @@
-"""Scheduling of graphs in segments (Graph.rounds): policies see one segment at a time.
+"""Scheduling of graphs in segments (Graph.segments): policies see one segment at a time.
 
 Earlier segments have been computed, so a segment's graph omits arguments in other segments. This is
 timed for every mini-batch, which may have a hundred segments of a few dozen vertices: one compiled
@@ -25,14 +25,14 @@ NO_RUN = LearnedRun(schedule=NOTHING, decided=as_int_array([]))
 
 
 @dataclass(frozen=True, slots=True)
-class CutInRounds:
+class CutGraph:
     """Graph cut into its segments.
 
     Attributes:
         graphs: one per segment.
         vertices: (n,), ids in the whole graph, by segment and then in increasing order; those of
             segment r are vertices[starts[r]:starts[r + 1]].
-        starts: (n_rounds + 1,).
+        starts: (n_segments + 1,).
     """
 
     graphs: tuple[Graph, ...]
@@ -40,10 +40,10 @@ class CutInRounds:
     starts: IntArray
 
 
-def cut_in_rounds(graph: Graph) -> CutInRounds:
+def cut_in_segments(graph: Graph) -> CutGraph:
     """Cut a graph with segments into one graph per segment."""
-    assert graph.rounds is not None
-    arrays = _cut(graph.rounds, graph.types, graph.arg_start, graph.args)
+    assert graph.segments is not None
+    arrays = _cut(graph.segments, graph.types, graph.arg_start, graph.args)
     vertices, starts, types, arg_starts, args, first_arg = map(as_int_array, arrays)
     phases = None if graph.phases is None else as_int_array(graph.phases[vertices])
     depths = None if graph.depths is None else as_int_array(graph.depths[vertices])
@@ -58,44 +58,44 @@ def cut_in_rounds(graph: Graph) -> CutInRounds:
         )
         for r, ((v, v_end), (a, a_end)) in enumerate(bounds)
     )
-    return CutInRounds(graphs, vertices, starts)
+    return CutGraph(graphs, vertices, starts)
 
 
-def select_first_round(graph: Graph) -> Graph:
+def select_first_segment(graph: Graph) -> Graph:
     """Return the first segment, on which learned policies learn.
 
     The release learns on the first graph that is evaluated: for translation the encoder and one
     step of the decoder. Source: Chen et al., "ED-Batch", ICML 2023.
     """
-    return graph if graph.rounds is None else cut_in_rounds(graph).graphs[0]
+    return graph if graph.segments is None else cut_in_segments(graph).graphs[0]
 
 
-def schedule_in_rounds(policy: Policy, graph: Graph) -> Schedule:
+def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
     """Schedule segment by segment, or the whole graph if it has no segments.
 
     Raises:
         ScheduleError: if the policy's schedules of the segments cannot be joined.
     """
-    if graph.rounds is None:
+    if graph.segments is None:
         return policy(graph)
-    cut = cut_in_rounds(graph)
+    cut = cut_in_segments(graph)
     return _join_schedules(
         cut, [policy(part) if part.n_vertices else NOTHING for part in cut.graphs]
     )
 
 
-def run_in_rounds(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
-    """Schedule as schedule_in_rounds does; return the states of all decisions, too."""
-    if graph.rounds is None:
+def run_in_segments(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
+    """Schedule as schedule_in_segments does; return the states of all decisions, too."""
+    if graph.segments is None:
         return policy.run(graph)
-    cut = cut_in_rounds(graph)
+    cut = cut_in_segments(graph)
     runs = [policy.run(part) if part.n_vertices else NO_RUN for part in cut.graphs]
     schedule = _join_schedules(cut, [run.schedule for run in runs])
     decided = as_int_array(np.concatenate([run.decided for run in runs]))
     return LearnedRun(schedule=schedule, decided=decided)
 
 
-def _join_schedules(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule:
+def _join_schedules(cut: CutGraph, schedules: Sequence[Schedule]) -> Schedule:
     for part, schedule in zip(cut.graphs, schedules, strict=True):
         if not isinstance(schedule, Schedule) or len(schedule.order) != part.n_vertices:
             raise ScheduleError(
@@ -111,14 +111,14 @@ def _join_schedules(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule
     ends = np.concatenate([item.starts[1:] for item in schedules]) + first.repeat(n_batches)
     starts = np.zeros(len(ends) + 1, dtype=np.int32)
     starts[1:] = ends
-    round_starts = np.zeros(len(n_batches) + 1, dtype=np.int32)
-    np.cumsum(n_batches, out=round_starts[1:])
-    return Schedule(cut.vertices[order], starts, round_starts)
+    segment_starts = np.zeros(len(n_batches) + 1, dtype=np.int32)
+    np.cumsum(n_batches, out=segment_starts[1:])
+    return Schedule(cut.vertices[order], starts, segment_starts)
 
 
 @compiled
 def _cut(
-    rounds: Ints, types: Ints, arg_start: Ints, args: Ints
+    segments: Ints, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
     """Return the vertices, arguments and starts of all segments.
 
@@ -127,35 +127,35 @@ def _cut(
             each vertex's arguments, with one more entry per segment; arguments, numbered within the
             segment; and the start of each segment's arguments.
     """
-    n, n_rounds = len(types), 0
+    n, n_segments = len(types), 0
     for v in range(n):
-        n_rounds = max(n_rounds, rounds[v] + 1)
-    starts = np.zeros(n_rounds + 1, np.int32)
+        n_segments = max(n_segments, segments[v] + 1)
+    starts = np.zeros(n_segments + 1, np.int32)
     for v in range(n):
-        starts[rounds[v] + 1] += 1
-    for r in range(n_rounds):
+        starts[segments[v] + 1] += 1
+    for r in range(n_segments):
         starts[r + 1] += starts[r]
     free = starts[:-1].copy()
     vertices, position = np.empty(n, np.int32), np.empty(n, np.int32)
     for v in range(n):
-        r = rounds[v]
+        r = segments[v]
         vertices[free[r]] = v
         position[v] = free[r] - starts[r]
         free[r] += 1
     cut_types = np.empty(n, np.int32)
-    cut_start = np.empty(n + n_rounds, np.int32)
+    cut_start = np.empty(n + n_segments, np.int32)
     cut_args = np.empty(len(args), np.int32)
-    first_arg = np.zeros(n_rounds + 1, np.int32)
+    first_arg = np.zeros(n_segments + 1, np.int32)
     n_args = 0
-    for r in range(n_rounds):
+    for r in range(n_segments):
         first_arg[r] = n_args
         for k in range(starts[r], starts[r + 1]):
             v = vertices[k]
             cut_types[k], cut_start[k + r] = types[v], n_args - first_arg[r]
             for edge in range(arg_start[v], arg_start[v + 1]):
-                if rounds[args[edge]] == r:
+                if segments[args[edge]] == r:
                     cut_args[n_args] = position[args[edge]]
                     n_args += 1
         cut_start[starts[r + 1] + r] = n_args - first_arg[r]
-    first_arg[n_rounds] = n_args
+    first_arg[n_segments] = n_args
     return vertices, starts, cut_types, cut_start, cut_args[:n_args], first_arg

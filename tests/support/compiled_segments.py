@@ -12,8 +12,8 @@ import pytest
 from harness.compiler.pointers import view_array
 from harness.contracts.policy import load_policy
 from harness.contracts.system import Result
-from harness.engine.backends.compiled import live_rounds
-from harness.engine.backends.compiled.live_rounds import KeptRounds
+from harness.engine.backends.compiled import live_segments
+from harness.engine.backends.compiled.live_segments import CompiledSegments
 from harness.engine.cpu_kernels.team import Table, Team
 from harness.engine.live import LiveEngine, Seen
 from harness.programs.log import DONE
@@ -21,7 +21,7 @@ from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.run_programs import undone
 
-RUN = KeptRounds.run
+RUN = CompiledSegments.run
 
 
 def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
@@ -32,8 +32,8 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
         calls = list[Any]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
-            patch.setattr(KeptRounds, "maker", MADE_BY_PYTHON)
-            patch.setattr(KeptRounds, "run", _run_in_steps)
+            patch.setattr(CompiledSegments, "maker", MADE_BY_PYTHON)
+            patch.setattr(CompiledSegments, "run", _run_in_steps)
             patch.setattr(Team, "run_table", _noted(Team.run_table, calls))
             adapter.load(batch)
             adapter.run(NoClock())
@@ -46,23 +46,23 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
 MADE_BY_PYTHON = property(lambda _: (undone.address, 1))
 
 
-def _run_in_steps(rounds: KeptRounds, n: int, left: int, take_feeds: Any) -> None:
+def _run_in_steps(segments: CompiledSegments, n: int, left: int, take_feeds: Any) -> None:
     """Call `run` with separate steps for decoding, planning and running."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live_rounds, "run_round", partial(_steps, rounds))
-        RUN(rounds, n, left, take_feeds)
+        patch.setattr(live_segments, "run_segment", partial(_steps, segments))
+        RUN(segments, n, left, take_feeds)
 
 
-def _steps(rounds: KeptRounds, table: int, n: int) -> int:
-    assert rounds.decoder is not None
-    left = live_rounds.decode_next(table, n, rounds.decoder.base, int(rounds.decoder.restart))
+def _steps(segments: CompiledSegments, table: int, n: int) -> int:
+    assert segments.decoder is not None
+    left = live_segments.decode_next(table, n, segments.decoder.base, int(segments.decoder.restart))
     if left != DONE:
         return left
-    n_calls = live_rounds.plan_next(table, int(rounds.rules.reorder))
+    n_calls = live_segments.plan_next(table, int(segments.rules.reorder))
     if n_calls > 0:
-        for flags in rounds._memory.list_flags():
+        for flags in segments._memory.list_flags():
             flags.fill(0)
-        rounds._team.run_table(rounds.kept["calls"], n_calls)
+        segments._team.run_table(segments.kept["calls"], n_calls)
     return min(n_calls, DONE)
 
 

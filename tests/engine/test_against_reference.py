@@ -22,7 +22,7 @@ from harness.contracts.system import PHASES, RunSettings
 from harness.engine.cpu_kernels import memory_kernels
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
-from harness.oracle import ReferenceResult, run_reference
+from harness.reference import ReferenceResult, run_reference
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import (
@@ -44,7 +44,7 @@ BOTH = pytest.mark.parametrize("backend", ["stepwise", "compiled"])
 
 
 @cache
-def _oracle(name: str, mode: str = "train") -> ReferenceResult:
+def _reference(name: str, mode: str = "train") -> ReferenceResult:
     """Return the reference result of an example, which callers must not change."""
     model, instances, weights = example(name)
     return run_reference(model, weights, instances, mode)
@@ -68,7 +68,7 @@ def test_every_pair_of_settings_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_pair_of_settings_agrees_with_the_oracle(name: str) -> None:
+def test_every_pair_of_settings_agrees_with_the_reference(name: str) -> None:
     model, instances, weights = example(name)
     for choice in CHOICES:
         asked = dict(choice)
@@ -76,16 +76,18 @@ def test_every_pair_of_settings_agrees_with_the_oracle(name: str) -> None:
             asked["outputs"] = "stage"
         threads, mode, policy = (asked.pop(key) for key in ("threads", "mode", "policy"))
         adapter = prepared(model, weights, Switches(**asked), policy, mode, threads=threads)
-        assert disagreements(run(adapter, instances), _oracle(name, mode)) == [], choice
+        assert disagreements(run(adapter, instances), _reference(name, mode)) == [], choice
 
 
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "parser"])
-def test_every_combination_of_switches_agrees_with_the_oracle(name: str, granularity: str) -> None:
+def test_every_combination_of_switches_agrees_with_the_reference(
+    name: str, granularity: str
+) -> None:
     model, instances, weights = example(name)
     for switches, policy in zip(all_switches(granularity), cycle(POLICIES), strict=False):
         result = run(prepared(model, weights, switches, policy), instances)
-        assert disagreements(result, _oracle(name)) == [], (switches, policy)
+        assert disagreements(result, _reference(name)) == [], (switches, policy)
 
 
 def test_programs_are_compiled_before_passes_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +125,7 @@ def test_backend_without_compilation_reports_no_count() -> None:
 def test_disagreements_are_noticed() -> None:
     model, instances, weights = example("tree_lstm")
     changed = weights | {"F_1": weights["F_1"] * np.float32(1.01)}
-    found = disagreements(run(prepared(model, changed, PLAIN), instances), _oracle("tree_lstm"))
+    found = disagreements(run(prepared(model, changed, PLAIN), instances), _reference("tree_lstm"))
     assert {"outputs", "F_1", "F_2", "U"} <= set(found)
 
 
@@ -133,14 +135,14 @@ def test_buffers_are_reused_by_mini_batches_of_any_size(name: str, backend: str)
     model, instances, weights = example(name)
     # Growing, shrinking, one instance, and types that are absent from some mini-batches or new.
     parts = (instances[1:2], instances, instances * 3, instances[:1], instances[::-1])
-    oracles = [run_reference(model, weights, part, "train") for part in parts]
+    references = [run_reference(model, weights, part, "train") for part in parts]
     # Near |tanh| = 1, few roundings of tanh are a large relative error of 1 - tanh^2.
     tolerance = {"stepwise": 2e-5, "compiled": 2e-4}[backend]
     for granularity, lazy in product(("vertex", "operator"), (True, False)):
         switches = Switches(backend=backend, granularity=granularity, lazy_batching=lazy)
         adapter = prepared(model, weights, switches)
-        for part, oracle in zip(parts, oracles, strict=True):
-            wrong = disagreements(run(adapter, part), oracle, tolerance)
+        for part, reference in zip(parts, references, strict=True):
+            wrong = disagreements(run(adapter, part), reference, tolerance)
             assert wrong == [], (granularity, lazy, len(part))
 
 
@@ -189,13 +191,13 @@ def test_any_program_matches_the_reference(
     model: RandomModel, instances: list[Sketch], switches: Switches, policy: str, threads: int
 ) -> None:
     weights = draw_initial_weights(model, 3)
-    oracle = run_reference(model, weights, instances, "train")
-    values = [oracle.outputs, *oracle.gradients.values()]
+    reference = run_reference(model, weights, instances, "train")
+    values = [reference.outputs, *reference.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
     result = run(prepared(model, weights, switches, policy, threads=threads), instances)
-    assert disagreements(result, oracle, 2e-4) == []
+    assert disagreements(result, reference, 2e-4) == []
     inferred = run(prepared(model, weights, switches, policy, mode="infer"), instances)
-    assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))
+    assert abs(inferred.loss - reference.loss) <= 2e-4 * max(1.0, abs(reference.loss))
 
 
 @contextmanager
@@ -237,12 +239,12 @@ def test_nothing_is_read_that_was_not_written(
 ) -> None:  # fmt: skip
     model = RandomModel(recipes, width)
     weights = draw_initial_weights(model, 3)
-    oracle = run_reference(model, weights, instances, "train")
-    values = [oracle.outputs, *oracle.gradients.values()]
+    reference = run_reference(model, weights, instances, "train")
+    values = [reference.outputs, *reference.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
     many = run_reference(model, weights, instances * n_times, "train")
     with memory_of_nan():
         adapter = prepared(model, weights, Switches(**ONE_BY_ONE[chosen]), threads=threads)
-        for part, expected in ((instances, oracle), (instances * n_times, many)):
+        for part, expected in ((instances, reference), (instances * n_times, many)):
             assert disagreements(run(adapter, part), expected, 2e-4) == []
             forget_all(adapter)

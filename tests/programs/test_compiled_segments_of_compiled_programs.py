@@ -15,8 +15,8 @@ from harness.compiler.compiled import compiled
 from harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine import live
-from harness.engine.backends.compiled import live_rounds
-from harness.engine.backends.compiled.live_rounds import KeptRounds, divide_ticks
+from harness.engine.backends.compiled import live_segments
+from harness.engine.backends.compiled.live_segments import CompiledSegments, divide_ticks
 from harness.engine.cpu_kernels.context import TICKS_READABLE
 from harness.engine.cpu_kernels.team import Team
 from harness.interpreter import interpret
@@ -28,10 +28,10 @@ from harness.programs.compiling import programs as compiled_programs
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.model import make_recorded_model
 from systems.on_core.acrobat import Adapter
+from tests.support.compiled_segments import MADE_BY_PYTHON
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out
 from tests.support.instances import random_sentences
-from tests.support.kept_rounds import MADE_BY_PYTHON
 from tests.support.run_programs import OwnArrays
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
@@ -103,14 +103,17 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
 @needs_cycles
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
-def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_segments_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = warm(model)
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
-    rounds, runs = counted(monkeypatch, KeptRounds, "run"), counted(monkeypatch, Team, "run_table")
+    segments, runs = (
+        counted(monkeypatch, CompiledSegments, "run"),
+        counted(monkeypatch, Team, "run_table"),
+    )
     layouts = counted(monkeypatch, live, "plan_layout")
     adapter.run(NoClock())
     assert len(programs) == 1
-    assert len(rounds) == 1, "of what is left behind the last round"
+    assert len(segments) == 1, "of what is left behind the last segment"
     assert len(runs) == len(layouts) == 1, "of the outputs"
     assert adapter.live is not None
     assert len(adapter.live.engine.seen) > 5
@@ -119,7 +122,7 @@ def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
-def test_rounds_by_themselves_are_those_that_python_makes(
+def test_segments_by_themselves_are_those_that_python_makes(
     model: Model, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if memory has to be reallocated in the middle of a mini-batch."""
@@ -127,7 +130,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
     results = []
     for makes_all in (True, False):
         if makes_all:
-            monkeypatch.setattr(KeptRounds, "maker", MADE_BY_PYTHON)
+            monkeypatch.setattr(CompiledSegments, "maker", MADE_BY_PYTHON)
         else:
             monkeypatch.undo()
         adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
@@ -158,33 +161,33 @@ def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_exit_code_raises() -> None:
     with pytest.raises(RuntimeError, match="unknown exit code -99"):
-        KeptRounds._settle(None, -99, None)  # type: ignore[arg-type]
+        CompiledSegments._settle(None, -99, None)  # type: ignore[arg-type]
 
 
 @needs_cycles
 @pytest.mark.slow
-def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_comes_by_after_many_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python handles signals then."""
     monkeypatch.setattr(compiled_programs, "MANY", 3)
     adapter = warm(make_recorded_model(MODELS[0], RecordingOptions()))
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
     adapter.run(NoClock())
     assert adapter.live is not None
-    n_rounds = len(adapter.live.engine.seen)
-    assert len(programs) == -(-(n_rounds + 1) // 4), "three by themselves, and one by Python"
+    n_segments = len(adapter.live.engine.seen)
+    assert len(programs) == -(-(n_segments + 1) // 4), "three by themselves, and one by Python"
 
 
 @needs_cycles
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_error_of_a_round_by_itself_is_raised(
+def test_an_error_of_a_segment_by_itself_is_raised(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next mini-batch must not be affected."""
     adapter = warm(MODELS[0], threads)
     truth = adapter.result()
-    monkeypatch.setattr(live_rounds, "plan_next", fails)
-    with pytest.raises(RuntimeError, match="a round is not planned"):
+    monkeypatch.setattr(live_segments, "plan_next", fails)
+    with pytest.raises(RuntimeError, match="a segment is not planned"):
         adapter.run(NoClock())
     monkeypatch.undo()
     adapter.run(NoClock())
@@ -195,7 +198,7 @@ def test_an_error_of_a_round_by_itself_is_raised(
 def fails(table: int, reorder: int) -> int:
     """Raise an error in place of planning a segment."""
     if table != 0:
-        raise RuntimeError("a round is not planned")
+        raise RuntimeError("a segment is not planned")
     return reorder
 
 
@@ -204,9 +207,9 @@ def fails(table: int, reorder: int) -> int:
 def test_many_mini_batches_do_not_leak_memory(model: Model) -> None:
     adapter = warm(model)
     assert adapter.live is not None
-    rounds, memory = adapter.live.engine._current, adapter.engine.backend._memory
-    assert rounds is not None
-    tables, n_grown = rounds.kept.table.copy(), memory.n_grown
+    segments, memory = adapter.live.engine._current, adapter.engine.backend._memory
+    assert segments is not None
+    tables, n_grown = segments.kept.table.copy(), memory.n_grown
     buffers = {key: id(array) for key, array in memory.buffers.items()}
     gc.collect()
     tracemalloc.start()
@@ -226,5 +229,5 @@ def test_many_mini_batches_do_not_leak_memory(model: Model) -> None:
     assert peak - before < PYTHONS_BYTES
     assert memory.n_grown == n_grown
     assert {key: id(array) for key, array in memory.buffers.items()} == buffers
-    same = np.flatnonzero((rounds.kept.table != tables).any(axis=1)).tolist()
+    same = np.flatnonzero((segments.kept.table != tables).any(axis=1)).tolist()
     assert len(same) <= 1, "depths of types, which a recording has anew"

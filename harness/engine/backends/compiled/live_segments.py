@@ -19,7 +19,12 @@ from harness.compiler.pointers import FAILED, WORDS_OF_ARRAY
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import live_code as code
 from harness.engine.backends.compiled.arguments import AddressTable
-from harness.engine.backends.compiled.live_code import LiveArrays, decode_next, plan_next, run_round
+from harness.engine.backends.compiled.live_code import (
+    LiveArrays,
+    decode_next,
+    plan_next,
+    run_segment,
+)
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.program import StageProgram
 from harness.engine.cpu_kernels.context import read_ticks
@@ -37,7 +42,7 @@ from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import NO_TYPE
 from harness.values.schedule import Schedule
 
-KindOf = Callable[[int, str], tuple[bool, bool]]  # for a function and a stage, see KeptRounds
+KindOf = Callable[[int, str], tuple[bool, bool]]  # for a function and a stage, see CompiledSegments
 
 
 class KeptArrays:
@@ -88,7 +93,7 @@ def divide_ticks(planning: int, running: int, elapsed: int) -> dict[str, float]:
     return {"schedule": planning / n_ticks, "forward": running / n_ticks}
 
 
-class KeptRounds:
+class CompiledSegments:
     """Planner and executor of graph segments.
 
     Order of calls: begin; for every segment, or for several that compiled code makes through
@@ -218,7 +223,7 @@ class KeptRounds:
         The other argument is the number of entries of the log
         (harness.compiler.pointers.call_for_number). The function returns DONE, or a code for `run`.
         """
-        return run_round.address, self.kept.address
+        return run_segment.address, self.kept.address
 
     def watch(self) -> None:
         """Start the clock before segments run; `catch_up` stops it."""
@@ -246,14 +251,14 @@ class KeptRounds:
             ScheduleError: A vertex has no child in a slot that its function gathers.
         """
         if left == UNDONE:
-            left = run_round(self.kept.address, n)
+            left = run_segment(self.kept.address, n)
         while left != DONE:
             if left == code.MORE_RECORDED:
                 self._make_room_for_log()
             else:
                 self._settle(left, take_feeds)
                 n = 0
-            left = run_round(self.kept.address, n)
+            left = run_segment(self.kept.address, n)
 
     def _make_room_for_log(self) -> None:
         decoder = self.decoder
@@ -281,8 +286,8 @@ class KeptRounds:
             raise RuntimeError(f"unknown exit code {left} of a graph segment")
 
     def _make_room(self) -> None:
-        n, n_starts, n_rounds, n_values, n_batches = self.kept["wanted"].tolist()
-        wanted = {"row": n, "order": n, "starts": n_starts, "ends": n_rounds, "values": n_values}
+        n, n_starts, n_segments, n_values, n_batches = self.kept["wanted"].tolist()
+        wanted = {"row": n, "order": n, "starts": n_starts, "ends": n_segments, "values": n_values}
         for name, room in (wanted | {"batches": n_batches}).items():
             self.kept.make_room(name, room)
         n_most = len(self.kept["batches"]) + len(self.rules.spaces)
@@ -369,9 +374,9 @@ class KeptRounds:
 
     def list_schedules(self) -> list[tuple[int, Schedule]]:
         """Return the first vertex and the schedule of every segment."""
-        n_rounds = int(self.kept["progress"][code.N_ROUNDS])
+        n_segments = int(self.kept["progress"][code.N_SEGMENTS])
         schedules, base, first = list[tuple[int, Schedule]](), 0, 0
-        for end, last in self.kept["ends"][:n_rounds].tolist():
+        for end, last in self.kept["ends"][:n_segments].tolist():
             order = self.kept["order"][base:end].copy()
             starts = self.kept["starts"][first:last].copy()
             schedules.append((base, Schedule(order, starts)))

@@ -12,7 +12,7 @@ import harness.engine.engine
 import systems.on_core.prepared
 from harness.contracts.model import Model
 from harness.engine.engine import Engine
-from harness.engine.rows.rounds import ALL_ROWS, Round
+from harness.engine.rows.segments import ALL_ROWS, Segment
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.granularity.vertices import VertexModel
@@ -36,18 +36,18 @@ def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
     return prepared(EXAMPLES[name][0], weights, Switches(**switches), policy, mode="infer")
 
 
-def rounds_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
+def segments_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
     """Return the segments of the vertices that a batch runs or reads."""
-    assert engine.laid_out.mini_batch.rounds is not None
+    assert engine.laid_out.mini_batch.segments is not None
     assert isinstance(engine.backend, CountingBackend)
     assert engine.backend.rows is not None
     rows = engine.backend.rows.types[type_id].rows
     whole = position == ALL_ROWS
     start, end = (0, rows.n) if whole else rows.starts[position : position + 2].tolist()
-    return set(engine.laid_out.mini_batch.rounds[rows.vertices[start:end]].tolist())
+    return set(engine.laid_out.mini_batch.segments[rows.vertices[start:end]].tolist())
 
 
-def seen_by_round(adapter: Adapter) -> list[set[int]]:
+def seen_by_segment(adapter: Adapter) -> list[set[int]]:
     """Return, for each reading of the loss, the segments of everything that ran before it."""
     backend = adapter.engine.backend
     assert isinstance(backend, CountingBackend)
@@ -58,7 +58,7 @@ def seen_by_round(adapter: Adapter) -> list[set[int]]:
         else:
             stage, type_id, position = event
             assert stage in FORWARD
-            seen[-1] |= rounds_of_batch(adapter.engine, type_id, position)
+            seen[-1] |= segments_of_batch(adapter.engine, type_id, position)
     assert seen.pop() == set(), "the loss is read behind the last batch"
     return seen
 
@@ -69,12 +69,12 @@ def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
     adapter.load(instances)
     backend.events.clear()
     run_forward(adapter)
-    return seen_by_round(adapter)
+    return seen_by_segment(adapter)
 
 
 def run_forward(adapter: Adapter) -> None:
     adapter.mini_batch = adapter.model.mini_batch(adapter.instances)
-    adapter.schedule = systems.on_core.prepared.schedule_in_rounds(
+    adapter.schedule = systems.on_core.prepared.schedule_in_segments(
         adapter.policy, adapter.mini_batch.graph
     )
     adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
@@ -93,7 +93,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("switches", SETTINGS, ids=str)
 @pytest.mark.parametrize("name", MODELS)
-def test_the_loss_of_a_round_is_read_before_the_next_one_starts(
+def test_the_loss_of_a_segment_is_read_before_the_next_one_starts(
     name: str, switches: dict[str, Any]
 ) -> None:
     instances = EXAMPLES[name][1]
@@ -101,52 +101,52 @@ def test_the_loss_of_a_round_is_read_before_the_next_one_starts(
         adapter = adapter_of(name, policy, **switches)
         seen = run_watched(adapter, instances)
         mini_batch = adapter.mini_batch
-        assert mini_batch.rounds is not None
-        assert seen == [{r} for r in range(mini_batch.rounds.max() + 1)], policy
+        assert mini_batch.segments is not None
+        assert seen == [{r} for r in range(mini_batch.segments.max() + 1)], policy
         assert adapter.schedule.n_batches >= len(seen)
-        assert adapter.effective_options()["evaluated"] == "round by round"
+        assert adapter.effective_options()["evaluated"] == "segment by segment"
         for type_id, position in adapter.engine.laid_out.layout.batches.tolist():
-            assert len(rounds_of_batch(adapter.engine, type_id, position)) == 1
+            assert len(segments_of_batch(adapter.engine, type_id, position)) == 1
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_engine_that_batches_across_rounds_is_noticed(
+def test_an_engine_that_batches_across_segments_is_noticed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instances = EXAMPLES[name][1]
     adapter = adapter_of(name)
     # Outputs of all segments together, as a stage after the last batch.
-    rounds_of = harness.engine.engine.plan_rounds
+    segments_of = harness.engine.engine.plan_segments
     monkeypatch.setattr(
-        harness.engine.engine, "plan_rounds", lambda *given: [joined(rounds_of(*given))]
+        harness.engine.engine, "plan_segments", lambda *given: [joined(segments_of(*given))]
     )
     assert len(run_watched(adapter, instances)[0]) > 1
     # A policy that sees all segments together.
     monkeypatch.setattr(
-        systems.on_core.prepared, "schedule_in_rounds", lambda policy, graph: policy(graph)
+        systems.on_core.prepared, "schedule_in_segments", lambda policy, graph: policy(graph)
     )
     with pytest.raises(ScheduleError, match="the graph has several segments"):
         run(adapter, instances)
 
 
-def joined(rounds: list[Round]) -> Round:
-    return Round(
-        np.concatenate([one.eager for one in rounds]),
-        np.concatenate([one.batches for one in rounds]),
-        np.concatenate([one.lazy for one in rounds]),
-        tuple(loss for one in rounds for loss in one.losses),
+def joined(segments: list[Segment]) -> Segment:
+    return Segment(
+        np.concatenate([one.eager for one in segments]),
+        np.concatenate([one.batches for one in segments]),
+        np.concatenate([one.lazy for one in segments]),
+        tuple(loss for one in segments for loss in one.losses),
     )
 
 
-def test_a_schedule_that_claims_other_rounds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_that_claims_other_segments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = adapter_of("seq2seq")
 
     def claims(policy: Any, graph: Any) -> Any:
         found = policy(graph)
-        return replace(found, round_starts=np.arange(found.n_batches + 1))
+        return replace(found, segment_starts=np.arange(found.n_batches + 1))
 
-    monkeypatch.setattr(systems.on_core.prepared, "schedule_in_rounds", claims)
-    with pytest.raises(ScheduleError, match="runs in round"):
+    monkeypatch.setattr(systems.on_core.prepared, "schedule_in_segments", claims)
+    with pytest.raises(ScheduleError, match="runs in segment"):
         run(adapter, EXAMPLES["seq2seq"][1])
 
 
@@ -159,7 +159,7 @@ def pairs(lengths: tuple[int, ...], model: Model) -> list[SentencePair]:
     ]
 
 
-def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
+def test_rows_of_a_segment_do_not_tell_how_long_anything_lasts() -> None:
     """Readers in a later segment do not affect the order of this one."""
     model = EXAMPLES["seq2seq"][0]
     orders = []
@@ -169,8 +169,8 @@ def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
         decode = adapter.engine.laid_out.layout[3].rows
         starts = np.cumsum([0, *(n - 1 for n in lengths)])
         first = adapter.mini_batch.graph.n_vertices - starts[-1]
-        of_round_0 = decode.vertices[decode.starts[0] : decode.starts[1]]
-        orders.append(np.searchsorted(starts, of_round_0 - first).tolist())
+        of_segment_0 = decode.vertices[decode.starts[0] : decode.starts[1]]
+        orders.append(np.searchsorted(starts, of_segment_0 - first).tolist())
     assert orders[0] == orders[1] == orders[2]
 
 
@@ -187,15 +187,15 @@ def test_side_by_side_equals_one_by_one(name: str) -> None:
     }
     adapter = prepared(model, weights, Switches(), "agenda")
     whole = run(adapter, instances)
-    n_rounds = len(adapter.schedule.round_starts) - 1
-    outputs, loss, rounds, n_batches = [], 0.0, [], 0
+    n_segments = len(adapter.schedule.segment_starts) - 1
+    outputs, loss, segments, n_batches = [], 0.0, [], 0
     for one in instances:
         alone = run(adapter, [one])
         outputs.append(alone.outputs)
         loss += alone.loss
-        rounds.append(len(adapter.schedule.round_starts) - 1)
+        segments.append(len(adapter.schedule.segment_starts) - 1)
         n_batches += alone.counters.n_batches
-    assert n_rounds == max(rounds)
+    assert n_segments == max(segments)
     assert whole.counters.n_batches < n_batches
     np.testing.assert_allclose(whole.outputs, np.concatenate(outputs), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(whole.loss, loss, rtol=1e-5)
@@ -210,25 +210,25 @@ def test_outputs_go_back_at_once_unless_nothing_is_put_off(lazy: bool) -> None:
     backend = adapter.engine.backend
     assert isinstance(backend, CountingBackend)
     back = [b for stage, type_id, b in backend.batches if stage == "backward" and type_id < 0]
-    n_rounds = len(adapter.engine.laid_out.rounds)
-    assert back == ([ALL_ROWS] if lazy else list(range(n_rounds)))
+    n_segments = len(adapter.engine.laid_out.segments)
+    assert back == ([ALL_ROWS] if lazy else list(range(n_segments)))
 
 
-def test_mini_batches_without_rounds_are_read_once() -> None:
+def test_mini_batches_without_segments_are_read_once() -> None:
     adapter = adapter_of("bilstm")
     adapter.load(EXAMPLES["bilstm"][1])
     run_forward(adapter)
-    assert adapter.schedule.round_starts is None
-    assert len(adapter.engine.laid_out.rounds) == 1
+    assert adapter.schedule.segment_starts is None
+    assert len(adapter.engine.laid_out.segments) == 1
     assert "evaluated" not in adapter.effective_options()
 
 
-def test_output_vertices_inherit_round_of_their_inputs() -> None:
+def test_output_vertices_inherit_segment_of_their_inputs() -> None:
     model, instances = EXAMPLES["parser"]
     plain = model.mini_batch(instances)
     found = VertexModel(model, outputs="vertices").mini_batch(instances)
-    assert plain.rounds is not None
-    assert found.rounds is not None
-    n, of_read = plain.graph.n_vertices, plain.rounds[plain.outputs].tolist()
-    assert found.rounds[:n].tolist() == plain.rounds.tolist()
-    assert found.rounds[n:].tolist() == of_read * 2  # outputs, and then losses
+    assert plain.segments is not None
+    assert found.segments is not None
+    n, of_read = plain.graph.n_vertices, plain.segments[plain.outputs].tolist()
+    assert found.segments[:n].tolist() == plain.segments.tolist()
+    assert found.segments[n:].tolist() == of_read * 2  # outputs, and then losses

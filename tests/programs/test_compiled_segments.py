@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from harness.contracts.model import Model, draw_initial_weights
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.live_rounds import KeptRounds
+from harness.engine.backends.compiled.live_segments import CompiledSegments
 from harness.errors import ProgramError, ScheduleError
 from harness.interpreter import interpret
 from harness.programs.blocks import RecordingOptions
 from harness.programs.writer import Body, CallWriter
+from tests.support.compiled_segments import check_same
 from tests.support.engine_runs import ONE_BY_ONE, NoClock
-from tests.support.kept_rounds import check_same
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
 from tests.support.run_programs import SEED, Decides, live_adapter
 from tests.support.scripted_programs import (
@@ -113,16 +113,16 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
     adapter, met = live_adapter(ScriptedModel()), list[Any]()
     adapter.load(LARGE)
     adapter.run(NoClock())
-    run = KeptRounds.run
+    run = CompiledSegments.run
 
-    def noting(self: KeptRounds, *of_round: Any) -> None:
+    def noting(self: CompiledSegments, *of_segment: Any) -> None:
         before = self.n_vertices
-        run(self, *of_round)
+        run(self, *of_segment)
         if self.n_vertices > before:
             layout = self.view_layout()
             met.append([getattr(layout, name).copy() for name in ("numbers", "bounds", "batches")])
 
-    monkeypatch.setattr(KeptRounds, "run", noting)
+    monkeypatch.setattr(CompiledSegments, "run", noting)
     adapter.run(NoClock())
     assert adapter.live is not None
     seen = adapter.live.engine.seen
@@ -152,16 +152,16 @@ def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next(
     for batch in (LARGE, SMALL):
         adapter.load(batch)
         adapter.run(NoClock())
-    rounds = adapter.live.engine._current
-    assert rounds is not None
-    before = rounds.kept.table.copy()
+    segments = adapter.live.engine._current
+    assert segments is not None
+    before = segments.kept.table.copy()
     for batch in (SMALL, LARGE, LARGE[::-1], FORKED):
         adapter.load(batch)
         adapter.run(NoClock())
-        assert adapter.live.engine._current is rounds
+        assert adapter.live.engine._current is segments
     steady = np.ones(len(before), dtype=np.bool_)
-    steady[rounds.kept.numbers["statics"]] = False  # set again from the model
-    np.testing.assert_array_equal(rounds.kept.table[steady], before[steady])
+    steady[segments.kept.numbers["statics"]] = False  # set again from the model
+    np.testing.assert_array_equal(segments.kept.table[steady], before[steady])
 
 
 class Faulty(ScriptedModel):
@@ -185,7 +185,7 @@ def test_error_is_reported_and_leaves_no_state() -> None:
     for _ in range(2):
         adapter.load([*good, Scripted((), 7)])
         with pytest.raises(
-            ProgramError, match=r"test_kept_rounds\.py:\d+ calls project with other"
+            ProgramError, match=r"test_compiled_segments\.py:\d+ calls project with other"
         ):
             adapter.run(NoClock())
         adapter.load(good)
@@ -211,7 +211,7 @@ def test_check_uses_the_executed_schedule() -> None:
             adapter.result()
 
 
-def test_numbers_of_states_are_read_between_rounds() -> None:
+def test_numbers_of_states_are_read_between_segments() -> None:
     adapter, batch = live_adapter(Decides()), [Scripted((), k) for k in range(5)]
     for one in (batch, batch[:2], batch):
         check_same(adapter, one)

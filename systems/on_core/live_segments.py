@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
-from harness.engine.backend import LiveRounds
+from harness.engine.backend import LiveSegments
 from harness.engine.live import LiveEngine
 from harness.programs.blocks import Feeds
 from harness.programs.compiling.programs import CompiledPrograms
@@ -107,23 +107,23 @@ class LiveRun:
         Python is entered only to enlarge a buffer that is full.
         """
         recording, engine = self.recording, self.engine
-        rounds = engine.begin_kept(decoder, recording.feeds, recording.type_names)
+        segments = engine.begin_kept(decoder, recording.feeds, recording.type_names)
         programs.begin(
             instances,
             recording.draw_decisions(instances),
             recording.options,
-            rounds.maker,
-            rounds.take_log,
+            segments.maker,
+            segments.take_log,
         )
         has_ended = False
         while not has_ended:
             clock.mark("construct")
-            rounds.watch()
+            segments.watch()
             has_ended = programs.go_on()
-            rounds.run(programs.n_log, programs.left, self._take_feeds)
-            clock.divide(rounds.catch_up())
+            segments.run(programs.n_log, programs.left, self._take_feeds)
+            clock.divide(segments.catch_up())
             programs.clear()
-            programs.start_next_round()
+            programs.start_next_segment()
         return programs.outputs()
 
     def _take_feeds(self, feeds: Feeds) -> None:
@@ -144,22 +144,22 @@ class LiveRun:
         recording, engine = self.recording, self.engine
         recorder = recording.make_recorder(len(instances), decoder, is_checked=is_checked)
         if self._by_depth and not is_checked and engine.can_keep():
-            rounds = engine.begin_kept(decoder, recording.feeds, recording.type_names)
-            end_round = partial(self._end_kept, recorder, rounds, clock)
+            segments = engine.begin_kept(decoder, recording.feeds, recording.type_names)
+            end_segment = partial(self._end_kept, recorder, segments, clock)
         else:
             engine.begin()
-            end_round = partial(self._end_by_policy, recorder, policy, clock)
-        answers = _Answers(end_round, Decisions(recording.draw_decisions(instances)), engine)
+            end_segment = partial(self._end_by_policy, recorder, policy, clock)
+        answers = _Answers(end_segment, Decisions(recording.draw_decisions(instances)), engine)
         results = Fibers(recorder, answers).run(recording.program, instances)
         return collect_outputs(results, recorder.n)
 
-    def _end_kept(self, recorder: Recorder, rounds: LiveRounds, clock: Clock) -> None:
+    def _end_kept(self, recorder: Recorder, segments: LiveSegments, clock: Clock) -> None:
         """Schedule and run a recorded segment in compiled code, as inline_depth does."""
-        n = rounds.pack(recorder.log)
+        n = segments.pack(recorder.log)
         clock.mark("construct")
-        rounds.watch()
-        rounds.run(n, UNDONE, self._take_feeds)
-        clock.divide(rounds.catch_up())
+        segments.watch()
+        segments.run(n, UNDONE, self._take_feeds)
+        clock.divide(segments.catch_up())
 
     def _end_by_policy(self, recorder: Recorder, policy: Policy, clock: Clock) -> None:
         """Schedule and run a recorded segment by the given policy.
@@ -172,9 +172,9 @@ class LiveRun:
         self._take_feeds(recorder.feeds)
         clock.mark("construct")
         if piece.n:
-            self.engine.arrange_round(piece, self.recording.type_names, policy)
+            self.engine.arrange_segment(piece, self.recording.type_names, policy)
             clock.mark("schedule")
-            self.engine.run_round()
+            self.engine.run_segment()
             clock.mark("forward")
 
 
@@ -185,9 +185,9 @@ class _Answers:
     """
 
     def __init__(
-        self, end_round: Callable[[], None], decisions: Decisions, engine: LiveEngine
+        self, end_segment: Callable[[], None], decisions: Decisions, engine: LiveEngine
     ) -> None:
-        self.end_round, self._decisions, self._engine = end_round, decisions, engine
+        self.end_segment, self._decisions, self._engine = end_segment, decisions, engine
 
     def read_numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
         """Return numbers that are drawn, or read from states, with one read per state."""

@@ -11,26 +11,26 @@ from hypothesis import given, settings
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from harness.errors import ScheduleError
 from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.rounds import (
-    cut_in_rounds,
-    run_in_rounds,
-    schedule_in_rounds,
-    select_first_round,
+from harness.policies.parts.segments import (
+    cut_in_segments,
+    run_in_segments,
+    schedule_in_segments,
+    select_first_segment,
 )
 from harness.values.arrays import as_int_array
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.exact_minimum import minimum_batches
 from tests.support.policies import FEW, batches, schedule_by
-from tests.support.random_graphs import graph_of, graphs, graphs_in_rounds
+from tests.support.random_graphs import graph_of, graphs, graphs_in_segments
 
 POLICIES = ("unbatched", "depth", "frontier", "agenda", "sufficient_reversed", "fsm_sort")
 
 
 def part_of(graph: Graph, number: int) -> tuple[list[int], list[list[int]]]:
     """Return the vertices of a segment, and their arguments within it, by index."""
-    assert graph.rounds is not None
-    mine = np.flatnonzero(graph.rounds == number).tolist()
+    assert graph.segments is not None
+    mine = np.flatnonzero(graph.segments == number).tolist()
     place = {v: k for k, v in enumerate(mine)}
     return mine, [[place[a] for a in graph.select_args(v).tolist() if a in place] for v in mine]
 
@@ -39,21 +39,21 @@ def two_steps() -> Graph:
     """Return two chains of type 1, of three and two steps; a vertex of type 2 reads each step."""
     args: list[list[int]] = [[], [0], [1], [], [3], [0], [1], [2], [3], [4]]
     graph = graph_of([1, 1, 1, 1, 1, 2, 2, 2, 2, 2], args)
-    return replace(graph, rounds=as_int_array([0, 1, 2, 0, 1, 0, 1, 2, 0, 1]))
+    return replace(graph, segments=as_int_array([0, 1, 2, 0, 1, 0, 1, 2, 0, 1]))
 
 
 @settings(max_examples=150, deadline=None)
-@given(graphs_in_rounds())
-def test_a_round_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> None:
-    assert graph.rounds is not None
-    cut = cut_in_rounds(graph)
-    assert len(cut.graphs) == graph.rounds.max() + 1
+@given(graphs_in_segments())
+def test_a_segment_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> None:
+    assert graph.segments is not None
+    cut = cut_in_segments(graph)
+    assert len(cut.graphs) == graph.segments.max() + 1
     for r, part in enumerate(cut.graphs):
         mine, args = part_of(graph, r)
         assert cut.vertices[cut.starts[r] : cut.starts[r + 1]].tolist() == mine
         assert part.types.tolist() == graph.types[mine].tolist()
         assert [part.select_args(v).tolist() for v in range(part.n_vertices)] == args
-        assert part.rounds is None
+        assert part.segments is None
         # `part` skips checks, but its result equals a graph that is built with checks.
         again = graph_of(part.types.tolist(), args, graph.n_types, graph.follows.tolist())
         assert np.array_equal(again.arg_start, part.arg_start)
@@ -63,27 +63,29 @@ def test_a_round_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=60, deadline=None)
-@given(graphs_in_rounds())
-def test_schedules_are_valid_round_by_round(policy: str, graph: Graph) -> None:
+@given(graphs_in_segments())
+def test_schedules_are_valid_segment_by_segment(policy: str, graph: Graph) -> None:
     schedule = schedule_by(policy, graph)
     check_schedule(graph, schedule)  # each once, children first, one segment per batch, in order
-    assert schedule.round_starts is not None
-    n_batches = np.diff(schedule.round_starts)
-    for part, n in zip(cut_in_rounds(graph).graphs, n_batches, strict=True):
+    assert schedule.segment_starts is not None
+    n_batches = np.diff(schedule.segment_starts)
+    for part, n in zip(cut_in_segments(graph).graphs, n_batches, strict=True):
         assert compute_lower_bound(part) <= n <= part.n_vertices
-    assert compute_lower_bound(graph) == sum(map(compute_lower_bound, cut_in_rounds(graph).graphs))
+    assert compute_lower_bound(graph) == sum(
+        map(compute_lower_bound, cut_in_segments(graph).graphs)
+    )
 
 
 @pytest.mark.parametrize("policy", ["unbatched", "depth", "agenda", "sufficient"])
 @settings(max_examples=30, deadline=None)
 @given(graphs())
-def test_one_round_is_scheduled_as_a_graph_without_rounds(policy: str, graph: Graph) -> None:
-    one = replace(graph, rounds=np.zeros(graph.n_vertices, dtype=np.int32))
+def test_one_segment_is_scheduled_as_a_graph_without_segments(policy: str, graph: Graph) -> None:
+    one = replace(graph, segments=np.zeros(graph.n_vertices, dtype=np.int32))
     assert batches(schedule_by(policy, one)) == batches(load_policy(policy)(graph))
     assert compute_lower_bound(one) == compute_lower_bound(graph)
 
 
-def test_without_rounds_the_policy_is_called_with_the_graph_itself() -> None:
+def test_without_segments_the_policy_is_called_with_the_graph_itself() -> None:
     graph = graph_of([1, 1], [[], [0]])
     seen: list[Graph] = []
     given_back = Schedule(as_int_array([0, 1]), as_int_array([0, 1, 2]))
@@ -92,9 +94,9 @@ def test_without_rounds_the_policy_is_called_with_the_graph_itself() -> None:
         seen.append(graph)
         return given_back
 
-    assert schedule_in_rounds(policy, graph) is given_back
+    assert schedule_in_segments(policy, graph) is given_back
     assert seen == [graph]
-    assert select_first_round(graph) is graph
+    assert select_first_segment(graph) is graph
 
 
 def test_batches_do_not_mix_segments() -> None:
@@ -102,27 +104,27 @@ def test_batches_do_not_mix_segments() -> None:
     graph = two_steps()
     schedule = schedule_by("agenda", graph)
     assert batches(schedule) == [[0, 3], [5, 8], [1, 4], [6, 9], [2], [7]]
-    assert schedule.round_starts is not None
-    assert schedule.round_starts.tolist() == [0, 2, 4, 6]
+    assert schedule.segment_starts is not None
+    assert schedule.segment_starts.tolist() == [0, 2, 4, 6]
     assert compute_lower_bound(graph) == minimum_batches(graph) == 6
-    assert compute_lower_bound(replace(graph, rounds=None)) == 4
+    assert compute_lower_bound(replace(graph, segments=None)) == 4
 
 
-def test_a_schedule_of_all_rounds_at_once_is_noticed() -> None:
+def test_a_schedule_of_all_segments_at_once_is_noticed() -> None:
     graph = two_steps()
-    whole = load_policy("depth")(replace(graph, rounds=None))
-    with pytest.raises(ScheduleError, match="the schedule has none; set round_starts"):
+    whole = load_policy("depth")(replace(graph, segments=None))
+    with pytest.raises(ScheduleError, match="the schedule has none; set segment_starts"):
         check_schedule(graph, whole)
-    claimed = replace(whole, round_starts=as_int_array([0, 1, 3, whole.n_batches]))
-    with pytest.raises(ScheduleError, match=r"vertex \d+ of round \d runs in round \d"):
+    claimed = replace(whole, segment_starts=as_int_array([0, 1, 3, whole.n_batches]))
+    with pytest.raises(ScheduleError, match=r"vertex \d+ of segment \d runs in segment \d"):
         check_schedule(graph, claimed)
 
 
-def test_a_round_that_runs_too_early_is_noticed() -> None:
+def test_a_segment_that_runs_too_early_is_noticed() -> None:
     """The arguments alone allow it, as vertex 1 has none."""
-    graph = replace(graph_of([1, 2], [[], []]), rounds=as_int_array([0, 1]))
+    graph = replace(graph_of([1, 2], [[], []]), segments=as_int_array([0, 1]))
     swapped = Schedule(as_int_array([1, 0]), as_int_array([0, 1, 2]), as_int_array([0, 1, 2]))
-    with pytest.raises(ScheduleError, match="vertex 1 of round 1 runs in round 0"):
+    with pytest.raises(ScheduleError, match="vertex 1 of segment 1 runs in segment 0"):
         check_schedule(graph, swapped)
 
 
@@ -136,54 +138,54 @@ def test_a_round_that_runs_too_early_is_noticed() -> None:
 )
 def test_policy_scheduling_other_vertices_is_reported(made: Schedule | None) -> None:
     with pytest.raises(ScheduleError, match="segment"):
-        schedule_in_rounds(lambda _: made, two_steps())  # type: ignore[arg-type,return-value]
+        schedule_in_segments(lambda _: made, two_steps())  # type: ignore[arg-type,return-value]
 
 
-def test_a_learned_policy_learns_on_the_first_round_and_meets_states_of_all() -> None:
+def test_a_learned_policy_learns_on_the_first_segment_and_meets_states_of_all() -> None:
     graph = two_steps()
-    first = select_first_round(graph)
+    first = select_first_segment(graph)
     assert first.types.tolist() == [1, 1, 2, 2]
     assert first.type_names == graph.type_names
     machine = learn_policy("fsm_sort", [first], FEW)
-    run = run_in_rounds(machine, graph)
+    run = run_in_segments(machine, graph)
     check_schedule(graph, run.schedule)
     assert run.n_decisions == run.schedule.n_batches == 6
     assert run.n_unseen == 0  # every segment looks like the first
-    assert batches(schedule_in_rounds(machine, graph)) == batches(run.schedule)
-    assert run_in_rounds(machine, first).n_decisions == machine.run(first).n_decisions
+    assert batches(schedule_in_segments(machine, graph)) == batches(run.schedule)
+    assert run_in_segments(machine, first).n_decisions == machine.run(first).n_decisions
 
 
-def test_learning_on_the_first_round_alone_does_not_see_later_types() -> None:
-    graph = replace(graph_of([1, 1, 2], [[], [0], [1]]), rounds=as_int_array([0, 0, 1]))
-    machine = learn_policy("fsm_sort", [select_first_round(graph)], LearningSettings(trials=2))
-    assert run_in_rounds(machine, graph).n_unseen == 1
+def test_learning_on_the_first_segment_alone_does_not_see_later_types() -> None:
+    graph = replace(graph_of([1, 1, 2], [[], [0], [1]]), segments=as_int_array([0, 0, 1]))
+    machine = learn_policy("fsm_sort", [select_first_segment(graph)], LearningSettings(trials=2))
+    assert run_in_segments(machine, graph).n_unseen == 1
 
 
 # --- graphs and schedules check themselves ---
 
 
 @pytest.mark.parametrize(
-    ("rounds", "message"),
+    ("segments", "message"),
     [
-        ([0, 0], "rounds has 2 entries"),
+        ([0, 0], "segments has 2 entries"),
         ([0, -1, 0], "the least -1"),
-        ([0, 2, 1], "vertex 2 of round 1 uses vertex 1 of the later round 2"),
+        ([0, 2, 1], "vertex 2 of segment 1 uses vertex 1 of the later segment 2"),
     ],
 )
-def test_rounds_that_cannot_be_are_refused(rounds: list[int], message: str) -> None:
+def test_segments_that_cannot_be_are_refused(segments: list[int], message: str) -> None:
     graph = graph_of([1, 1, 1], [[], [0], [1]])
     with pytest.raises(ScheduleError, match=message):
-        replace(graph, rounds=np.array(rounds))
+        replace(graph, segments=np.array(segments))
 
 
-def test_a_vertex_that_must_follow_is_of_the_same_round() -> None:
+def test_a_vertex_that_must_follow_is_of_the_same_segment() -> None:
     graph = graph_of([1, 2], [[], [0]], follows=[NO_TYPE, NO_TYPE, 1])
-    replace(graph, rounds=as_int_array([1, 1]))
-    with pytest.raises(ScheduleError, match="must be in the round of its argument"):
-        replace(graph, rounds=as_int_array([0, 1]))
+    replace(graph, segments=as_int_array([1, 1]))
+    with pytest.raises(ScheduleError, match="must be in the segment of its argument"):
+        replace(graph, segments=as_int_array([0, 1]))
 
 
 @pytest.mark.parametrize("starts", [[], [1, 2], [0, 1], [0, 2, 1, 2]])
-def test_starts_of_rounds_that_cannot_be_are_refused(starts: list[int]) -> None:
-    with pytest.raises(ScheduleError, match="starts of rounds"):
+def test_starts_of_segments_that_cannot_be_are_refused(starts: list[int]) -> None:
+    with pytest.raises(ScheduleError, match="starts of segments"):
         Schedule(as_int_array([0, 1]), as_int_array([0, 1, 2]), as_int_array(starts))

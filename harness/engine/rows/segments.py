@@ -24,7 +24,7 @@ Loss = tuple[int, Ref, slice]  # function id, columns of the loss, and the rows 
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Round:
+class Segment:
     """One graph segment.
 
     Batches are arrays (k, 2) of type id and position, in the order of execution. If all rows of a
@@ -54,7 +54,7 @@ class LossRows:
     """Columns of a function's loss, and the first row of each graph segment in them.
 
     Attributes:
-        starts: (n_rounds + 1,).
+        starts: (n_segments + 1,).
     """
 
     type_id: int
@@ -63,7 +63,7 @@ class LossRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds(Sequence[Round]):
+class Segments(Sequence[Segment]):
     """All graph segments of a mini-batch, planned together.
 
     There may be a hundred segments of a few batches each, which would be slow to plan one by one.
@@ -71,7 +71,7 @@ class Rounds(Sequence[Round]):
     Attributes:
         batches: For each stage of FORWARD, the batches of all segments (k, 2), one segment after
             the other.
-        starts: For each stage, the first batch of each segment (n_rounds + 1,).
+        starts: For each stage, the first batch of each segment (n_segments + 1,).
         losses: The loss rows of each function that has a loss.
     """
 
@@ -83,10 +83,10 @@ class Rounds(Sequence[Round]):
         return len(self.starts["batch"]) - 1
 
     @overload
-    def __getitem__(self, r: int) -> Round: ...
+    def __getitem__(self, r: int) -> Segment: ...
     @overload
-    def __getitem__(self, r: slice) -> list[Round]: ...
-    def __getitem__(self, r: int | slice) -> Round | list[Round]:
+    def __getitem__(self, r: slice) -> list[Segment]: ...
+    def __getitem__(self, r: int | slice) -> Segment | list[Segment]:
         if isinstance(r, slice):
             return [self[k] for k in range(len(self))[r]]
         r = range(len(self))[r]
@@ -98,7 +98,7 @@ class Rounds(Sequence[Round]):
         losses = [
             (loss.type_id, loss.ref, slice(*ends)) for loss, ends in rows if ends[0] < ends[1]
         ]
-        return Round(eager, batches, lazy, tuple(losses))
+        return Segment(eager, batches, lazy, tuple(losses))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,10 +108,10 @@ class SharedStages:
     Mini-batches with the same functions share them.
 
     Attributes:
-        eager: As in Round.
-        lazy: As in Round.
+        eager: As in Segment.
+        lazy: As in Segment.
         whole: One batch of all rows for each function.
-        losses: As in Round.
+        losses: As in Segment.
     """
 
     eager: IntArray
@@ -119,9 +119,9 @@ class SharedStages:
     whole: IntArray
     losses: tuple[Loss, ...]
 
-    def make_round(self, batches: IntArray) -> Round:
+    def make_segment(self, batches: IntArray) -> Segment:
         """Return the graph segment that runs these batches; those of outputs come last."""
-        return Round(self.eager, batches, self.lazy, self.losses)
+        return Segment(self.eager, batches, self.lazy, self.losses)
 
 
 def plan_shared_stages(plans: Mapping[int, Plan], types: tuple[int, ...]) -> SharedStages:
@@ -145,38 +145,38 @@ def _make_pairs(pairs: list[tuple[int, int]]) -> IntArray:
     return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
 
-def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArray) -> Rounds:
+def plan_segments(plans: Mapping[int, Plan], layout: Layout, segment_starts: IntArray) -> Segments:
     """Collect the batches of each graph segment, followed by its outputs.
 
     Args:
-        round_starts: (n_rounds + 1,), the first batch of each segment.
+        segment_starts: (n_segments + 1,), the first batch of each segment.
     """
-    numbers = np.arange(len(round_starts), dtype=np.int32)  # of segments, and one after the last
-    in_round: list[IntArray] = [numbers[:-1].repeat(round_starts[1:] - round_starts[:-1])]
+    numbers = np.arange(len(segment_starts), dtype=np.int32)  # of segments, and one after the last
+    in_segment: list[IntArray] = [numbers[:-1].repeat(segment_starts[1:] - segment_starts[:-1])]
     pieces = [layout.batches]
     if OUTPUT in layout:
-        of_output = layout.output_rounds.astype(np.int32)
+        of_output = layout.output_segments.astype(np.int32)
         positions = np.arange(len(of_output), dtype=np.int32)
         pieces.append(np.stack([np.full_like(positions, OUTPUT), positions], axis=1))
-        in_round.append(of_output)
-    batches, rounds = np.concatenate(pieces), np.concatenate(in_round)
+        in_segment.append(of_output)
+    batches, segments = np.concatenate(pieces), np.concatenate(in_segment)
     if len(pieces) > 1:
-        order = rounds.argsort(kind="stable")
-        batches, rounds = batches[order], rounds[order]
-    at_once, their_rounds = _merge_batches(batches, rounds)
+        order = segments.argsort(kind="stable")
+        batches, segments = batches[order], segments[order]
+    at_once, their_segments = _merge_batches(batches, segments)
     of_stage = {"batch": batches}
-    starts = {"batch": rounds.searchsorted(numbers)}
+    starts = {"batch": segments.searchsorted(numbers)}
     for stage in ("eager", "lazy"):
         has_steps = np.zeros(layout.fields.n_functions, dtype=np.bool_)  # OUTPUT (-1) is last
         has_steps[[type_id for type_id in layout if plans[type_id].list_steps(stage)]] = True
         mine = has_steps[at_once[:, 0]]
         of_stage[stage] = at_once[mine]
-        starts[stage] = their_rounds[mine].searchsorted(numbers)
-    losses = _collect_losses(plans, layout, batches, rounds, numbers)
-    return Rounds(of_stage, starts, losses)
+        starts[stage] = their_segments[mine].searchsorted(numbers)
+    losses = _collect_losses(plans, layout, batches, segments, numbers)
+    return Segments(of_stage, starts, losses)
 
 
-def _merge_batches(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
+def _merge_batches(batches: IntArray, segments: IntArray) -> tuple[IntArray, IntArray]:
     """Merge the batches of each type that occurs in one graph segment only.
 
     Returns:
@@ -184,27 +184,27 @@ def _merge_batches(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntAr
     """
     types, positions = batches[:, 0] - batches[:, 0].min(initial=0), batches[:, 1]
     first, last = (np.zeros(types.max(initial=0) + 1, dtype=np.int64) for _ in range(2))
-    last[types] = rounds  # with repeated indices, NumPy keeps the last value
-    first[types[::-1]] = rounds[::-1]
+    last[types] = segments  # with repeated indices, NumPy keeps the last value
+    first[types[::-1]] = segments[::-1]
     is_one = (first == last)[types]
     merged = batches.copy()
     merged[is_one, 1] = ALL_ROWS
     kept = ~is_one | (positions == 0)
-    return merged[kept], rounds[kept]
+    return merged[kept], segments[kept]
 
 
 def _collect_losses(
     plans: Mapping[int, Plan],
     layout: Layout,
     batches: IntArray,
-    rounds: IntArray,
+    segments: IntArray,
     numbers: IntArray,
 ) -> list[LossRows]:
     loss_rows = []
     for type_id in layout:
         plan = plans[type_id]
         if plan.loss is not None:
-            mine = rounds[batches[:, 0] == type_id]
+            mine = segments[batches[:, 0] == type_id]
             rows = layout.select_starts(type_id)[mine.searchsorted(numbers)].astype(np.int32)
             loss_rows.append(LossRows(type_id, plan.refs[plan.loss], rows))
     return loss_rows

@@ -11,7 +11,7 @@ from harness.contracts.model import draw_initial_weights
 from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Calls
 from harness.engine.lowering.plan import FORWARD
-from harness.engine.rows.rounds import ALL_ROWS, Rounds
+from harness.engine.rows.segments import ALL_ROWS, Segments
 from harness.engine.switches import Switches
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
@@ -27,7 +27,7 @@ def ran(name: str, **switches: Any) -> Adapter:
 
 @pytest.mark.parametrize("switches", [{}, {"lazy_batching": False}, {"outputs": "vertices"}])
 @pytest.mark.parametrize("name", ["seq2seq", "parser"])
-def test_every_round_is_whole_before_the_next_one(
+def test_every_segment_is_whole_before_the_next_one(
     name: str, switches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapter = ran(name, **switches)
@@ -39,16 +39,16 @@ def test_every_round_is_whole_before_the_next_one(
     )
     adapter.engine.forward()
     (calls,) = made
-    rounds, found = adapter.engine.laid_out.rounds, list[Any]()
+    segments, found = adapter.engine.laid_out.segments, list[Any]()
     for which, first, n in calls.order.tolist():
         of_call = calls.batches[which][first : first + n].tolist()
         is_sum = isinstance(calls.callees[which], LossSums)
         found.append(("losses" if is_sum else "batches", of_call))
     expected = list[Any]()
-    for one in rounds:
+    for one in segments:
         expected += [("batches", batches.tolist()) for _, batches in one.runs]
         expected.append(("losses", [[rows.start, rows.stop] for _, _, rows in one.losses]))
-    assert len(rounds) > 1
+    assert len(segments) > 1
     assert [kind for kind, _ in found] == [kind for kind, _ in expected]
     kept = [(kind, rows) for kind, rows in found if kind == "batches" or rows[0][0] < rows[0][1]]
     whole = [one for one in kept if one[0] == "losses"]
@@ -59,24 +59,24 @@ def test_every_round_is_whole_before_the_next_one(
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "parser"])
-def test_losses_are_those_of_round_after_round(name: str) -> None:
+def test_losses_are_those_of_segment_after_segment(name: str) -> None:
     adapter = ran(name)
     together = adapter.engine.loss()
-    rounds = adapter.engine.laid_out.rounds
-    assert isinstance(rounds, Rounds)
-    one_by_one = adapter.engine.backend.run_rounds(list(rounds))()
+    segments = adapter.engine.laid_out.segments
+    assert isinstance(segments, Segments)
+    one_by_one = adapter.engine.backend.run_segments(list(segments))()
     assert together == pytest.approx(one_by_one, rel=1e-6)
     assert together != 0
 
 
-def test_rounds_are_seen_one_by_one() -> None:
-    rounds = ran("seq2seq").engine.laid_out.rounds
-    assert isinstance(rounds, Rounds)
-    assert len(rounds[1:]) == len(rounds) - 1
-    np.testing.assert_array_equal(rounds[-1].batches, list(rounds)[-1].batches)
+def test_segments_are_seen_one_by_one() -> None:
+    segments = ran("seq2seq").engine.laid_out.segments
+    assert isinstance(segments, Segments)
+    assert len(segments[1:]) == len(segments) - 1
+    np.testing.assert_array_equal(segments[-1].batches, list(segments)[-1].batches)
     for stage in FORWARD:
         index = FORWARD.index(stage)
-        parts = [(one.eager, one.batches, one.lazy)[index] for one in rounds]
-        np.testing.assert_array_equal(np.concatenate(parts), rounds.batches[stage])
+        parts = [(one.eager, one.batches, one.lazy)[index] for one in segments]
+        np.testing.assert_array_equal(np.concatenate(parts), segments.batches[stage])
     with pytest.raises(IndexError):
-        rounds[len(rounds)]
+        segments[len(segments)]
