@@ -77,8 +77,8 @@ def run_kernel_apart(command: list[str]) -> str | None:
             return None
         problem = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return (
-        f"Triton cannot compile and run a kernel here ({problem}); install gcc, the headers of Python"
-        " and the driver's libcuda, or use backend=stepwise"
+        f"Triton cannot compile and run a kernel here ({problem}); install gcc, the headers of"
+        " Python and the driver's libcuda, or use backend=stepwise"
     )
 
 
