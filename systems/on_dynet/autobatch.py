@@ -24,9 +24,10 @@ from harness.contracts.system import Clock, Counters, Parameters, Result, RunSet
 from harness.trials.workload import count_lookups
 from systems.on_dynet.build import (
     AUTOBATCH,
-    NATIVE,
     PRODUCT_SIGNATURE,
+    SOURCE_BUILDS,
     explain_missing_build,
+    explain_missing_dynet,
     find_source_build,
     find_wheel_version,
     format_memory,
@@ -61,7 +62,8 @@ class DynetOptions:
             such a variant differ.
         constants: programs create a constant "once" and reuse it, or at "each" use, for which DyNet
             has no batched kernel. Only models with such a variant differ.
-        build: "source" (installed by make dynet-native), "wheel", or "auto": source if installed.
+        build: "source" (installed by make dynet-native, or for CUDA by make dynet-cuda), "wheel"
+            (for the CPU only), or "auto": source if installed.
         profiling: let DyNet print the times of its batches when the process ends, which slows it
             down; for scripts/split_dynet_phases.py, not for records.
     """
@@ -92,9 +94,7 @@ class Adapter(DynetSystem):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Return the reason if the device is not the CPU, or if the model or a build is missing."""
-        if settings.device != "cpu":
-            return "DyNet is built for the CPU only; set device=cpu"
+        """Return the reason if the model or the build for the device is missing."""
         options = cls.options_of(settings)
         reason = explain_inference_only(model, settings.mode)
         if reason is not None:
@@ -103,12 +103,14 @@ class Adapter(DynetSystem):
         if model.name not in known:
             how = "batched manually" if options.batching == "manual" else "written for DyNet"
             return f"model {model.name} is not {how}; it runs {', '.join(sorted(known))}"
-        return _explain_missing_dynet(options)
+        reason = _explain_missing_dynet(options, settings.device)
+        return reason or cls.explain_missing_device(settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Import DyNet with the settings of the trial, and pass the weights to it."""
         self._model = model
-        self._patch = _patch(self.options)
+        self._open_device()
+        self._patch = _patch(self.options, self.settings.device)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
         network = load_network(_select_table(model, self.options), model.name)
@@ -206,7 +208,7 @@ class Adapter(DynetSystem):
 
     def effective_options(self) -> dict[str, str]:
         """Return the options, with the build that build=auto selected."""
-        is_source = find_source_build(self.options.build) is not None
+        is_source = find_source_build(self.options.build, self.settings.device) is not None
         return super().effective_options() | {"build": "source" if is_source else "wheel"}
 
     def versions(self) -> dict[str, str]:
@@ -221,7 +223,7 @@ class Adapter(DynetSystem):
         if self.options.products == "sizes":
             is_used = self._patch is not None and self._patch.product_signature_in_force()
             facts["dynet_products"] = "by sizes" if is_used else "by node (patch unused)"
-        folder = find_source_build(self.options.build)
+        folder = find_source_build(self.options.build, self.settings.device)
         if folder is not None:
             return facts | read_source_facts(folder)
         return facts | {
@@ -246,28 +248,30 @@ def _select_table(model: Model, options: DynetOptions) -> str:
     return NETWORKS[options.batching]
 
 
-def _explain_missing_dynet(options: DynetOptions) -> str | None:
-    if options.products == "sizes":
-        if options.build == "wheel":
+def _explain_missing_dynet(options: DynetOptions, device: str = "cpu") -> str | None:
+    if options.build == "wheel":
+        if options.products == "sizes":
             return "products=sizes needs DyNet's source build; set build=source"
-        return explain_missing_build()
-    if find_source_build(options.build) is None:
-        if options.build == "source":
-            return "DyNet's source build is not installed; run make dynet-native"
-        if importlib.util.find_spec("dynet") is None:
-            return "DyNet is not installed; run make dynet-native or pip install dyNET38"
+        if device == "cuda":
+            return "DyNet's wheel is for the CPU only; set build=source"
+    if options.products == "sizes":
+        return explain_missing_build(device)
+    if options.build == "source" or device == "cuda":
+        return explain_missing_dynet(device)
+    if find_source_build(options.build) is None and importlib.util.find_spec("dynet") is None:
+        return "DyNet is not installed; run make dynet-native or pip install dyNET38"
     return None
 
 
-def _patch(options: DynetOptions) -> ctypes.CDLL | None:
+def _patch(options: DynetOptions, device: str) -> ctypes.CDLL | None:
     """Load the replacements of DyNet's own functions, which must precede DyNet; None if unused."""
     if options.products == "node":
         return None
-    return ctypes.CDLL(str(NATIVE / PRODUCT_SIGNATURE), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(SOURCE_BUILDS[device] / PRODUCT_SIGNATURE), mode=ctypes.RTLD_GLOBAL)
 
 
 def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights) -> ModuleType:
-    folder = find_source_build(options.build)
+    folder = find_source_build(options.build, settings.device)
     if folder is not None:
         sys.path.insert(0, str(folder))
     config = importlib.import_module("dynet_config")
@@ -276,5 +280,6 @@ def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights
         random_seed=settings.seed + 1,  # with 0 DyNet would take a seed from the clock
         autobatch=AUTOBATCH[options.autobatch],
         profiling=int(options.profiling),
+        requested_gpus=int(settings.device == "cuda"),
     )
     return importlib.import_module("systems.on_dynet.runtime")

@@ -18,7 +18,8 @@ from harness.contracts.model import Weights
 from harness.values.paths import ROOT
 
 AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # DyNet's numbers of its modes
-NATIVE = ROOT / ".dynet-native"
+TARGETS = {"cpu": "dynet-native", "cuda": "dynet-cuda"}  # of make, by device
+SOURCE_BUILDS = {device: ROOT / f".{target}" for device, target in TARGETS.items()}
 WHEEL = "dyNET38"
 POOL_MB = 16  # the unit in which DyNet's memory pools grow
 # DyNet zeroes reserved memory, which makes it resident: a large reserve would count as its peak
@@ -30,12 +31,12 @@ PROGRAMS = "libdynet_programs.so"  # systems/on_dynet/cpp/programs
 PRODUCT_SIGNATURE = "libdynet_product_signature.so"  # systems/on_dynet/patches
 FACTS = "programs.json"  # the hash of the sources
 SOURCES = tuple(Path(__file__).parent / folder for folder in ("cpp/programs", "patches"))
-HOW = "run make dynet-native"
 
 
-def find_source_build(build: str = "auto") -> Path | None:
-    """Return the directory of the source build, or None if it is absent or "wheel" is requested."""
-    return NATIVE if build != "wheel" and (NATIVE / "build.json").exists() else None
+def find_source_build(build: str = "auto", device: str = "cpu") -> Path | None:
+    """Return the device's source build, or None if it is absent or "wheel" is requested."""
+    folder = SOURCE_BUILDS[device]
+    return folder if build != "wheel" and (folder / "build.json").exists() else None
 
 
 def format_memory(weights: Weights) -> str:
@@ -66,18 +67,28 @@ def find_wheel_version() -> str:
         return "of unknown name"
 
 
-def explain_missing_build(folder: Path = NATIVE) -> str | None:
+def explain_missing_dynet(device: str) -> str | None:
+    """Return the reason if the device's source build is missing, or None."""
+    if find_source_build(device=device) is not None:
+        return None
+    which = {"cpu": "source build", "cuda": "build for CUDA"}[device]
+    return f"DyNet's {which} is not installed; run make {TARGETS[device]}"
+
+
+def explain_missing_build(device: str = "cpu") -> str | None:
     """Return the reason if the source build or this project's libraries are missing, or None."""
-    if not (folder / "build.json").exists():
-        return f"DyNet's source build is not installed; {HOW}"
+    reason, folder = explain_missing_dynet(device), SOURCE_BUILDS[device]
+    if reason is not None:
+        return reason
+    how = f"run make {TARGETS[device]}"
     if not all((folder / name).exists() for name in (PROGRAMS, PRODUCT_SIGNATURE, FACTS)):
-        return f"DyNet's programs in C++ are not built; {HOW}"
+        return f"DyNet's programs in C++ are not built; {how}"
     if read_built_hash(folder) != hash_sources():
-        return f"DyNet's programs in C++ do not match their sources; {HOW}"
+        return f"DyNet's programs in C++ do not match their sources; {how}"
     return None
 
 
-def read_built_hash(folder: Path = NATIVE) -> str:
+def read_built_hash(folder: Path) -> str:
     """Return the hash of the sources that a directory's libraries were built from."""
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     return str(facts.get("sources_sha256"))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from harness.contracts.system import Clock, RunSettings, System
-from systems.on_dynet.build import OUTGROWN
+from systems.on_dynet.build import OUTGROWN, SOURCE_BUILDS
+from systems.on_dynet.cuda import CudaDevice, explain_missing_device
 
 
 class GraphSegment(NamedTuple):
@@ -47,6 +48,28 @@ class DynetSystem(System):
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
         self._gradients_pending = False
+        self._cuda: CudaDevice | None = None
+
+    @staticmethod
+    def explain_missing_device(settings: RunSettings) -> str | None:
+        """Return the reason if the device is CUDA and there is none, or None."""
+        if settings.device == "cpu":
+            return None
+        return explain_missing_device(SOURCE_BUILDS[settings.device])
+
+    def _open_device(self) -> None:
+        """Load CUDA's libraries before DyNet, which needs them, if the device is CUDA."""
+        if self.settings.device != "cpu":
+            self._cuda = CudaDevice(SOURCE_BUILDS[self.settings.device])
+
+    def synchronize(self) -> None:
+        """Wait for CUDA."""
+        if self._cuda is not None:
+            self._cuda.synchronize()
+
+    def peak_memory_bytes(self) -> int | None:
+        """Return the peak of CUDA memory; None on the CPU, where the process's peak counts."""
+        return None if self._cuda is None else self._cuda.peak_memory_bytes()
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Build the graph, then let DyNet batch and run it."""

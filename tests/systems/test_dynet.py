@@ -45,6 +45,7 @@ from systems.plans.programs import grow_tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 from tests.support.run_adapter import SIZES, UNEQUAL, Case, named, run_case
 
+NATIVE = build.SOURCE_BUILDS["cpu"]
 NO_DYNET = autobatch._explain_missing_dynet(autobatch.DynetOptions())
 ON_DYNET = pytest.mark.skipif(NO_DYNET is not None, reason=str(NO_DYNET))
 NOT_BUILT = build.explain_missing_build()
@@ -292,13 +293,13 @@ def n_segments(name: str) -> int:
     ("patches", "batches"),
     [
         pytest.param((), [6] + [1] * 6, id="DyNet"),
-        pytest.param((str(build.NATIVE / build.PRODUCT_SIGNATURE),), [6, 6], id="patched"),
+        pytest.param((str(NATIVE / build.PRODUCT_SIGNATURE),), [6, 6], id="patched"),
     ],
 )
 def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[int]) -> None:
     """Six matmuls have one parameter as left factor, and six have computed matrices."""
     program = "tests/support/dynet_batches.py"
-    folders = f"{build.NATIVE}:{ROOT}"
+    folders = f"{NATIVE}:{ROOT}"
     done = run_python(program, "1", "products", *patches, PYTHONPATH=folders)
     sizes = re.findall(r"BatchSize:(\d+) a \* a\n", done.stdout + done.stderr)
     assert [int(size) for size in sizes] == batches
@@ -402,25 +403,6 @@ def test_pieces_are_the_gates_and_are_joined_again(name: str) -> None:
     assert set(again) == set(weights)
     for weight, values in weights.items():
         assert np.array_equal(again[weight], values), weight
-
-
-def test_missing_build_gives_one_line(tmp_path: Path) -> None:
-    assert build.explain_missing_build(tmp_path) == (
-        "DyNet's source build is not installed; run make dynet-native"
-    )
-    (tmp_path / "build.json").write_text("{}")
-    assert build.explain_missing_build(tmp_path) == (
-        "DyNet's programs in C++ are not built; run make dynet-native"
-    )
-    (tmp_path / build.PROGRAMS).touch()
-    (tmp_path / build.PRODUCT_SIGNATURE).touch()
-    facts = tmp_path / build.FACTS
-    facts.write_text(json.dumps({"sources_sha256": "of other sources"}))
-    assert build.explain_missing_build(tmp_path) == (
-        "DyNet's programs in C++ do not match their sources; run make dynet-native"
-    )
-    facts.write_text(json.dumps({"sources_sha256": build.hash_sources()}))
-    assert build.explain_missing_build(tmp_path) is None
 
 
 def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from harness.values.arrays import as_int_array
 from harness.values.instances import Lattice, Tree
 from systems.on_dynet.build import (
     AUTOBATCH,
-    NATIVE,
+    SOURCE_BUILDS,
     explain_missing_build,
     format_memory,
     read_built_hash,
@@ -70,19 +70,19 @@ class Adapter(DynetSystem):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Return the reason if the device is not the CPU, or the model or the build is missing."""
-        if settings.device != "cpu":
-            return "DyNet is built for the CPU only; set device=cpu"
+        """Return the reason if the model or the build for the device is missing."""
         if model.name not in N_GATES:
             known = ", ".join(sorted(N_GATES))
             return f"model {model.name} is not written for DyNet in C++; it runs {known}"
-        return explain_missing_build()
+        return explain_missing_build(settings.device) or cls.explain_missing_device(settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Start DyNet with the settings of the trial, and pass the weights to it."""
         self._model, self._weights = model, weights
         mode = AUTOBATCH[self.options.autobatch]
-        self._library = DynetLibrary(format_memory(weights), self.settings.seed + 1, mode)
+        self._open_device()
+        folder = SOURCE_BUILDS[self.settings.device]
+        self._library = DynetLibrary(format_memory(weights), self.settings.seed + 1, mode, folder)
         self._program = DynetProgram(self._library, model.name)
         for piece in split_weights(weights, N_GATES[model.name]):
             is_table = piece.name in TABLES[model.name]
@@ -145,9 +145,10 @@ class Adapter(DynetSystem):
 
     def versions(self) -> dict[str, str]:
         """Return facts about this build of DyNet, and the hash of the sources of its programs."""
-        return read_source_facts(NATIVE) | {
+        folder = SOURCE_BUILDS[self.settings.device]
+        return read_source_facts(folder) | {
             "dynet_autobatch": self.options.autobatch,
-            "dynet_programs": read_built_hash()[:12],
+            "dynet_programs": read_built_hash(folder)[:12],
         }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.values.arrays import IntArray
-from systems.on_dynet.build import NATIVE, PROGRAMS
+from systems.on_dynet.build import PROGRAMS
 
 Array = NDArray[np.float32]
 Columns = tuple[IntArray, ...]
@@ -31,10 +31,10 @@ class DynetLibrary:
         memory: as in DyNet's --dynet-mem.
         seed: random seed.
         autobatch: number of DyNet's autobatch mode.
-        folder: directory of the library.
+        folder: directory of the library; a build for CUDA computes there.
     """
 
-    def __init__(self, memory: str, seed: int, autobatch: int, folder: Path = NATIVE) -> None:
+    def __init__(self, memory: str, seed: int, autobatch: int, folder: Path) -> None:
         self._calls = ctypes.CDLL(str(folder / PROGRAMS))
         self._calls.last_error.restype = ctypes.c_char_p
         self.call("start_dynet", memory.encode(), ctypes.c_uint(seed), ctypes.c_int(autobatch))

@@ -12,7 +12,15 @@ namespace {
 // may be gone by then.
 ComputationGraph* graph = nullptr;
 
-void copy(const Tensor& tensor, float* out) { std::copy_n(tensor.v, tensor.d.size(), out); }
+// Tensors may be in the memory of a GPU.
+void copy(const Tensor& tensor, float* out) {
+  const std::vector<float> values = as_vector(tensor);
+  std::copy(values.begin(), values.end(), out);
+}
+
+void set(Tensor& tensor, const float* values) {
+  TensorTools::set_elements(tensor, std::vector<float>(values, values + tensor.d.size()));
+}
 
 }  // namespace
 
@@ -20,15 +28,14 @@ void Program::add_parameter(const std::string& name, unsigned rows, unsigned col
                             const float* values) {
   const Dim dim = columns == 0 ? Dim({rows}) : Dim({rows, columns});
   Parameter parameter = collection_.add_parameters(dim, ParameterInitConst(0.0f));
-  std::copy_n(values, dim.size(), parameter.values()->v);
+  set(*parameter.values(), values);
   parameters_[name] = parameter;
 }
 
 void Program::add_table(const std::string& name, unsigned n, unsigned width, const float* values) {
   LookupParameter table =
       collection_.add_lookup_parameters(n, Dim({width}), ParameterInitConst(0.0f));
-  Tensor& all = table.get_storage().all_values;
-  std::copy_n(values, all.d.size(), all.v);
+  set(table.get_storage().all_values, values);
   tables_[name] = table;
 }
 

@@ -1,0 +1,139 @@
+"""DyNet's builds: the one of each device, messages of missing ones, and CUDA's libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.contracts.system import RunSettings, System
+from harness.machine.facts import has_cuda_device
+from systems.on_dynet import autobatch, build, cuda
+from systems.on_dynet.cpp.adapter import Adapter as CppAdapter
+
+TREE_LSTM: Any = SimpleNamespace(name="tree_lstm")
+MISSING = {
+    "cpu": "DyNet's source build is not installed; run make dynet-native",
+    "cuda": "DyNet's build for CUDA is not installed; run make dynet-cuda",
+}
+HAS_CUDA_BUILD = build.find_source_build(device="cuda") is not None
+
+
+def settings_on(device: str, **options: str) -> RunSettings:
+    return RunSettings("train", device, 1, 2, 0.1, 0, options=options)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Empty directories of builds, by device."""
+    for device in build.SOURCE_BUILDS:
+        (tmp_path / device).mkdir()
+        monkeypatch.setitem(build.SOURCE_BUILDS, device, tmp_path / device)
+    return build.SOURCE_BUILDS
+
+
+@pytest.mark.parametrize("device", MISSING)
+def test_missing_build_gives_one_line(folders: dict[str, Path], device: str) -> None:
+    folder, how = folders[device], f"run make {build.TARGETS[device]}"
+    assert build.explain_missing_build(device) == MISSING[device]
+    (folder / "build.json").write_text("{}")
+    missing = f"DyNet's programs in C++ are not built; {how}"
+    assert build.explain_missing_build(device) == missing
+    (folder / build.PROGRAMS).touch()
+    (folder / build.PRODUCT_SIGNATURE).touch()
+    facts = folder / build.FACTS
+    facts.write_text(json.dumps({"sources_sha256": "of other sources"}))
+    other = f"DyNet's programs in C++ do not match their sources; {how}"
+    assert build.explain_missing_build(device) == other
+    facts.write_text(json.dumps({"sources_sha256": build.hash_sources()}))
+    assert build.explain_missing_build(device) is None
+
+
+@pytest.mark.parametrize("adapter", [autobatch.Adapter, CppAdapter])
+def test_cuda_needs_its_own_build(folders: dict[str, Path], adapter: type[System]) -> None:
+    (folders["cpu"] / "build.json").write_text("{}")
+    assert adapter.skip(TREE_LSTM, settings_on("cuda")) == MISSING["cuda"]
+
+
+def test_the_wheel_is_for_the_cpu(folders: dict[str, Path]) -> None:
+    reason = autobatch.Adapter.skip(TREE_LSTM, settings_on("cuda", build="wheel"))
+    assert reason == "DyNet's wheel is for the CPU only; set build=source"
+
+
+def test_a_build_is_only_found_for_its_device(folders: dict[str, Path]) -> None:
+    (folders["cuda"] / "build.json").write_text("{}")
+    assert build.find_source_build(device="cuda") == folders["cuda"]
+    assert build.find_source_build("wheel", "cuda") is None
+    assert build.find_source_build(device="cpu") is None
+
+
+CONFIG = "def set(**settings): chosen.update(settings)\nchosen = {}\n"
+
+
+@pytest.mark.parametrize(("device", "n_gpus"), [("cpu", 0), ("cuda", 1)])
+def test_dynet_is_loaded_from_the_build_of_the_device(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, device: str, n_gpus: int
+) -> None:
+    for folder in folders.values():
+        (folder / "build.json").write_text("{}")
+        (folder / "dynet_config.py").write_text(CONFIG)
+        (folder / "dynet.py").touch()
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("dynet", "dynet_config", "systems.on_dynet.runtime"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    settings = settings_on(device, autobatch="depth")
+    options = autobatch.DynetOptions(autobatch="depth")
+    runtime = autobatch._import_dynet(settings, options, {})
+    config = sys.modules["dynet_config"]
+    for name in ("dynet", "dynet_config", "systems.on_dynet.runtime"):
+        monkeypatch.delitem(sys.modules, name)
+    assert Path(runtime.dy.__file__).parent == folders[device]
+    assert (config.chosen["requested_gpus"], config.chosen["autobatch"]) == (n_gpus, 2)
+
+
+def test_libraries_are_those_of_the_build_then_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked, package = tmp_path / "linked", tmp_path / "site-packages/nvidia/cu13/lib"
+    for folder in (linked, package):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(package.parents[2])])
+    facts = {"cuda_libraries": str(linked)}
+    assert cuda.find_library("libcurand.so.10", facts) == "libcurand.so.10"
+    for folder in (package, linked):
+        (folder / "libcurand.so.10").touch()
+        assert cuda.find_library("libcurand.so.10", facts) == str(folder / "libcurand.so.10")
+
+
+def test_missing_libraries_give_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "build.json").write_text("{}")
+    monkeypatch.setattr(cuda, "LIBRARIES", ("libnothing.so.13",))
+    reason = cuda.explain_missing_device(tmp_path)
+    assert reason is not None
+    assert reason.startswith("DyNet's build for CUDA finds no CUDA device: libnothing.so.13: ")
+
+
+@pytest.mark.dynet
+@pytest.mark.skipif(not HAS_CUDA_BUILD, reason=MISSING["cuda"])
+@pytest.mark.skipif(has_cuda_device(), reason="what happens without a GPU")
+def test_the_build_for_cuda_loads_until_it_asks_for_a_device() -> None:
+    folder = build.SOURCE_BUILDS["cuda"]
+    reason = cuda.explain_missing_device(folder)
+    assert reason is not None
+    assert reason.startswith("DyNet's build for CUDA finds no CUDA device: cudaMemGetInfo: ")
+    program = "import dynet_config; dynet_config.set(mem=4, requested_gpus=1); import dynet"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(folder), "LD_BIND_NOW": "1"},
+    )
+    assert done.returncode != 0
+    assert "[dynet] initializing CUDA\nCUDA failure in cudaGetDeviceCount" in done.stderr
