@@ -42,12 +42,12 @@ class CompileError(BenchError):
     """Error for a function that uses code which the compiler does not support.
 
     Attributes:
-        place: file and line, empty until they are known.
+        location: file and line, empty until they are known.
     """
 
-    def __init__(self, text: str, place: str = "") -> None:
+    def __init__(self, text: str, location: str = "") -> None:
         super().__init__(text)
-        self.place = place
+        self.location = location
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:

@@ -11,7 +11,8 @@ figure: {kind: curves, ...}       # a module of plots/figures; `also: [KIND]` dr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,6 +89,13 @@ class NoOptions:
     """Options of a kind of table or figure that has none."""
 
 
+def _count_shown(labels: Iterable[str | Mapping[str, str]]) -> int:
+    """Return the number of values that a comparison shows, or the most of all comparisons."""
+    shown = [("",) if isinstance(label, str) else tuple(label) for label in labels]
+    groups = Counter(group for groups in shown for group in groups)
+    return groups.pop("", 0) + max(groups.values(), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class TableDeclaration:
     """Declaration of a table that needs no module of its own.
@@ -125,6 +133,12 @@ class TableDeclaration:
     def __post_init__(self) -> None:
         if not self.rows or not self.values:
             raise ConfigError(f"{self.file}: a table needs rows and values; add them")
+        n_shown = _count_shown(self.values.values())
+        if n_shown > 1 and "quantity" not in (*self.rows, *self.columns):
+            raise ConfigError(
+                f"{self.file}: table.values has {n_shown} numbers for one cell; add quantity to"
+                " rows or columns"
+            )
         for value in self.values:
             check_quantity(self.file, value.partition(OVER)[0])
         for extra in self.extra:

@@ -116,7 +116,7 @@ def round_to_nanoseconds(record: Record) -> Record:
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a directory is new, empty or has packed records, since its figures are deleted.
+    """Check that a directory is new, empty or has packed records, because its figures are deleted.
 
     Raises:
         ConfigError: for a directory with other content.

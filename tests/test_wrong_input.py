@@ -77,6 +77,11 @@ KEYS_TYPED: list[Line] = [
     (["+timing.pause=1"], ["timing.pause is not in the configuration", "n_warmup"]),
     (["colour=red"], ["colour is not in the configuration"]),
     (
+        ["backend=stepwise"],
+        ["backend is not in the configuration", "set system.options.backend=stepwise"],
+    ),
+    (["+vocab_modulo=9"], ["set dataset.options.vocab_modulo=9"]),
+    (
         ["system.options.color=red"],
         ["color is not in the file of this system", "set +system.options.color=red"],
     ),

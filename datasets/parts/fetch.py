@@ -177,7 +177,7 @@ def _collect(
 
 
 def _write(target: Path, pieces: Iterator[bytes]) -> None:
-    """Write a file; only writing raises OSError, since `pieces` raises DataError."""
+    """Write a file; only writing raises OSError, because `pieces` raises DataError."""
     with target.open("wb") as file:
         for piece in pieces:
             file.write(piece)

@@ -81,7 +81,7 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
     codes = {0}
     for steps in order.turns:
         notice.show_work("waits for the lock", choose_patience_s())
-        with _hold_lock(order, f"a Snakemake job, {done}"):
+        with _hold_locks(order, f"a Snakemake job, {done}"):
             codes |= {
                 _measure_in_time(_build_measurement(order, step), plan, notice) for step in steps
             }
@@ -91,11 +91,11 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
 
 
 @contextmanager
-def _hold_lock(order: Order, who: str) -> Iterator[None]:
+def _hold_locks(order: Order, holder: str) -> Iterator[None]:
     with ExitStack() as stack:
         if order.nodes is not None:
-            stack.enter_context(hold_machine(who, choose_patience_s(), _report_holder))
-        stack.enter_context(lock_results_dirs({order.results_dir}, who, _report_holder))
+            stack.enter_context(hold_machine(holder, choose_patience_s(), _report_holder))
+        stack.enter_context(lock_results_dirs({order.results_dir}, holder, _report_holder))
         yield
 
 
@@ -162,9 +162,9 @@ def format_progress(plan: RunPlan, out: Path) -> str:
 
 
 def _count(order: Order, notice: Notice) -> int:
-    who = f"a Snakemake count, {order.count[0]}"
+    holder = f"a Snakemake count, {order.count[0]}"
     notice.show_work("waits for the lock", choose_patience_s())
-    with hold_machine(who, choose_patience_s(), _report_holder, alone=not order.shares_machine):
+    with hold_machine(holder, choose_patience_s(), _report_holder, alone=not order.shares_machine):
         notice.show_work(f"counts {order.count[0]}", MAX_COUNTING_S)
         code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])
     return 0 if code == EXIT_TRIAL_FAILED else code  # the row of a failed policy has its status

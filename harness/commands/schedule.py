@@ -118,7 +118,7 @@ def _find_results_dirs(records: Path | None) -> list[Path]:
     return [records.parent.parent if is_of_pipeline else records]
 
 
-def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> Counted:
+def _count(requests: Sequence[Request], flags: argparse.Namespace, holder: str) -> Counted:
     """Count batches without a record; learn again if the learned policy is needed."""
     planned, first = plan_policy_counts(requests), requests[0]
     shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
@@ -128,7 +128,7 @@ def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> 
     # Timed counts need an exclusive lock.
     is_timed = any(item.spec.timing.min_seconds > 0 for item in requests)
     say = partial(print_error, name=NAME)
-    with lock_results_dirs(_find_results_dirs(first.records), who, say, alone=is_timed):
+    with lock_results_dirs(_find_results_dirs(first.records), holder, say, alone=is_timed):
         outcomes, n_kept = count_in_turn(
             planned,
             first.records,

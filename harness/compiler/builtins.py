@@ -411,6 +411,6 @@ def _count_cycles(f: Any) -> Value:
 
 @register_emitter(pointers.allocate_on_stack)
 def _allocate_on_stack(f: Any) -> Value:
-    room = f.place(ir.ArrayType(BYTE, pointers.ROOM_BYTES))
+    room = f.allocate(ir.ArrayType(BYTE, pointers.ROOM_BYTES))
     room.align = 64
     return Value(INT, f.builder.ptrtoint(room, WORD))

@@ -46,7 +46,7 @@ class Expressions:
     ir: Any
     call: Any
     materialize: Any
-    place: Any
+    allocate: Any
     read_name: Any
 
     def evaluate(self, node: ast.expr) -> Any:

@@ -133,8 +133,8 @@ class FunctionWriter(Expressions):
         """Return an error with the line of the last statement, or with that of the call."""
         line = getattr(self.node, "lineno", self.function.__code__.co_firstlineno)
         location = f"{self.function.__code__.co_filename}, line {line}"
-        if error.place:
-            return CompileError(f"{error}; called in {location}", error.place)
+        if error.location:
+            return CompileError(f"{error}; called in {location}", error.location)
         return CompileError(f"{location}, is not compiled: {error}", location)
 
     def write(self) -> Translated:
@@ -188,11 +188,11 @@ class FunctionWriter(Expressions):
         kind, registers = take_apart(value)
         if self.returned is None:
             self.returned = kind
-            self.results = [self.place(register.type) for register in registers]
+            self.results = [self.allocate(register.type) for register in registers]
         self._store(self.returned, self.results, value)
         self.builder.branch(self.end)
 
-    def place(self, kind: Any, *, clear: bool = False) -> Any:
+    def allocate(self, kind: Any, *, clear: bool = False) -> Any:
         """Allocate a variable on the stack; clear: set it to zero before anything is stored."""
         builder = ir.IRBuilder(self.entry)
         builder.position_at_start(self.entry)
@@ -213,7 +213,7 @@ class FunctionWriter(Expressions):
         if name not in self.variables:
             self.variables[name] = (
                 kind,
-                [self.place(register.type, clear=True) for register in registers],
+                [self.allocate(register.type, clear=True) for register in registers],
             )
         known, places = self.variables[name]
         try:
@@ -363,7 +363,7 @@ class FunctionWriter(Expressions):
         if not isinstance(step, Value) and step == 0:
             raise CompileError("the step of a range must not be 0")
         begin, end, step = (self.arithmetic.convert(bound, INT) for bound in (begin, end, step))
-        counter = self.place(WORD)
+        counter = self.allocate(WORD)
         self.builder.store(begin.ir, counter)
         test, following = self.ir.append_basic_block("test"), self.ir.append_basic_block("next")
         self.builder.branch(test)

@@ -186,7 +186,7 @@ class Wrapper:
         return self._is(self.builder.ptrtoint(object_, WORD), WORD(0))
 
     def _return_if_raised(self, is_odd: Any) -> None:
-        """If a number may stand for an error, check whether Python has raised one."""
+        """Write a return for an error of Python, for which only odd results are checked."""
         with self.builder.if_then(is_odd, likely=False):
             is_fine = self._is_null(self._call("PyErr_Occurred"))
             self._return_if(self.builder.not_(is_fine))

@@ -69,7 +69,7 @@ def _list_folders(controller: str) -> Iterator[Path]:
         else:
             continue
         for hierarchy in dict.fromkeys(hierarchies):
-            place = hierarchy / path.strip("/")
-            for folder in (place, *place.parents):
+            group = hierarchy / path.strip("/")
+            for folder in (group, *group.parents):
                 if folder.is_relative_to(hierarchy) and folder.is_dir():
                     yield folder

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.measuring.supervise import end_marked, mark
-from harness.planning.locks import hold_lock
+from harness.planning.locks import hold_results_dir
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
 
 MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
@@ -27,14 +27,14 @@ def choose_patience_s() -> float:
 
 @contextmanager
 def lock_results_dirs(
-    results_dirs: Iterable[Path], who: str, say: Callable[[str], None], *, alone: bool = True
+    results_dirs: Iterable[Path], holder: str, say: Callable[[str], None], *, alone: bool = True
 ) -> Iterator[None]:
     """Lock results directories, so that only this run on this machine measures into them.
 
     Processes left by an earlier run that was killed are ended first.
 
     Args:
-        who: See harness.planning.locks.hold_lock, as for say and alone.
+        holder: See harness.planning.locks.hold_results_dir, as for say and alone.
 
     Raises:
         BenchError: Another run does not end in time.
@@ -42,8 +42,13 @@ def lock_results_dirs(
     with ExitStack() as stack:
         # Sorted to avoid deadlocks between runs that lock the same directories.
         for folder in sorted({folder.resolve() for folder in results_dirs}):
-            lock = hold_lock(
-                folder, who, choose_patience_s(), say, alone=alone, first=partial(end_marked, MARK)
+            lock = hold_results_dir(
+                folder,
+                holder,
+                choose_patience_s(),
+                say,
+                alone=alone,
+                first=partial(end_marked, MARK),
             )
             stack.enter_context(_mark_environment(stack.enter_context(lock)))
         yield

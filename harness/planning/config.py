@@ -260,6 +260,11 @@ def check_key(key: str, text: str = "") -> None:
     known = find_key_types(BenchConfig)
     if key in known or key.startswith(_OPTIONS):
         return
+    if group := _find_group_of_option(key):
+        raise ConfigError(
+            f"{key} is not in the configuration, but an option of a {group}; set"
+            f" {group}.options.{key}{''.join(text.partition('=')[1:])}"
+        )
     above = key.rpartition(".")[0]
     siblings = [name for name in known if name.rpartition(".")[0] == above]
     fault = (
@@ -269,6 +274,15 @@ def check_key(key: str, text: str = "") -> None:
     )
     choices = ", ".join(siblings or [name for name in known if "." not in name])
     raise ConfigError(f"{fault}; choose one of: {choices}")
+
+
+def _find_group_of_option(key: str) -> str | None:
+    """Return "system", "model" or "dataset" if one of its files has an option of this name."""
+    for group in NAMED:
+        paths = (CONF_DIR / group / f"{name}.yaml" for name in list_choices(group))
+        if any(key in (read_mapping(path).get("options") or {}) for path in paths):
+            return group
+    return None
 
 
 def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:

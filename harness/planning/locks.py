@@ -53,9 +53,9 @@ def _do_nothing(_: str) -> None:
 
 
 @contextmanager
-def hold_lock(
+def hold_results_dir(
     results_dir: Path,
-    who: str,
+    holder: str,
     patience_s: float,
     say: Say,
     *,
@@ -65,7 +65,7 @@ def hold_lock(
     """Hold this machine's lock of a results directory within the block.
 
     Args:
-        who: command that messages to waiting processes name.
+        holder: command that messages to waiting processes name.
         patience_s: seconds to wait for the lock, may be infinite.
         say: called with a line that names the holder, before waiting.
         alone: False takes a shared lock, for work that is not timed.
@@ -79,13 +79,13 @@ def hold_lock(
     """
     message_parts = (str(results_dir), "into", ", or choose another results_dir")
     path = _build_lock_path(results_dir, "turn")
-    with _hold_lock(path, message_parts, who, patience_s, say, alone, first) as name:
+    with _hold_lock(path, message_parts, holder, patience_s, say, alone, first) as name:
         yield name
 
 
 @contextmanager
-def hold_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
-    """Hold this user's lock of the machine within the block; see `hold_lock`.
+def hold_machine(holder: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
+    """Hold this user's lock of the machine within the block; see `hold_results_dir`.
 
     Raises:
         BenchError: if the holder does not release the lock in time, or no local directory of the
@@ -93,7 +93,7 @@ def hold_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -
     """
     message_parts = (platform.node(), "on", "")
     path = make_locks_folder() / "machine.turn"
-    with _hold_lock(path, message_parts, who, patience_s, say, alone, _do_nothing) as name:
+    with _hold_lock(path, message_parts, holder, patience_s, say, alone, _do_nothing) as name:
         yield name
 
 
@@ -101,14 +101,16 @@ def hold_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -
 def _hold_lock(
     path: Path,
     message_parts: tuple[str, str, str],
-    who: str,
+    holder: str,
     patience_s: float,
     say: Say,
     alone: bool,
     first: Say,
 ) -> Iterator[str]:
     with _wait_for_lock(path, message_parts, patience_s, say, alone, first) as file:
-        name = f"{who[:MAX_HOLDER_CHARS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
+        name = (
+            f"{holder[:MAX_HOLDER_CHARS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
+        )
         file.truncate(0)
         with suppress(OSError):  # the disk is full: the lock works without its holder's name
             os.pwrite(file.fileno(), name.encode(), 0)

@@ -103,7 +103,7 @@ def is_only_claims(targets: Collection[str]) -> bool:
     """Return whether the target of a run is `claims`.
 
     Raises:
-        ConfigError: if there are others, since a run plans either all trials or those of claims.
+        ConfigError: if there are others, because a run plans either all trials or those of claims.
     """
     if CLAIMS in targets and len(targets) > 1:
         others = ", ".join(sorted({*targets} - {CLAIMS}))

@@ -101,16 +101,16 @@ def _find_faults(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Reco
         votes.setdefault(find_framework(record), fingerprint)
     proved = [(record, fingerprint) for record, fingerprint in group if fingerprint.proved]
     if proved:
-        right, who = proved[0][1], f"{proved[0][0].trial.system}, which the reference confirmed"
+        right, trusted = proved[0][1], f"{proved[0][0].trial.system}, which the reference confirmed"
     elif len(votes) >= ENOUGH:
-        right, who = (
+        right, trusted = (
             _compute_median_fingerprint(list(votes.values())),
             f"the median of {', '.join(sorted(votes))}",
         )
     else:
         return _find_disagreement(group)
     differences = [(record, find_difference(fingerprint, right)) for record, fingerprint in group]
-    return [(record, f"differs from {who}: {fault}") for record, fault in differences if fault]
+    return [(record, f"differs from {trusted}: {fault}") for record, fault in differences if fault]
 
 
 def _find_disagreement(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:

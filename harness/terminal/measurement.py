@@ -68,16 +68,18 @@ def _add_nothing(_: Sequence[Record]) -> Iterable[str]:
     return ()
 
 
-def lock_results(planned: Sequence[Measurement], who: str) -> AbstractContextManager[None]:
+def lock_results(planned: Sequence[Measurement], holder: str) -> AbstractContextManager[None]:
     """Lock the results directories of measurements while the context lasts.
 
     Args:
-        who: command that messages to waiting processes name.
+        holder: command that messages to waiting processes name.
 
     Raises:
         BenchError: if another run does not end in time.
     """
-    return lock_results_dirs({measurement.results_dir for measurement in planned}, who, print_error)
+    return lock_results_dirs(
+        {measurement.results_dir for measurement in planned}, holder, print_error
+    )
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ import pytest
 from harness.errors import BenchError
 from harness.machine import folders
 from harness.planning import locks
-from harness.planning.locks import begin_run, block_runs, hold_lock, hold_machine
+from harness.planning.locks import begin_run, block_runs, hold_machine, hold_results_dir
 
 
 @pytest.fixture(autouse=True)
@@ -28,16 +28,18 @@ def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     return folder
 
 
-def hold(results: Path, who: str, alone: bool, ready: Connection) -> None:
-    with hold_lock(results, who, 0.0, print, alone=alone):
+def hold(results: Path, holder: str, alone: bool, ready: Connection) -> None:
+    with hold_results_dir(results, holder, 0.0, print, alone=alone):
         ready.send(True)
         signal.pause()
 
 
-def holder_of(results: Path, who: str, *, alone: bool = True) -> multiprocessing.Process:
+def holder_of(results: Path, holder: str, *, alone: bool = True) -> multiprocessing.Process:
     """Start a process that holds the lock of a directory."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=hold, args=(results, who, alone, sender), daemon=True)
+    process = multiprocessing.Process(
+        target=hold, args=(results, holder, alone, sender), daemon=True
+    )
     process.start()
     assert receiver.recv()
     return process
@@ -48,7 +50,7 @@ def test_held_lock_is_refused_with_its_owner(tmp_path: Path) -> None:
     printed: list[str] = []
     with (
         pytest.raises(BenchError) as refused,
-        hold_lock(tmp_path / "elsewhere" / ".." / "results", "bench", 0.0, printed.append),
+        hold_results_dir(tmp_path / "elsewhere" / ".." / "results", "bench", 0.0, printed.append),
     ):
         pass
     line = str(refused.value)
@@ -56,7 +58,7 @@ def test_held_lock_is_refused_with_its_owner(tmp_path: Path) -> None:
     assert "choose another results_dir" in line
     assert "\n" not in line
     assert not printed, "whoever does not wait says so once"
-    with hold_lock(tmp_path / "other", "bench", 0.0, printed.append):
+    with hold_results_dir(tmp_path / "other", "bench", 0.0, printed.append):
         pass
     holder.kill()
     holder.join()
@@ -74,7 +76,7 @@ def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
         holder.join()
 
     monkeypatch.setattr(locks.time, "sleep", end_holder)
-    with hold_lock(tmp_path, "bench y", math.inf, printed.append):
+    with hold_results_dir(tmp_path, "bench y", math.inf, printed.append):
         assert not holder.is_alive()
     assert printed == [f"{printed[0].partition(' is ')[0]} is measuring into {tmp_path}; waiting"]
     assert "bench x" in printed[0]
@@ -87,9 +89,9 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(locks.time, "sleep", lambda _: None)
     printed: list[str] = []
     with (
-        hold_lock(tmp_path, "first", 0.0, printed.append),
+        hold_results_dir(tmp_path, "first", 0.0, printed.append),
         pytest.raises(BenchError, match="first"),
-        hold_lock(tmp_path, "second", 5.0, printed.append),
+        hold_results_dir(tmp_path, "second", 5.0, printed.append),
     ):
         pass
     assert [line.rpartition("; ")[2] for line in printed] == ["waiting for at most 5 s"]
@@ -108,9 +110,9 @@ def test_waiter_for_a_deleted_lock_takes_the_new_one(
         return is_locked_now(file)  # type: ignore[arg-type]
 
     monkeypatch.setattr(locks, "_try_flock", lock)
-    with hold_lock(tmp_path, "bench", 0.0, print):
+    with hold_results_dir(tmp_path, "bench", 0.0, print):
         assert took[0].exists()
-        with pytest.raises(BenchError), hold_lock(tmp_path, "another", 0.0, print):
+        with pytest.raises(BenchError), hold_results_dir(tmp_path, "another", 0.0, print):
             pass
 
 
@@ -120,12 +122,15 @@ def test_a_turn_is_waited_for_whatever_the_cache(
     """Each run may have its own cache, or the cache may be cleared during a run."""
     results, cache = tmp_path / "results", tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    with hold_lock(results, "first", 0.0, print):
+    with hold_results_dir(results, "first", 0.0, print):
         if cache.exists():
             shutil.rmtree(cache)
         for home in (cache, tmp_path / "another"):
             monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-            with pytest.raises(BenchError, match="first"), hold_lock(results, "second", 0.0, print):
+            with (
+                pytest.raises(BenchError, match="first"),
+                hold_results_dir(results, "second", 0.0, print),
+            ):
                 pass
 
 
@@ -140,10 +145,13 @@ def test_locks_fall_back_to_the_cache_or_results_directory(
         (tmp_path / "cache").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     results = tmp_path / "results"
-    with hold_lock(results, "first", 0.0, print):
+    with hold_results_dir(results, "first", 0.0, print):
         (lock,) = tmp_path.rglob("*.turn")
         assert lock.is_relative_to(tmp_path / "cache" if has_cache else results)
-        with pytest.raises(BenchError, match="first"), hold_lock(results, "second", 0.0, print):
+        with (
+            pytest.raises(BenchError, match="first"),
+            hold_results_dir(results, "second", 0.0, print),
+        ):
             pass
 
 
@@ -155,9 +163,12 @@ def test_a_turn_holds_though_its_owner_cannot_be_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        held = hold_lock(tmp_path, "first", 0.0, print)
+        held = hold_results_dir(tmp_path, "first", 0.0, print)
         held.__enter__()
-    with pytest.raises(BenchError, match="another run"), hold_lock(tmp_path, "second", 0.0, print):
+    with (
+        pytest.raises(BenchError, match="another run"),
+        hold_results_dir(tmp_path, "second", 0.0, print),
+    ):
         pass
     held.__exit__(None, None, None)
 
@@ -166,7 +177,7 @@ def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: P
     """The jobs of the pipeline take the lock themselves."""
     with (
         begin_run(tmp_path),
-        hold_lock(tmp_path, "a job", 0.0, print),
+        hold_results_dir(tmp_path, "a job", 0.0, print),
         block_runs(tmp_path) as is_alone,
     ):
         assert not is_alone
@@ -179,45 +190,48 @@ def test_untimed_work_shares_a_turn_but_never_with_timed_work(tmp_path: Path) ->
     holder = holder_of(tmp_path, "a trial")
     with (
         pytest.raises(BenchError, match="a trial"),
-        hold_lock(tmp_path, "x", 0.0, print, alone=False),
+        hold_results_dir(tmp_path, "x", 0.0, print, alone=False),
     ):
         pass
     holder.kill()
     holder.join()
     sharers = [holder_of(tmp_path, f"count {k}", alone=False) for k in range(2)]
-    with hold_lock(tmp_path, "count 2", 0.0, print, alone=False):
+    with hold_results_dir(tmp_path, "count 2", 0.0, print, alone=False):
         pass
     for left in sharers:
-        with pytest.raises(BenchError, match="count"), hold_lock(tmp_path, "a trial", 0.0, print):
+        with (
+            pytest.raises(BenchError, match="count"),
+            hold_results_dir(tmp_path, "a trial", 0.0, print),
+        ):
             pass
         left.kill()
         left.join()
-    with hold_lock(tmp_path, "a trial", 0.0, print):
+    with hold_results_dir(tmp_path, "a trial", 0.0, print):
         pass
 
 
 def test_only_the_first_holder_of_a_shared_turn_runs_cleanup(tmp_path: Path) -> None:
     """Other processes would otherwise terminate each other."""
     first: list[str] = []
-    with hold_lock(tmp_path, "a", 0.0, print, alone=False, first=first.append) as name:
+    with hold_results_dir(tmp_path, "a", 0.0, print, alone=False, first=first.append) as name:
         assert first == [name]
-        with hold_lock(tmp_path, "b", 0.0, print, alone=False, first=first.append):
+        with hold_results_dir(tmp_path, "b", 0.0, print, alone=False, first=first.append):
             assert first == [name]
-    with hold_lock(tmp_path, "c", 0.0, print, first=first.append):
+    with hold_results_dir(tmp_path, "c", 0.0, print, first=first.append):
         assert first == [name, name]
 
 
 def test_a_turn_leaves_no_file_and_the_last_to_share_one_takes_it_away(
     tmp_path: Path, memory: Path
 ) -> None:
-    with hold_lock(tmp_path / "results", "bench", 0.0, print) as name:
+    with hold_results_dir(tmp_path / "results", "bench", 0.0, print) as name:
         assert [path.name for path in memory.rglob("*.turn")] == [name]
     assert not list(memory.rglob("*.turn"))
-    with hold_lock(tmp_path, "a", 0.0, print, alone=False):
-        with hold_lock(tmp_path, "b", 0.0, print, alone=False):
+    with hold_results_dir(tmp_path, "a", 0.0, print, alone=False):
+        with hold_results_dir(tmp_path, "b", 0.0, print, alone=False):
             pass
         assert list(memory.rglob("*.turn"))
-        with pytest.raises(BenchError), hold_lock(tmp_path, "c", 0.0, print):
+        with pytest.raises(BenchError), hold_results_dir(tmp_path, "c", 0.0, print):
             pass
     assert not list(memory.rglob("*.turn"))
 

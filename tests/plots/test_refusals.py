@@ -117,6 +117,13 @@ SHOWN = ROWS | {"values": {"throughput": "trees/s"}}
     [
         ({"table": None}, "has no table and no figure"),
         ({"table": ROWS}, "a table needs rows and values"),
+        (
+            {
+                "table": ROWS
+                | {"values": {"throughput": "trees/s", "throughput over base": "of it"}}
+            },
+            "table.values has 2 numbers for one cell; add quantity to rows or columns",
+        ),
         ({"table": {"kind": "cliams"}}, "unknown kind of a table 'cliams', did you mean claims"),
         ({"table": SHOWN | {"base": {"system": "vertx"}}}, "unknown system in base 'vertx'"),
         ({"table": SHOWN | {"epoch": "many"}}, "table.epoch"),

@@ -144,7 +144,7 @@ class Visits(NamedTuple):
     """Decisions of a trial: state, index of the chosen value in the table, and reward of each."""
 
     state: Ints
-    place: Ints
+    value_index: Ints
     reward: Floats
 
 
@@ -199,7 +199,7 @@ def run_trial(
             index = find_best_index(table, state, encoding)
             t = table.states.keys[index]
         visits.state[n_visits] = state
-        visits.place[n_visits] = index
+        visits.value_index[n_visits] = index
         visits.reward[n_visits] = count_ready(ready, t) / near.n_frontier[t] - 1.0
         n_visits += 1
         for v in ready.queue[ready.head[t] : ready.tail[t]]:
@@ -256,7 +256,8 @@ def update(table: QTable, visits: Visits, n_visits: int, encoding: int, clamped:
                 gain = max(0.0, gain)
         for j in range(end - 1, i - 1, -1):
             gain += visits.reward[j]
-        table.values[visits.place[i]] += LEARNING_RATE * (gain - table.values[visits.place[i]])
+        index = visits.value_index[i]
+        table.values[index] += LEARNING_RATE * (gain - table.values[index])
 
 
 @compiled

@@ -116,7 +116,7 @@ class FrameWriter(FunctionWriter):
         super().__init__(module, program, (INT, INT), ())
         self.arithmetic = CheckedArithmetic(self)
         self.state, self.fiber = (Value(INT, argument) for argument in self.ir.args)
-        self.code = super().place(WORD)
+        self.code = super().allocate(WORD)
         builder = ir.IRBuilder(self.entry)
         self._words = builder.inttoptr(self.state.ir, WORD.as_pointer())
         width = builder.mul(self.fiber.ir, self._load(builder, self._words, fibers.WIDTH))
@@ -134,7 +134,7 @@ class FrameWriter(FunctionWriter):
 
     def locate(self, error: CompileError) -> CompileError:
         """Return an error with the line of the program that was written last."""
-        if error.place:
+        if error.location:
             return error
         code = self.function.__code__
         line = getattr(self.node, "lineno", code.co_firstlineno)
@@ -174,10 +174,10 @@ class FrameWriter(FunctionWriter):
             kind, self.builder.load(self.builder.gep(pointer, [self.materialize(index).ir]))
         )
 
-    def place(self, kind: Any, *, clear: bool = False) -> Any:
+    def allocate(self, kind: Any, *, clear: bool = False) -> Any:
         """Return a slot of the frame; in functions that do not wait, of the stack."""
         if self.within and not is_generator(self.within[-1]):
-            return super().place(kind)
+            return super().allocate(kind)
         builder = ir.IRBuilder(self.entry)
         builder.position_before(self._switch)
         slot = builder.gep(self._frame, [WORD(self.n_slots)])
@@ -188,7 +188,7 @@ class FrameWriter(FunctionWriter):
     def keep(self, value: Any) -> Callable[[], Any]:
         """Store a value in the frame; return a function that loads it, before and after a wait."""
         kind, registers = take_apart(self._fix_all(value))
-        places = [self.place(item.type) for item in registers]
+        places = [self.allocate(item.type) for item in registers]
         for register, slot in zip(registers, places, strict=True):
             self.builder.store(register, slot)
         return lambda: put_together(kind, iter([self.builder.load(item) for item in places]))
@@ -297,7 +297,7 @@ class FrameWriter(FunctionWriter):
     def make_variable_like(self, value: Any) -> tuple[Any, list[Any]]:
         """Return a variable for values of this kind, without storing a value."""
         kind, registers = take_apart(value)
-        return kind, [self.place(register.type) for register in registers]
+        return kind, [self.allocate(register.type) for register in registers]
 
     # --- functions ---------------------------------------------------------------------------
 

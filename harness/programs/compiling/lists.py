@@ -269,7 +269,7 @@ class ListWriter(FrameWriter):
         Yields:
             an item of each step, and the block of the next step.
         """
-        counter = self.place(WORD)
+        counter = self.allocate(WORD)
         self.builder.store(WORD(0), counter)
         read = self.keep(over)
         test, following = (self.ir.append_basic_block(name) for name in ("test", "next"))

@@ -393,7 +393,7 @@ class RequestWriter(ListWriter):
         if not branches:
             return ()
         slots = [self.n_slots + k for k in range(len(branches))]
-        results = [Value(INT, self.place(WORD)) for _ in branches]
+        results = [Value(INT, self.allocate(WORD)) for _ in branches]
         target, behind = self.make_target()
         self.reserve(fibers.FRAMES, len(branches))
         children = []

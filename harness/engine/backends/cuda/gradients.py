@@ -115,7 +115,7 @@ def _find_deferred_products(places: Places, step: ScatterAddStep) -> dict[int, M
         for index, candidate in enumerate(steps)
         if index in writers or (isinstance(candidate, ScatterAddStep) and candidate == step)
     }
-    if any((reading.stage, reading.place) not in ours for reading in others):
+    if any((reading.stage, reading.step_index) not in ours for reading in others):
         return None
     if not _are_all_of(step, list(writers.values())):
         return None

@@ -88,7 +88,7 @@ class StageConverter:
                 pending,
                 [ref for ref in pending.list_unsettled() if stage.is_kept(pending, ref, None)],
             )
-        return stage.found
+        return stage.placed_kinds
 
     def _pull(self) -> None:
         """Add the gradients of the function's states, as sums that a later step computes."""

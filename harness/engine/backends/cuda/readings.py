@@ -26,13 +26,13 @@ class Reading:
 
     Attributes:
         stage: stage of the step.
-        place: index of the step in the stage.
+        step_index: index of the step in the stage.
         ref: the columns.
         alone: whether the step reads position by position, so that constants need no memory.
     """
 
     stage: str
-    place: int
+    step_index: int
     ref: Ref
     alone: bool
 

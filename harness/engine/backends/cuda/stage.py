@@ -51,7 +51,7 @@ class Stage:
         places: value locations of the function.
         name: name of the stage.
         fuse: whether sums may stay in registers.
-        found: kinds so far.
+        placed_kinds: kinds so far.
         sums: sums so far.
         written: refs (or names of other data) in memory, and the phases that wrote them.
     """
@@ -59,7 +59,7 @@ class Stage:
     places: Places
     name: str
     fuse: bool
-    found: list[PlacedKind] = field(default_factory=list)
+    placed_kinds: list[PlacedKind] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
     written: list[tuple[Ref | str, int]] = field(default_factory=list)
 
@@ -113,7 +113,7 @@ class Stage:
             return True
         mine = {(self.name, index) for index in (*pending.added_at, *pending.read_at, reader)}
         return any(
-            overlap(reading.ref, ref) and (reading.stage, reading.place) not in mine
+            overlap(reading.ref, ref) and (reading.stage, reading.step_index) not in mine
             for reading in self.places.readings
         )
 
@@ -142,7 +142,7 @@ class Stage:
         if on_edges is None:
             assert like is not None
             on_edges = self.places.plan.buffers[like.buffer].domain == EDGE
-        self.found.append(PlacedKind(kind, phase, on_edges))
+        self.placed_kinds.append(PlacedKind(kind, phase, on_edges))
         self.written += [(ref, phase) for ref in writes]
 
     def find_phase(self, *reads: Ref | str) -> int:
@@ -201,7 +201,7 @@ class _GroupBuilder:
     Attributes:
         stage: stage to which the kind is added.
         step: the group.
-        place: index of the step in the stage.
+        step_index: index of the step in the stage.
         names: names of operands, and of columns that are sums.
         loads: see TileKind.
         sums: see TileKind.
@@ -213,7 +213,7 @@ class _GroupBuilder:
 
     stage: Stage
     step: ElementwiseStep
-    place: int
+    step_index: int
     names: dict[Operand | Ref, str] = field(default_factory=dict)
     loads: list[tuple[str, Operand]] = field(default_factory=list)
     sums: list[tuple[str, tuple[Operand, ...]]] = field(default_factory=list)
@@ -272,8 +272,8 @@ class _GroupBuilder:
         self.sums.append((name, terms.operands))
         self.products += terms.products
         self.reads += pending.list_reads(ref)
-        kept = self.stage.is_kept(pending, ref, self.place)
-        pending.read_at.add(self.place)
+        kept = self.stage.is_kept(pending, ref, self.step_index)
+        pending.read_at.add(self.step_index)
         if kept:
             self.stores.append(Store(self.stage.places.locate_own(ref), name))
             self.writes.append(ref)

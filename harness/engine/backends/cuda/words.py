@@ -62,18 +62,18 @@ class Indices:
 
     Attributes:
         rows: the arrangement.
-        _found: computed values by key. Keys are short tuples of plain values, because hashing a
+        _memo: computed values by key. Keys are short tuples of plain values, because hashing a
             WordArray takes longer than computing most of them.
     """
 
     rows: Arrangement
-    _found: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _memo: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def memoize(self, key: tuple[Any, ...], find: Callable[[], T]) -> T:
         """Return the value stored under a key; compute and store it first if necessary."""
-        if key not in self._found:
-            self._found[key] = find()
-        value: T = self._found[key]
+        if key not in self._memo:
+            self._memo[key] = find()
+        value: T = self._memo[key]
         return value
 
 
@@ -248,8 +248,8 @@ class Reader:
         at: position of the slot in `slots`.
         found_by: array that maps a row (or edge) of the function to the row with its gradient;
             None: the row itself.
-        stride: with `place`: row r uses element r * stride + place of `found_by`.
-        place: see `stride`.
+        stride: with `offset`: row r uses element r * stride + offset of `found_by`.
+        offset: see `stride`.
     """
 
     state: str
@@ -258,7 +258,7 @@ class Reader:
     at: int = 0
     found_by: WordArray | None = None
     stride: int = 1
-    place: int = 0
+    offset: int = 0
 
     def read(self, indices: Indices) -> Words:
         """Return the state row that each row (or edge) of the function reads."""
@@ -293,7 +293,7 @@ class Reader:
         if self.found_by is None or not len(own):
             return own
         there, has_one = own.copy(), own != NONE
-        at = own[has_one] * self.stride + self.place
+        at = own[has_one] * self.stride + self.offset
         there[has_one] = self.found_by.find(indices)[at]
         return there
 
