@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -22,6 +22,8 @@ from harness.values.instances import Instance, compute_sort_key
 
 Indices = NDArray[np.int64]
 
+OWN_DATA = "your data"  # source of a file that the user names, dataset.path
+OWN_SPLIT = "train"  # the only split of such a file
 ORDERS = ("shuffled", "file", "length")
 
 
@@ -37,6 +39,7 @@ class Corpus:
         source: Description for captions.
         skipped: Number of instances that were skipped, by reason.
         generated: Whether only the loader's arguments determine the instances, without files.
+        label_names: Names of the classes in a file of the user's own.
 
     Raises:
         DataError: There are no instances, or a size is below 1.
@@ -52,6 +55,7 @@ class Corpus:
     instance_kind: str = "tree"
     skipped: Mapping[str, int] = field(default_factory=dict)
     generated: bool = False
+    label_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for what, size in {"instances": len(self.instances), **self.sizes}.items():
@@ -77,6 +81,8 @@ class Corpus:
 def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:
     """Load one split with the module named `loader` (e.g. "datasets.sst").
 
+    With the option `path`, the loader reads that file of the user's own in place of the corpus's.
+
     Raises:
         ConfigError: The loader, the split or an option is unknown.
         DataError: The data is invalid.
@@ -84,7 +90,14 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
     if split not in SPLITS:
         raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
     check_loader_options(loader, options)
-    return _find_load_function(loader)(split, root, **options)
+    path = options.get("path")
+    if path is not None and split != OWN_SPLIT:
+        raise ConfigError(
+            f"split={split} is not allowed: expected {OWN_SPLIT}, because dataset.path={path} has"
+            " no splits; remove split"
+        )
+    corpus = _find_load_function(loader)(split, root, **options)
+    return corpus if path is None else replace(corpus, name=Path(path).name, source=OWN_DATA)
 
 
 def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:

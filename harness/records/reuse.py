@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
+from harness.contracts.corpus import OWN_SPLIT, Corpus, draw_mini_batches, hash_inputs, load_corpus
 from harness.contracts.home import find_checksum, find_home
 from harness.errors import BenchError
 from harness.machine.facts import describe_machine
@@ -169,4 +169,6 @@ def has_checksums(spec: TrialSpec) -> bool:
     except ImportError:
         return False
     expected = spec.dataset_options.get("sha256")
+    if "path" in spec.dataset_options:
+        return find_checksum(expected, OWN_SPLIT) is not None
     return home is not None and all(find_checksum(expected, part) for part in home.origins)

@@ -204,6 +204,8 @@ class TrialSpec(Settings):
         """Everything that changes the work, as plain values."""
         names = (item.name for item in fields(self) if item.metadata.get("identity", True))
         values = {name: getattr(self, name) for name in names}
+        options = {key: value for key, value in self.dataset_options.items() if key != "path"}
+        values |= {"dataset_options": options}  # its hash identifies a file better than its path
         values |= {"timing": asdict(self.timing), "learning": asdict(self.learning)}
         if self.order == DEFAULT_ORDER:
             del values["order"]  # the trial id stays the one from before this option existed
