@@ -89,9 +89,11 @@ def load(
     if path is None:
         sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
         files = [read(f"vocab_{side}") for side in SIDES]
+        sha256_of_all = hash_arguments(files=[file.sha256 for file in (*sides, *files)])
     else:
         sides = _split_sides(read(part))
         files = [replace(side, lines=_list_words(side)) for side in sides]
+        sha256_of_all = read(part).sha256
     vocabularies = [_build_vocabulary(file, vocab_modulo) for file in files]
     kept = _find_full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
 
@@ -107,7 +109,7 @@ def load(
         instances=LazyInstances(len(kept), build),
         sizes={"source_words": vocabularies[0].size, "target_words": vocabularies[1].size},
         synthetic=False,
-        sha256=hash_arguments(files=[file.sha256 for file in (*sides, *files)]),
+        sha256=sha256_of_all,
         source="IWSLT'15 English-Vietnamese, as prepared by Luong and Manning (2015)",
         instance_kind="sentence_pair",
         skipped={"with an empty side": max(len(side.lines) for side in sides) - len(kept)},

@@ -34,6 +34,7 @@ from datasets.parts.reading import (
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Home, find_checksum
 from harness.errors import DataError
+from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
 
 NAME = "sst"
@@ -138,7 +139,12 @@ def _load_own(text: CorpusPart, split: str, vocab_modulo: int, binarize: Side) -
         name=NAME,
         split=split,
         instances=[
-            Tree(tree.words, np.searchsorted(used, tree.labels), tree.left, tree.right)
+            Tree(
+                tree.words,
+                as_int_array(np.searchsorted(used, tree.labels)),
+                tree.left,
+                tree.right,
+            )
             for tree in trees
         ],
         sizes={"words": vocabulary.size, "classes": len(used)},

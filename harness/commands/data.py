@@ -17,9 +17,9 @@ from datasets.parts.reading import read_own_file
 from harness.contracts.corpus import load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
 from harness.errors import ConfigError, DataError, suggest_name
-from harness.planning.config import Composer, build_dataset_options, list_formats
+from harness.planning.config import Composer, build_dataset_options
 from harness.planning.overrides import read_settings
-from harness.planning.yaml_files import read_mapping
+from harness.planning.yaml_files import list_formats, read_mapping
 from harness.terminal.exit_handling import OneLineParser, run_command
 from harness.values.paths import CONF_DIR, find_data_root
 

@@ -35,6 +35,7 @@ from harness.planning.yaml_files import (
     check_name,
     format_yaml_error,
     list_choices,
+    list_formats,
     read_mapping,
 )
 from harness.trials import spec as trial_spec
@@ -342,19 +343,6 @@ def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Op
             f"dataset.path={dataset.path} cannot be read: {error.strerror}; choose a text file"
         ) from error
     return {**dataset.options, "path": str(path), "sha256": {OWN_SPLIT: digest}}
-
-
-def list_formats(conf_dir: Path = CONF_DIR) -> dict[str, str]:
-    """Return the datasets that read a file of the user's own, each with its `first_line`."""
-    contents = {
-        name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
-        for name in list_choices("dataset", conf_dir)
-    }
-    return {
-        name: str(content["first_line"])
-        for name, content in contents.items()
-        if content.get("first_line")
-    }
 
 
 def _add_hash(settings: LearningSettings) -> LearningSettings:

@@ -12,8 +12,8 @@ import pytest
 
 from harness.contracts.corpus import Corpus, load_corpus
 from harness.errors import BenchError, ConfigError, DataError
-from harness.planning.config import Composer, build_dataset_options, list_formats
-from harness.planning.yaml_files import read_mapping
+from harness.planning.config import Composer, build_dataset_options
+from harness.planning.yaml_files import list_formats, read_mapping
 from harness.records.reuse import OwnData
 from harness.values.paths import CONF_DIR
 from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
@@ -179,7 +179,7 @@ def resolve(**settings: str) -> Any:
     [
         ({}, "dataset=trees reads a file of your own; set dataset.path=FILE"),
         ({"dataset.path": "nowhere.txt"}, "dataset.path=nowhere.txt cannot be read: No such file"),
-        ({"dataset.path": "."}, "dataset.path=. cannot be read: Is a directory"),
+        ({"dataset.path": "."}, "dataset.path=. cannot be read: it is a directory"),
         (
             {"dataset": "sst", "dataset.path": "mine.txt"},
             "dataset.path=mine.txt, but dataset=sst has its own files; choose one of: conll",
@@ -212,7 +212,7 @@ def test_the_content_identifies_a_trial_and_the_path_does_not(tmp_path: Path) ->
     assert OwnData().hash_inputs(spec) is None  # settings have the checksum
     first.write_text("(1 (2 a) (2 b))\n")
     assert resolve(**{"dataset.path": str(first)}).trial_id != spec.trial_id
-    with pytest.raises(DataError, match="has changed: sha256 .*; run the command again"):
+    with pytest.raises(DataError, match=r"has changed: sha256 .*; run the command again"):
         load_corpus(spec.loader, "train", None, **spec.dataset_options)
 
 
