@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
+from harness.errors import ConfigError
+from harness.machine.facts import pin_process
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import check_machine
 from harness.planning.requests import KEYS
@@ -35,12 +37,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_bench(typed: Sequence[str]) -> int:
     jobs = parse(typed)
     planned = plan(jobs, typed)
+    pin(jobs, {measurement.spec.threads for measurement in planned})
     for measurement in planned:
         check_machine(measurement.spec)
     for line in describe_plan(jobs, planned):
         tell(f"bench: {line}")
     with lock_results(planned, shlex.join(["bench", *typed])):
         return measure_all(planned, partial(compare, jobs=jobs))
+
+
+def pin(jobs: Sequence[BenchJob], threads: Collection[int]) -> None:
+    """Restrict this process and its trials to the CPUs from `cpu` on, one for each thread.
+
+    Raises:
+        ConfigError: if the sweep has several values of `cpu` or `threads`, or a CPU is not usable.
+    """
+    firsts = {job.config.cpu for job in jobs}
+    if firsts <= {None}:
+        return
+    for name, values in (("cpu", firsts), ("threads", threads)):
+        if len(values) > 1:
+            listed = ",".join(sorted(map(str, values)))
+            raise ConfigError(
+                f"{name}={listed}, but cpu sets the CPUs of all trials; set one value"
+            )
+    (first,), (n_threads,) = firsts, threads
+    if first is not None:
+        pin_process(range(first, first + n_threads))
 
 
 def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str]:

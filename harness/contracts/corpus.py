@@ -24,6 +24,7 @@ Indices = NDArray[np.int64]
 
 OWN_DATA = "your data"  # source of a file that the user names, dataset.path
 OWN_SPLIT = "train"  # the only split of such a file
+LAST = ("drop", "keep")  # what happens to the last, partial mini-batch
 ORDERS = ("shuffled", "file", "length")
 
 
@@ -140,11 +141,12 @@ def draw_mini_batches(
     order: str = "shuffled",
     *,
     only_first: bool = False,
+    last: str = "drop",
 ) -> list[tuple[Instance, ...]]:
-    """Draw the fixed list of full mini-batches.
+    """Draw the fixed list of mini-batches; none has an instance twice.
 
-    After the end of the corpus the same order starts again, so that every mini-batch is full. No
-    mini-batch has an instance twice.
+    After the end of the corpus the same order starts again, so that every mini-batch is full. With
+    last="keep", the list ends with the corpus instead, with a partial mini-batch.
 
     Args:
         n: Number of mini-batches; None for one pass over the corpus without the remainder.
@@ -167,15 +169,23 @@ def draw_mini_batches(
             raise ConfigError(f"{name}={value} is not allowed: expected at least 1")
     if order not in ORDERS:
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
-    if size < batch_size:
+    if size < batch_size and last == "drop":
         raise DataError(
             f"dataset {corpus.name} has {size} instances in split {corpus.split}: expected at least"
-            f" batch_size={batch_size}; lower batch_size or choose a larger dataset"
+            f" batch_size={batch_size}; lower batch_size, set timing.last=keep or choose a larger"
+            " dataset"
         )
     sequence = np.arange(size) if order == "file" else draw_permutation(size, seed)
     if order == "length":
         sequence = sequence[: n * batch_size] if only_first else sequence
-        sequence = _group_by_length(corpus.instances, sequence, batch_size, seed)
+        grouped = _group_by_length(corpus.instances, sequence, batch_size, seed)
+        sequence = (
+            grouped if last == "drop" else np.concatenate([grouped, sequence[len(grouped) :]])
+        )
+    if last == "keep":
+        cuts = range(0, min(n * batch_size, len(sequence)), batch_size)
+        rows = [sequence[start : start + batch_size].tolist() for start in cuts]
+        return [tuple(corpus.instances[index] for index in row) for row in rows]
     chosen = sequence[np.arange(n * batch_size) % len(sequence)].reshape(n, batch_size)
     return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
 

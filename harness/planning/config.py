@@ -47,6 +47,7 @@ from harness.values.paths import CONF_DIR, find_data_root
 
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000
+LARGEST_CPU = 2**16
 _OPTIONS = tuple(f"{group}.options." for group in NAMED)
 _SEE = "`bench --cfg job` prints every key and its value"
 Options = Mapping[str, Any]
@@ -99,6 +100,7 @@ class BenchConfig(trial_spec.Settings):
     results_dir: Place
     out: Place | None = None
     trace: Place | None = None
+    cpu: Annotated[int, Ge(0), Le(LARGEST_CPU)] | None = None
     force: bool
     on_invalid_data: Annotated[str, OneOf(ON_INVALID_DATA)]
 

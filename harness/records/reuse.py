@@ -123,7 +123,7 @@ class OwnData:
         """
         if has_checksums(spec):
             return None
-        drawn = [spec.batch_size, spec.n_mini_batches, spec.seed, spec.order]
+        drawn = [spec.batch_size, spec.n_mini_batches, spec.seed, spec.order, spec.timing.last]
         key = json.dumps([*_identify_corpus(spec), *drawn, spec.timing.n_instances], default=str)
         if key not in self._hashes:
             self._hashes[key] = self._hash(spec)
@@ -145,6 +145,7 @@ class OwnData:
                 spec.seed,
                 spec.order,
                 only_first=only_first,
+                last=spec.timing.last,
             )
         )
 
