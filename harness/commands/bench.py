@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from harness.errors import ConfigError
@@ -18,7 +18,7 @@ from harness.records.tidy import build_frame
 from harness.terminal.command_line import BenchJob, describe_plan, parse, plan
 from harness.terminal.exit_handling import run_command, tell
 from harness.terminal.measurement import lock_results, measure_all
-from harness.values.paths import CONF_DIR
+from harness.values.paths import CONF_DIR, ROOT
 from plots.declaration import SYSTEMS, read_declaration
 from plots.terminal import compare_with_baselines, rank_systems
 
@@ -87,9 +87,17 @@ def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
     """Yield the command that draws each experiment from its records."""
     for job in jobs:
         if job.experiment is not None:
-            keys = [f"{key}={value}" for key, value in job.settings.items() if key in KEYS]
-            config = f" --config {shlex.join(keys)}" if keys else ""
-            yield f"draw with: snakemake draw_{job.experiment}{config}"
+            keys = {key: value for key, value in job.settings.items() if key in KEYS}
+            yield f"draw with: {_format_drawing(str(job.experiment), keys)}"
+
+
+def _format_drawing(experiment: str, keys: Mapping[str, object]) -> str:
+    """Return the command that draws an experiment; an installed package has no Snakefile."""
+    if not (ROOT / "Snakefile").is_file():
+        options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
+        return shlex.join(["python", "-m", "harness.commands.draw", experiment, *options])
+    config = shlex.join(f"{key}={value}" for key, value in keys.items())
+    return f"snakemake draw_{experiment}{config and f' --config {config}'}"
 
 
 if __name__ == "__main__":

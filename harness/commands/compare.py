@@ -107,8 +107,8 @@ def compute_gains(before: pd.DataFrame, after: pd.DataFrame, tolerance: float) -
         raise RecordError(
             "the directories share no measured trial; measure the same trials in both"
         )
-    sides = [rows[rows.trial_id.isin(shared)] for rows in (before, after)]
-    gains = numbers(ratios(*sides, at=TRIAL), TRIAL, RATIO)
+    before, after = (rows[rows.trial_id.isin(shared)] for rows in (before, after))
+    gains = numbers(ratios(before, after, TRIAL), TRIAL, RATIO)
     ends = zip(gains.value, gains.low, gains.high, gains.warnings, strict=True)
     gains["text"] = [format_ratio(*number) for number in ends]
     gains["text"] = gains.text.where(gains.status == "ok", gains.status)
