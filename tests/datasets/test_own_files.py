@@ -25,6 +25,7 @@ FILES = {
     "conll": "Ann\tB-PER\nlives\tO\n\nBob\tB-PER\n",
     "conllu": f"{DOGS_BARK}\n\n{TWO_OF_12}\n",
     "pairs": "a house\tmột nhà\nno\tkhông\n",
+    "instances": '{"words": [0], "labels": [0], "children": [[]]}\n' * 2,
 }
 MODELS = {
     "trees": "tree_lstm",
@@ -33,6 +34,7 @@ MODELS = {
     "conll": "bilstm_char",
     "conllu": "parser",
     "pairs": "seq2seq",
+    "instances": "tree_lstm",
 }
 
 
