@@ -5,10 +5,14 @@ https://nlp.stanford.edu/projects/nmt/. Each line is a sentence of words separat
 translation is on the same line of the other file. The vocabularies have 17,191 and 7,709 words.
 tst2012 is the development part (1,553 pairs; 4 to 95 English and 4 to 124 Vietnamese words,
 including marks), tst2013 the test part (1,268 pairs, 4 to 104 and 4 to 125 words).
+
+A file of the user's own has a pair per line, with a tab between the two sentences; its words are
+numbered by first appearance.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from datasets.parts.reading import (
@@ -53,6 +57,7 @@ def load(
     vocab_modulo: int = 0,
     vocabulary: str = "train",
     empty_train_pairs: str = "refuse",
+    path: str | None = None,
 ) -> Corpus:
     """Load root/iwslt15/<train|tst2012|tst2013>.{en,vi}; both sides of a pair are `<s> ... </s>`.
 
@@ -67,6 +72,7 @@ def load(
         vocabulary: part that is read as the training split. Words are always those of vocab.*.
         empty_train_pairs: "skip" omits pairs of the training file with an empty side and counts
             them in Corpus.skipped; "refuse" is an error. In other parts they are always an error.
+        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence (with file:line), files
@@ -79,9 +85,15 @@ def load(
             f" {', '.join(EMPTY_PAIRS)}"
         )
     part = select_part(split, vocabulary)
-    read = make_part_reader(NAME, HOME, root, sha256)
-    sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
-    files = [read(f"vocab_{side}") for side in SIDES]
+    read = make_part_reader(NAME, HOME, root, sha256, path)
+    if path is None:
+        sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
+        files = [read(f"vocab_{side}") for side in SIDES]
+        sha256_of_all = hash_arguments(files=[file.sha256 for file in (*sides, *files)])
+    else:
+        sides = _split_sides(read(part))
+        files = [replace(side, lines=_list_words(side)) for side in sides]
+        sha256_of_all = read(part).sha256
     vocabularies = [_build_vocabulary(file, vocab_modulo) for file in files]
     kept = _find_full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
 
@@ -97,11 +109,32 @@ def load(
         instances=LazyInstances(len(kept), build),
         sizes={"source_words": vocabularies[0].size, "target_words": vocabularies[1].size},
         synthetic=False,
-        sha256=hash_arguments(files=[file.sha256 for file in (*sides, *files)]),
+        sha256=sha256_of_all,
         source="IWSLT'15 English-Vietnamese, as prepared by Luong and Manning (2015)",
         instance_kind="sentence_pair",
         skipped={"with an empty side": max(len(side.lines) for side in sides) - len(kept)},
     )
+
+
+def _split_sides(text: CorpusPart) -> list[CorpusPart]:
+    """Split a file with a pair per line.
+
+    Raises:
+        DataError: for a line without exactly one tab.
+    """
+    pairs = []
+    for index, line in enumerate(text.lines):
+        pairs.append(line.split("\t"))
+        if len(pairs[-1]) != 2:
+            raise text.build_error(
+                index, f"expected a sentence, a tab and its translation, got {line[:40]!r}"
+            )
+    return [replace(text, lines=list(lines), n_blank=0) for lines in zip(*pairs, strict=True)]
+
+
+def _list_words(side: CorpusPart) -> list[str]:
+    """Return the marks and the words of a side, in order of first appearance."""
+    return list(dict.fromkeys((UNKNOWN, BEGIN, END, *" ".join(side.lines).split())))
 
 
 def _add_marks(line: str, vocabulary: Vocabulary) -> IntArray:

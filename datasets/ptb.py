@@ -50,6 +50,7 @@ def load(
     vocabulary: str = "train",
     steps: int = 0,
     vocab_modulo: int = 0,
+    path: str | None = None,
 ) -> Corpus:
     """Load root/ptb/<split>.txt, one sentence per line; its words w1 to wn are a chain.
 
@@ -65,6 +66,7 @@ def load(
             many words (Fixed-LSTM); the remaining words are omitted.
         vocab_modulo: 0 keeps the numbers. Otherwise they are taken modulo it, so that embedding and
             output are small and most of the model is its recurrent part.
+        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing or empty file, an empty sentence or a word <eos> (with file:line),
@@ -76,7 +78,7 @@ def load(
             f"steps={steps} is not allowed: expected 0 (sentences) or words per piece"
         )
     part = select_part(split, vocabulary)
-    read = make_part_reader(NAME, HOME, root, sha256)
+    read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(part)
     text.check_no_empty_lines("expected at least one word")
     check_modulo(vocab_modulo)
@@ -89,7 +91,7 @@ def load(
         name=format_corpus_name(f"{NAME}_fixed" if steps else NAME, vocabulary),
         split=part,
         instances=_build_pieces(text, ids, steps) if steps else _build_sentences(text.lines, ids),
-        sizes={"words": vocab_modulo or max(N_WORDS, len(ids))},
+        sizes={"words": vocab_modulo or max(N_WORDS if path is None else 0, len(ids))},
         synthetic=False,
         sha256=text.sha256,
         source="Penn Treebank, text as prepared by Mikolov et al. (2010)",

@@ -6,13 +6,21 @@ and 2,210 trees; the training split has 163,563 leaves, 155,019 internal vertice
 
 Each line is a tree as an S-expression: `(label word)` or `(label left right)`, where `/` and `*` in
 a word are written as `\/` and `\*`.
+
+In a file of the user's own, a tree may have several lines, labels are any strings, and vertices
+have any number of children; such trees become binary ones. A vertex with one child is merged with
+it and keeps its own label, unless it has none. A vertex with more than two children gets vertices
+of its label in between.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -26,10 +34,12 @@ from datasets.parts.reading import (
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Home, find_checksum
 from harness.errors import DataError
+from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
 
 NAME = "sst"
-N_CLASSES = 5
+CLASSES = {str(label): label for label in range(5)}
+NO_LABEL = -1
 HOME = Home(
     is_archive=True,
     url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
@@ -41,12 +51,21 @@ HOME = Home(
 # An opening parenthesis with its label, a word, or a closing parenthesis: together they match every
 # character but separators. Only space and tab separate, as words of SST contain no-break spaces.
 TOKEN = re.compile(r"\([^ \t()]*|[^ \t()]+|\)")
+LABEL = re.compile(r"\(([^ \t()]*)")
 WORD = re.compile(r"[ \t]([^ \t\n()]+)\)")
 
 Parts = list[int | str]  # content of a vertex: words, and indices of vertices
+Side = Literal["left", "right"]  # on which the vertices are that make a tree binary
 
 
-def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: int = 0) -> Corpus:
+def load(
+    split: str,
+    root: Path | None,
+    sha256: Checksums = None,
+    vocab_modulo: int = 0,
+    path: str | None = None,
+    binarize: Side = "right",
+) -> Corpus:
     """Load root/sst/<split>.txt; words are numbered by first appearance in the training split.
 
     Args:
@@ -55,13 +74,18 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         sha256: expected checksum per split. A file with that checksum is well formed, so that its
             trees are parsed on demand; without checksums, all trees are parsed here to check them.
         vocab_modulo: see datasets.parts.reading.TableRows.
+        path: file of the user's own, read in place of the corpus.
+        binarize: in such a file, the side of the vertices between one with more than two children
+            and its children: "right" makes (a b c) to (a (b c)).
 
     Raises:
         DataError: for a missing, empty or malformed file (with file:line), or a wrong checksum.
         ConfigError: for a negative vocab_modulo.
     """
-    read = make_part_reader(NAME, HOME, root, sha256)
+    read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(split)
+    if path is not None:
+        return _load_own(text, split, vocab_modulo, binarize)
     train = text if split == "train" else read("train")
     vocabulary = build_vocabulary(list_words("\n".join(train.lines)), vocab_modulo)
     instances: Sequence[Tree] = _build_instances(text, vocabulary)
@@ -73,7 +97,7 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         name=NAME,
         split=split,
         instances=instances,
-        sizes={"words": vocabulary.size, "classes": N_CLASSES},
+        sizes={"words": vocabulary.size, "classes": len(CLASSES)},
         synthetic=False,
         sha256=text.sha256,
         source="Stanford Sentiment Treebank (Socher et al., 2013)",
@@ -85,12 +109,69 @@ def _build_instances(text: CorpusPart, vocabulary: Vocabulary) -> LazyInstances[
 
     def build(index: int) -> Tree:
         try:
-            return parse_tree(text.lines[index], vocabulary.known, vocabulary.unknown, N_CLASSES)
+            return parse_tree(text.lines[index], vocabulary.known, vocabulary.unknown, CLASSES)
         except DataError as error:
             reason = f"{error}: expected one tree of (label word) and (label left right) per line"
             raise text.build_error(index, reason) from None
 
     return LazyInstances(len(text.lines), build)
+
+
+def _load_own(text: CorpusPart, split: str, vocab_modulo: int, binarize: Side) -> Corpus:
+    text = replace(text, lines=_join_lines(text.lines))
+    whole = "\n".join(text.lines)
+    vocabulary = build_vocabulary(list_words(whole), vocab_modulo)
+    names = sorted({*LABEL.findall(whole)} - {""}, key=_order_label)
+    classes = {name: label for label, name in enumerate(names)}
+    trees = []
+    for index, line in enumerate(text.lines):
+        if line.strip(" \t"):
+            try:
+                trees.append(
+                    parse_tree(line, vocabulary.known, vocabulary.unknown, classes, binarize)
+                )
+            except DataError as error:
+                reason = f"{error}: expected trees of (label word) and (label child ...)"
+                raise text.build_error(index, reason) from None
+    # Without the labels of merged vertices.
+    used = np.unique(np.concatenate([tree.labels for tree in trees]))
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=[
+            Tree(
+                tree.words,
+                as_int_array(np.searchsorted(used, tree.labels)),
+                tree.left,
+                tree.right,
+            )
+            for tree in trees
+        ],
+        sizes={"words": vocabulary.size, "classes": len(used)},
+        synthetic=False,
+        sha256=text.sha256,
+        source="",
+        label_names=[names[label] for label in used.tolist()],
+    )
+
+
+def _join_lines(lines: Sequence[str]) -> list[str]:
+    """Return each tree on its first line, and its other lines empty."""
+    parts: list[list[str]] = []
+    first = depth = 0
+    for index, line in enumerate(lines):
+        if depth <= 0:
+            first, depth = index, 0
+        parts.append([])
+        parts[first].append(line)
+        depth += line.count("(") - line.count(")")
+    return [" ".join(part) for part in parts]
+
+
+def _order_label(name: str) -> tuple[int, str]:
+    """Return the sort key of a label: whole numbers by value, before other labels by spelling."""
+    is_number = name.isascii() and name.isdecimal()
+    return (len(name.lstrip("0")) if is_number else sys.maxsize, name.lstrip("0") or name)
 
 
 def unescape(word: str) -> str:
@@ -103,20 +184,28 @@ def list_words(text: str) -> list[str]:
     return list(dict.fromkeys(map(unescape, dict.fromkeys(WORD.findall(text)))))
 
 
-def parse_tree(line: str, word_ids: Mapping[str, int], unknown: int, n_classes: int) -> Tree:
+def parse_tree(
+    line: str,
+    word_ids: Mapping[str, int],
+    unknown: int,
+    classes: Mapping[str, int],
+    binarize: Side | None = None,
+) -> Tree:
     """Parse one tree; vertices are numbered when their parenthesis closes, which is post-order.
 
     Args:
         word_ids: id of each known word.
         unknown: id of all other words.
+        classes: class of each label.
+        binarize: see `load`; None accepts only binary trees.
 
     Raises:
         DataError: for a malformed tree, with the reason, to which the caller adds file and line.
     """
-    label_of = {f"({label}": label for label in range(n_classes)}
-    words: list[int] = []
-    labels: list[int] = []
-    children: list[tuple[int, int]] = []
+    label_of = {f"({label}": class_ for label, class_ in classes.items()}
+    if binarize is not None:
+        label_of["("] = NO_LABEL
+    vertices = _Vertices(word_ids, unknown)
     parts: Parts = []
     enclosing: list[tuple[int, Parts]] = []  # label of each open vertex, and the parts before it
     for token in TOKEN.findall(line):
@@ -124,36 +213,79 @@ def parse_tree(line: str, word_ids: Mapping[str, int], unknown: int, n_classes: 
             enclosing.append((label_of[token], parts))
             parts = []
         elif token == ")":
-            word, left_right = _parse_vertex(parts, is_open=bool(enclosing))
-            words.append(-1 if word is None else word_ids.get(word, unknown))
-            children.append(left_right)
-            label, parts = enclosing.pop()
-            parts.append(len(labels))
-            labels.append(label)
+            if not enclosing:
+                raise DataError("unbalanced: ')' without '('")
+            label, outer = enclosing.pop()
+            vertex = (
+                vertices.add(parts, label)
+                if binarize is None
+                else vertices.add_binarized(parts, label, binarize)
+            )
+            outer.append(vertex)
+            parts = outer
         elif token[0] == "(":
-            raise DataError(_explain_invalid_label(token[1:], n_classes))
+            raise DataError(_explain_invalid_label(token[1:], len(classes)))
         else:
             parts.append(token)
     if enclosing or len(parts) != 1 or isinstance(parts[0], str):
         raise DataError(_explain_invalid_tree(parts, n_open=len(enclosing)))
-    left, right = np.array(children, dtype=np.int32).T
-    return Tree(np.array(words), np.array(labels), left, right)
+    left, right = np.array(vertices.children, dtype=np.int32).T
+    return Tree(np.array(vertices.words), np.array(vertices.labels), left, right)
 
 
-def _parse_vertex(parts: Parts, is_open: bool) -> tuple[str | None, tuple[int, int]]:
+@dataclass(slots=True)
+class _Vertices:
+    """Vertices of a tree that is being parsed.
+
+    Attributes:
+        words: word of each leaf, -1 for an internal vertex.
+    """
+
+    word_ids: Mapping[str, int]
+    unknown: int
+    words: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    children: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, parts: Parts, label: int) -> int:
+        """Add a vertex and return its number.
+
+        Raises:
+            DataError: for parts that are neither a word nor two children.
+        """
+        word, left_right = _parse_vertex(parts)
+        self.words.append(-1 if word is None else self.word_ids.get(word, self.unknown))
+        self.children.append(left_right)
+        self.labels.append(label)
+        return len(self.labels) - 1
+
+    def add_binarized(self, parts: Parts, label: int, side: Side) -> int:
+        """Add a vertex with any number of children, see the module's docstring."""
+        if parts and all(isinstance(part, int) for part in parts):
+            pair = slice(-2, None) if side == "right" else slice(0, 2)
+            while len(parts) > 2 and label != NO_LABEL:
+                parts[pair] = [self.add(parts[pair], label)]
+            if len(parts) == 1 and isinstance(child := parts[0], int):
+                self.labels[child] = self.labels[child] if label == NO_LABEL else label
+                return child
+        if label == NO_LABEL:
+            raise DataError("no label after '('")
+        return self.add(parts, label)
+
+
+def _parse_vertex(parts: Parts) -> tuple[str | None, tuple[int, int]]:
     """Return the word of a leaf, or None and the children of an internal vertex.
 
     Raises:
         DataError: for parts that are neither.
     """
-    if is_open:
-        if len(parts) == 1 and isinstance(word := parts[0], str):
-            return unescape(word) if "\\" in word else word, (-1, -1)
-        if len(parts) == 2:
-            left, right = parts
-            if isinstance(left, int) and isinstance(right, int):
-                return None, (left, right)
-    raise DataError(_explain_invalid_vertex(parts, is_open))
+    if len(parts) == 1 and isinstance(word := parts[0], str):
+        return unescape(word) if "\\" in word else word, (-1, -1)
+    if len(parts) == 2:
+        left, right = parts
+        if isinstance(left, int) and isinstance(right, int):
+            return None, (left, right)
+    raise DataError(_explain_invalid_vertex(parts))
 
 
 def _explain_invalid_label(text: str, n_classes: int) -> str:
@@ -162,9 +294,7 @@ def _explain_invalid_label(text: str, n_classes: int) -> str:
     return f"label {text!r} is not an integer from 0 to {n_classes - 1}"
 
 
-def _explain_invalid_vertex(parts: Parts, is_open: bool) -> str:
-    if not is_open:
-        return "unbalanced: ')' without '('"
+def _explain_invalid_vertex(parts: Parts) -> str:
     words = [part for part in parts if isinstance(part, str)]
     n_children = len(parts) - len(words)
     if words and n_children:

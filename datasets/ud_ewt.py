@@ -18,7 +18,7 @@ which are not words of that tree.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from datasets.parts.reading import (
     LazyInstances,
     Vocabulary,
     build_vocabulary,
+    find_blocks,
     format_corpus_name,
     make_part_reader,
     select_part,
@@ -104,6 +105,7 @@ def load(
     sha256: Checksums = None,
     vocabulary: str = "train",
     subtypes: bool = True,
+    path: str | None = None,
 ) -> Corpus:
     """Load root/ud_ewt/<split>.conllu in the file's order, without nonprojective trees.
 
@@ -115,6 +117,7 @@ def load(
         sha256: expected checksum per part.
         vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
         subtypes: True if nsubj:pass and nsubj are different relations.
+        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence, heads that are not a
@@ -122,7 +125,7 @@ def load(
         ConfigError: for an unknown part.
     """
     part = select_part(split, vocabulary)
-    read = make_part_reader(NAME, HOME, root, sha256)
+    read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(part)
     sentences = read_treebank(text)
     projective = _select_projective(sentences)
@@ -191,22 +194,7 @@ def read_treebank(file: CorpusPart) -> list[ParsedText]:
         DataError: for a malformed line, a sentence without words, or heads that are not a tree with
             one root; with file, line and reason.
     """
-    return [_parse_sentence(file, start, end) for start, end in _find_blocks(file)]
-
-
-def _find_blocks(file: CorpusPart) -> Iterator[tuple[int, int]]:
-    """Yield the first line of each sentence and the line after its last.
-
-    Blank lines separate sentences.
-    """
-    start = 0
-    for index, line in enumerate(file.lines):
-        if not line.strip():
-            if index > start:
-                yield start, index
-            start = index + 1
-    if start < len(file.lines):
-        yield start, len(file.lines)
+    return [_parse_sentence(file, start, end) for start, end in find_blocks(file.lines)]
 
 
 def _parse_sentence(file: CorpusPart, start: int, end: int) -> ParsedText:

@@ -42,7 +42,13 @@ MAX_DIGITS = 9  # of a number: ids fit 32 bits
 NUMBERS = re.compile(rf"[ \t]*(?:[0-9]{{1,{MAX_DIGITS}}}(?:[ \t]+|$))*")
 
 
-def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: int = 0) -> Corpus:
+def load(
+    split: str,
+    root: Path | None,
+    sha256: Checksums = None,
+    vocab_modulo: int = 0,
+    path: str | None = None,
+) -> Corpus:
     """Load root/lattice/<split>.txt in the file's order.
 
     Args:
@@ -52,15 +58,17 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         vocab_modulo: 0 keeps the file's ids; ids above those of the training split share a row of
             unknown words or characters. Otherwise ids are taken modulo it, as in the release with
             256.
+        path: file of the user's own with any number of tags, read in place of the corpus.
 
     Raises:
         DataError: for a missing or malformed file (with file:line), or a wrong checksum.
         ConfigError: for a negative vocab_modulo.
     """
-    read = make_part_reader(NAME, HOME, root, sha256)
+    read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(split)
-    lattices = read_lattices(text)
-    train = lattices if split == "train" else read_lattices(read("train"))
+    n_classes = N_CLASSES if path is None else None
+    lattices = read_lattices(text, n_classes)
+    train = lattices if split == "train" else read_lattices(read("train"), n_classes)
     characters = TableRows(1 + _find_greatest(train, characters=True), vocab_modulo)
     words = TableRows(1 + _find_greatest(train, characters=False), vocab_modulo)
 
@@ -77,7 +85,11 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         name=NAME,
         split=split,
         instances=LazyInstances(len(lattices), build),
-        sizes={"words": words.size, "characters": characters.size, "classes": N_CLASSES},
+        sizes={
+            "words": words.size,
+            "characters": characters.size,
+            "classes": n_classes or 1 + max(int(lattice.tags.max()) for lattice in lattices),
+        },
         synthetic=False,
         sha256=text.sha256,
         source="lattices over Weibo NER sentences, of ED-Batch's release (Chen et al., 2023)",
@@ -90,8 +102,11 @@ def _find_greatest(lattices: Sequence[Lattice], *, characters: bool) -> int:
     return max(int(x.tokens[x.is_character == characters].max(initial=-1)) for x in lattices)
 
 
-def read_lattices(text: CorpusPart) -> list[Lattice]:
+def read_lattices(text: CorpusPart, n_classes: int | None = N_CLASSES) -> list[Lattice]:
     """Parse a file; tokens are the ids in the file.
+
+    Args:
+        n_classes: number of tags; None accepts any.
 
     Raises:
         DataError: for malformed content, with file, line and reason.
@@ -107,7 +122,7 @@ def read_lattices(text: CorpusPart) -> list[Lattice]:
     for index in range(n_lattices):
         name = f"lattice {index + 1} of {n_lattices}"
         states = _read_states(text, line, name)
-        tags = _read_tags(text, line + 1, len(states))
+        tags = _read_tags(text, line + 1, len(states), n_classes)
         lattices.append(_build_lattice(text, line + 2, tags, states))
         line += 3 + len(states)
     for rest in range(line, len(text.lines)):
@@ -174,13 +189,13 @@ def _read_states(text: CorpusPart, head: int, name: str) -> list[list[int]]:
     return block[1:]
 
 
-def _read_tags(text: CorpusPart, line: int, n_states: int) -> list[int]:
+def _read_tags(text: CorpusPart, line: int, n_states: int, n_classes: int | None) -> list[int]:
     tags = _read_numbers(text, line)
     if len(tags) != n_states:
         raise text.build_error(line, f"expected {n_states} tags, one per state, got {len(tags)}")
-    if (greatest := max(tags)) >= N_CLASSES:
+    if n_classes is not None and (greatest := max(tags)) >= n_classes:
         raise text.build_error(
-            line, f"tag {greatest} is out of range: expected 0 to {N_CLASSES - 1}"
+            line, f"tag {greatest} is out of range: expected 0 to {n_classes - 1}"
         )
     if tags[0]:
         raise text.build_error(line, f"invalid tag of state 0: expected 0, got {tags[0]}")

@@ -10,6 +10,9 @@ by letter, with a padding letter on both sides. Neubig et al. specify "frequency
 ED-Batch's release (rare_below=5); dynet-benchmark's program spells words of up to five occurrences
 (rare_below=6). Letters are code points, as in dynet-benchmark's Python program; its C++ program
 spells bytes.
+
+A file of the user's own is in CoNLL format: a word per line in columns, separated by tabs or
+spaces; the first column is the word, the last one its tag, and a blank line ends a sentence.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +30,7 @@ from datasets.parts.reading import (
     LazyInstances,
     Vocabulary,
     build_vocabulary,
+    find_blocks,
     format_corpus_name,
     make_part_reader,
     select_part,
@@ -83,6 +88,7 @@ def load(
     sha256: Checksums = None,
     vocabulary: str = "train",
     rare_below: int = 5,
+    path: str | None = None,
 ) -> Corpus:
     """Load root/wikiner/<split>.txt in the file's order.
 
@@ -96,6 +102,7 @@ def load(
         vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
         rare_below: words that occur fewer times in that part are spelled out; with 0 only unknown
             words are.
+        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence, an unknown tag (each
@@ -105,21 +112,24 @@ def load(
     if rare_below < 0:
         raise ConfigError(f"rare_below={rare_below} is not allowed: expected at least 0")
     part = select_part(split, vocabulary)
-    read = make_part_reader(NAME, HOME, root, sha256)
+    read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(part)
     known = text if part == vocabulary else read(vocabulary)
-    tables = _build_tables(_count_pairs(known), rare_below)
+    sentences = None if path is None else _read_columns(text)
+    counts = _count_pairs(known) if sentences is None else Counter(chain(*sentences))
+    tables = _build_tables(counts, rare_below)
     if known is not text:
         _check_tags(text, tables.classes)
-    lines = text.lines
 
     def build(index: int) -> Chain:
-        return tables.build_chain(_parse_pairs(lines[index]))
+        return tables.build_chain(
+            _parse_pairs(text.lines[index]) if sentences is None else sentences[index]
+        )
 
     return Corpus(
         name=format_corpus_name(NAME, vocabulary),
         split=part,
-        instances=LazyInstances(len(lines), build),
+        instances=LazyInstances(len(text.lines if sentences is None else sentences), build),
         sizes={
             "words": tables.words.size,
             "characters": tables.letters.size,
@@ -129,7 +139,33 @@ def load(
         sha256=text.sha256,
         source="WikiNER English (Nothman et al., 2013), as in dynet-benchmark",
         instance_kind="chain",
+        label_names=() if path is None else list(tables.classes),
     )
+
+
+def _read_columns(text: CorpusPart) -> list[Pairs]:
+    """Return the words of each sentence of a CoNLL file with their tags.
+
+    Raises:
+        DataError: for a line of one column, or of another number than the first line.
+    """
+    sentences: list[Pairs] = []
+    n_columns = 0
+    for start, end in find_blocks(text.lines):
+        sentences.append([])
+        for index in range(start, end):
+            line = text.lines[index]
+            columns = line.split("\t") if "\t" in line else line.split()
+            n_columns = n_columns or len(columns)
+            if n_columns < 2 or len(columns) != n_columns or not columns[0] or not columns[-1]:
+                wanted = f"{n_columns} columns as before" if n_columns > 1 else "columns"
+                raise text.build_error(
+                    index,
+                    f"expected {wanted}, a word first and its tag last, got {line[:40]!r};"
+                    " separate them by tabs or spaces",
+                )
+            sentences[-1].append((columns[0], columns[-1]))
+    return sentences
 
 
 def _parse_pairs(line: str) -> Pairs:

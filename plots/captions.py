@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
+from harness.contracts.corpus import OWN_DATA
 from harness.records.numbers import NOT_MEASURED
 from harness.records.stats import INTERVAL, RANGE, name_interval
 from harness.records.tidy import SEED
@@ -32,10 +33,11 @@ FRAMEWORK, UNSEEN = "framework", "unseen_slowdown"  # kind of baselines; a quant
 
 
 def build_title(experiment: Experiment) -> str:
-    """Return the title in one line, with a suffix if any dataset is generated."""
+    """Return the title in one line, with a suffix if a dataset is generated or the user's own."""
     datasets = {*experiment.rows.dataset.dropna(), *experiment.counts.dataset.dropna()}
-    is_generated = not experiment.synthetic.isdisjoint(datasets)
-    return experiment.declaration.title + (" (synthetic data)" if is_generated else "")
+    kinds = {"synthetic data": experiment.synthetic, OWN_DATA: experiment.own}
+    named = [name for name, known in kinds.items() if not known.isdisjoint(datasets)]
+    return experiment.declaration.title + (f" ({' and '.join(named)})" if named else "")
 
 
 def describe_conditions(experiment: Experiment, axis: Collection[str] = ()) -> str:

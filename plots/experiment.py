@@ -20,7 +20,7 @@ from harness.planning.claims import Claim, read_claims
 from harness.planning.grid import EXPERIMENT, expand
 from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.sweep import Sweep
-from harness.planning.yaml_files import read_mapping
+from harness.planning.yaml_files import list_formats, read_mapping
 from harness.records.cross_check import check_comparable, cross_check_rounds
 from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
 from harness.records.record import Record
@@ -56,6 +56,7 @@ class Experiment:
         settings: planned settings of each trial, by `point`.
         labels: printed names of systems and models.
         synthetic: datasets that are generated in place of a corpus.
+        own: datasets that read a file of the user's own.
         command: command that draws the experiment.
     """
 
@@ -68,6 +69,7 @@ class Experiment:
     systems: tuple[SystemFile, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     synthetic: Set[str] = frozenset()
+    own: Set[str] = frozenset()
     claims: tuple[Claim, ...] = ()
     data_root: Path = Path("data")
     conf_dir: Path = CONF_DIR
@@ -154,6 +156,7 @@ def load_experiment(
         systems=read_systems(conf_dir),
         labels=read_labels(conf_dir),
         synthetic=read_synthetic(conf_dir),
+        own=frozenset(list_formats(conf_dir)),
         claims=read_claims(conf_dir) if expand(name, choices.scale, conf_dir).of_claims else (),
         data_root=choices.data_root,
         conf_dir=conf_dir,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pandas as pd
 
+from harness.contracts.corpus import OWN_DATA
 from harness.planning.kinds import SystemFile
 from harness.records.numbers import (
     RATIO,
@@ -80,7 +82,15 @@ def _split_workloads(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     keys = list(dict.fromkeys([*WORKLOAD, *find_workload_keys(rows)]))
     for _, part in rows.groupby(keys, sort=False, dropna=False):
         first = part.iloc[0]
-        yield " ".join([first.model, first.dataset, *_describe_settings(first, keys[2:])]), part
+        named = [first.model, _name_dataset(first), *_describe_settings(first, keys[2:])]
+        yield " ".join(named), part
+
+
+def _name_dataset(row: pd.Series) -> str:
+    """Return the name of a dataset, with the file if it is the user's own."""
+    path = row.get("dataset.options.path")
+    own = f" ({OWN_DATA}, {Path(path).name})" if isinstance(path, str) else ""
+    return f"{row.dataset}{own}"
 
 
 def _name_trials(rows: pd.DataFrame) -> dict[str, str]:

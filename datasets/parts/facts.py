@@ -132,7 +132,8 @@ def _format_shares(corpus: Corpus, labels: Sequence[IntArray]) -> str:
     """Format the fraction of each class, by class number."""
     counts = np.bincount(np.concatenate(labels), minlength=corpus.get_size("classes"))
     shares = counts / counts.sum()
-    return ", ".join(f"{label}: {share:.1%}" for label, share in enumerate(shares))
+    names = corpus.label_names or range(len(shares))
+    return ", ".join(f"{name}: {share:.1%}" for name, share in zip(names, shares, strict=True))
 
 
 def _format_counts(values: IntArray) -> str:

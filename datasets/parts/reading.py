@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
 import numpy as np
 
-from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, read_checked
+from harness.contracts.corpus import OWN_SPLIT
+from harness.contracts.home import (
+    SPLITS,
+    Checksums,
+    Home,
+    compute_checksum,
+    find_checksum,
+    find_checksum_mismatch,
+    read_checked,
+)
 from harness.errors import ConfigError, DataError
+from harness.machine.files import read_regular
 from harness.values.arrays import IntArray, as_int_array
 from harness.values.instances import Instance
 
@@ -84,18 +94,24 @@ class CorpusPart:
 PartReader = Callable[[str], CorpusPart]
 
 
-def make_part_reader(name: str, home: Home, root: Path | None, sha256: Checksums) -> PartReader:
+def make_part_reader(
+    name: str, home: Home, root: Path | None, sha256: Checksums, path: str | None = None
+) -> PartReader:
     """Return a function that reads and checks the file of a named part of a corpus.
 
     Args:
         name: name of the corpus, for messages.
         root: data root.
         sha256: expected checksum per part.
+        path: file of the user's own, which is read in place of every part.
 
     Raises:
         DataError: without a root. The returned function raises it for a file that is missing,
             empty, not UTF-8 (with file:line), or has another checksum.
     """
+    if path is not None:
+        own = read_own_file(Path(path), find_checksum(sha256, OWN_SPLIT))
+        return lambda part: own
     if root is None:
         raise DataError(
             f"{name} needs a data_root; set BENCH_DATA to the directory with {home.folder}/"
@@ -106,6 +122,40 @@ def make_part_reader(name: str, home: Home, root: Path | None, sha256: Checksums
         return split_text(path, *read_checked(path, find_checksum(sha256, part), name))
 
     return read
+
+
+def read_own_file(path: Path, sha256: str | None = None) -> CorpusPart:
+    """Read a file of the user's own.
+
+    Args:
+        sha256: checksum when the trial was planned, or None.
+
+    Raises:
+        DataError: for a file that cannot be read, is empty or not UTF-8, or has changed.
+    """
+    try:
+        content = read_regular(path)
+    except OSError as error:
+        raise DataError(
+            f"dataset.path={path} cannot be read ({error.strerror}); choose a text file"
+        ) from None
+    wrong = find_checksum_mismatch(sha256, content)
+    if wrong is not None:
+        raise DataError(f"dataset.path={path} has changed: {wrong}; run the command again")
+    return split_text(path, content, compute_checksum(None, content))
+
+
+def find_blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the first line of each sentence and the line after its last.
+
+    Blank lines separate sentences.
+    """
+    start = 0
+    for index, line in enumerate([*lines, ""]):
+        if not line.strip():
+            if index > start:
+                yield start, index
+            start = index + 1
 
 
 def split_text(path: Path, content: bytes, sha256: str) -> CorpusPart:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
+from harness.errors import ConfigError
+from harness.machine.facts import pin_process
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import check_machine
 from harness.planning.requests import KEYS
@@ -16,7 +18,7 @@ from harness.records.tidy import build_frame
 from harness.terminal.command_line import BenchJob, describe_plan, parse, plan
 from harness.terminal.exit_handling import run_command, tell
 from harness.terminal.measurement import lock_results, measure_all
-from harness.values.paths import CONF_DIR
+from harness.values.paths import CONF_DIR, ROOT
 from plots.declaration import SYSTEMS, read_declaration
 from plots.terminal import compare_with_baselines, rank_systems
 
@@ -35,12 +37,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_bench(typed: Sequence[str]) -> int:
     jobs = parse(typed)
     planned = plan(jobs, typed)
+    pin(jobs, {measurement.spec.threads for measurement in planned})
     for measurement in planned:
         check_machine(measurement.spec)
     for line in describe_plan(jobs, planned):
         tell(f"bench: {line}")
     with lock_results(planned, shlex.join(["bench", *typed])):
         return measure_all(planned, partial(compare, jobs=jobs))
+
+
+def pin(jobs: Sequence[BenchJob], threads: Collection[int]) -> None:
+    """Restrict this process and its trials to the CPUs from `cpu` on, one for each thread.
+
+    Raises:
+        ConfigError: if the sweep has several values of `cpu` or `threads`, or a CPU is not usable.
+    """
+    firsts = {job.config.cpu for job in jobs}
+    if firsts <= {None}:
+        return
+    for name, values in (("cpu", firsts), ("threads", threads)):
+        if len(values) > 1:
+            listed = ",".join(sorted(map(str, values)))
+            raise ConfigError(
+                f"{name}={listed}, but cpu sets the CPUs of all trials; set one value"
+            )
+    (first,), (n_threads,) = firsts, threads
+    if first is not None:
+        pin_process(range(first, first + n_threads))
 
 
 def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str]:
@@ -64,9 +87,17 @@ def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
     """Yield the command that draws each experiment from its records."""
     for job in jobs:
         if job.experiment is not None:
-            keys = [f"{key}={value}" for key, value in job.settings.items() if key in KEYS]
-            config = f" --config {shlex.join(keys)}" if keys else ""
-            yield f"draw with: snakemake draw_{job.experiment}{config}"
+            keys = {key: value for key, value in job.settings.items() if key in KEYS}
+            yield f"draw with: {_format_drawing(str(job.experiment), keys)}"
+
+
+def _format_drawing(experiment: str, keys: Mapping[str, object]) -> str:
+    """Return the command that draws an experiment; an installed package has no Snakefile."""
+    if not (ROOT / "Snakefile").is_file():
+        options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
+        return shlex.join(["python", "-m", "harness.commands.draw", experiment, *options])
+    config = shlex.join(f"{key}={value}" for key, value in keys.items())
+    return f"snakemake draw_{experiment}{config and f' --config {config}'}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -12,16 +13,17 @@ from typing import Any
 
 from datasets.parts.facts import describe_corpus
 from datasets.parts.fetch import fetch, find_faults, is_complete
+from datasets.parts.reading import read_own_file
 from harness.contracts.corpus import load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
-from harness.errors import ConfigError, suggest_name
-from harness.planning.config import Composer
+from harness.errors import ConfigError, DataError, suggest_name
+from harness.planning.config import Composer, build_dataset_options
 from harness.planning.overrides import read_settings
-from harness.planning.yaml_files import read_mapping
+from harness.planning.yaml_files import list_formats, read_mapping
 from harness.terminal.exit_handling import OneLineParser, run_command
 from harness.values.paths import CONF_DIR, find_data_root
 
-OPTION = "dataset.options."
+OPTION = "dataset."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +69,7 @@ def _build_parser() -> argparse.ArgumentParser:
     subparser = commands.add_parser(
         "describe", parents=[common], help="print shape statistics of a dataset"
     )
-    subparser.add_argument("name")
+    subparser.add_argument("name", help="name of a dataset, or a file of your own")
     subparser.add_argument("--split", choices=SPLITS, default="train")
     subparser.add_argument(
         "overrides", nargs="*", metavar="dataset.options.KEY=VALUE", help="as for bench"
@@ -106,6 +108,9 @@ def _list(root: Path) -> None:
     rows = []
     for name in _list_datasets():
         choice = _read_dataset(name)
+        if choice.get("first_line"):
+            rows.append((name, "a file of your own: set dataset.path=FILE"))
+            continue
         home = find_home(choice["loader"])
         generated = "ready: generated from a seed"
         rows.append((name, _describe_location(name, choice, home, root) if home else generated))
@@ -133,6 +138,8 @@ def _describe_location(name: str, choice: dict[str, Any], home: Home, root: Path
 def _fetch(name: str, root: Path) -> None:
     choice = _read_dataset(name)
     home = find_home(choice["loader"])
+    if choice.get("first_line"):
+        raise ConfigError(f"{name} reads a file of your own; set dataset.path=FILE for `bench`")
     if home is None:
         print(f"{name} needs no download: it is generated from a seed")
         return
@@ -168,13 +175,36 @@ def _show_progress(done_bytes: int, total_bytes: int | None) -> None:
 
 
 def _describe(name: str, split: str, root: Path, overrides: Sequence[str]) -> None:
-    _read_dataset(name)
+    settings = {"dataset": name}
+    if name not in _list_datasets() and Path(name).exists():
+        settings = {"dataset": _guess_format(Path(name)), "dataset.path": name}
+    _read_dataset(settings["dataset"])
     for text in overrides:
         if not text.startswith(OPTION):
-            raise ConfigError(f"unexpected argument {text}: expected {OPTION}KEY=VALUE; remove it")
-    chosen = Composer().compose_config({**read_settings(overrides), "dataset": name}).dataset
-    corpus = load_corpus(chosen.loader, split, root, **chosen.options)
-    _print_aligned(describe_corpus(corpus))
+            raise ConfigError(
+                f"unexpected argument {text}: expected {OPTION}options.KEY=VALUE; remove it"
+            )
+    chosen = Composer().compose_config({**read_settings(overrides), **settings}).dataset
+    corpus = load_corpus(chosen.loader, split, root, **build_dataset_options(chosen))
+    form = [("format", chosen.name)] if chosen.path is not None else []
+    _print_aligned([*form, *describe_corpus(corpus)])
+
+
+def _guess_format(path: Path) -> str:
+    """Return the dataset that reads a file of the user's own, by the file's first line.
+
+    Raises:
+        DataError: for a file that is in no known format, or cannot be read.
+    """
+    first = next(filter(str.strip, read_own_file(path).lines))
+    formats = list_formats()
+    for name, pattern in formats.items():
+        if re.match(pattern, first):
+            return name
+    raise DataError(
+        f"{path}:1: unknown format, {first[:40]!r}; run `bench-data describe FORMAT"
+        f" dataset.path={path}` with one of: {', '.join(formats)}"
+    )
 
 
 def _print_aligned(rows: Sequence[tuple[str, str]]) -> None:

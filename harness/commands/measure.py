@@ -127,7 +127,7 @@ def _measure_in_time(measurement: Measurement, plan: RunPlan | None, notice: Not
         0, EXIT_USAGE if the trial was refused, or EXIT_INTERNAL_ERROR after an internal error.
     """
     notice.show_work(
-        format_trial(build_trial(measurement.spec)), measurement.spec.limits.time_s + GRACE_S
+        format_trial(build_trial(measurement.spec)), measurement.spec.limits.longest_s + GRACE_S
     )
     if plan is not None and not plan.fits(measurement.path, time.time()):
         tell(

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -22,6 +22,9 @@ from harness.values.instances import Instance, compute_sort_key
 
 Indices = NDArray[np.int64]
 
+OWN_DATA = "your data"  # source of a file that the user names, dataset.path
+OWN_SPLIT = "train"  # the only split of such a file
+LAST = ("drop", "keep")  # what happens to the last, partial mini-batch
 ORDERS = ("shuffled", "file", "length")
 
 
@@ -37,6 +40,7 @@ class Corpus:
         source: Description for captions.
         skipped: Number of instances that were skipped, by reason.
         generated: Whether only the loader's arguments determine the instances, without files.
+        label_names: Names of the classes in a file of the user's own.
 
     Raises:
         DataError: There are no instances, or a size is below 1.
@@ -52,6 +56,7 @@ class Corpus:
     instance_kind: str = "tree"
     skipped: Mapping[str, int] = field(default_factory=dict)
     generated: bool = False
+    label_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for what, size in {"instances": len(self.instances), **self.sizes}.items():
@@ -77,6 +82,8 @@ class Corpus:
 def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:
     """Load one split with the module named `loader` (e.g. "datasets.sst").
 
+    With the option `path`, the loader reads that file of the user's own in place of the corpus's.
+
     Raises:
         ConfigError: The loader, the split or an option is unknown.
         DataError: The data is invalid.
@@ -84,7 +91,14 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
     if split not in SPLITS:
         raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
     check_loader_options(loader, options)
-    return _find_load_function(loader)(split, root, **options)
+    path = options.get("path")
+    if path is not None and split != OWN_SPLIT:
+        raise ConfigError(
+            f"split={split} is not allowed: expected {OWN_SPLIT}, because dataset.path={path} has"
+            " no splits; remove split"
+        )
+    corpus = _find_load_function(loader)(split, root, **options)
+    return corpus if path is None else replace(corpus, name=Path(path).name, source=OWN_DATA)
 
 
 def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:
@@ -127,11 +141,12 @@ def draw_mini_batches(
     order: str = "shuffled",
     *,
     only_first: bool = False,
+    last: str = "drop",
 ) -> list[tuple[Instance, ...]]:
-    """Draw the fixed list of full mini-batches.
+    """Draw the fixed list of mini-batches; none has an instance twice.
 
-    After the end of the corpus the same order starts again, so that every mini-batch is full. No
-    mini-batch has an instance twice.
+    After the end of the corpus the same order starts again, so that every mini-batch is full. With
+    last="keep", the list ends with the corpus instead, with a partial mini-batch.
 
     Args:
         n: Number of mini-batches; None for one pass over the corpus without the remainder.
@@ -154,15 +169,23 @@ def draw_mini_batches(
             raise ConfigError(f"{name}={value} is not allowed: expected at least 1")
     if order not in ORDERS:
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
-    if size < batch_size:
+    if size < batch_size and last == "drop":
         raise DataError(
             f"dataset {corpus.name} has {size} instances in split {corpus.split}: expected at least"
-            f" batch_size={batch_size}; lower batch_size or choose a larger dataset"
+            f" batch_size={batch_size}; lower batch_size, set timing.last=keep or choose a larger"
+            " dataset"
         )
     sequence = np.arange(size) if order == "file" else draw_permutation(size, seed)
     if order == "length":
         sequence = sequence[: n * batch_size] if only_first else sequence
-        sequence = _group_by_length(corpus.instances, sequence, batch_size, seed)
+        grouped = _group_by_length(corpus.instances, sequence, batch_size, seed)
+        sequence = (
+            grouped if last == "drop" else np.concatenate([grouped, sequence[len(grouped) :]])
+        )
+    if last == "keep":
+        cuts = range(0, min(n * batch_size, len(sequence)), batch_size)
+        rows = [sequence[start : start + batch_size].tolist() for start in cuts]
+        return [tuple(corpus.instances[index] for index in row) for row in rows]
     chosen = sequence[np.arange(n * batch_size) % len(sequence)].reshape(n, batch_size)
     return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
 

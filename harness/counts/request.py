@@ -48,6 +48,7 @@ NOT_COUNTED = (
     "scale",
     "rounds",
     "round",
+    "cpu",
 )  # keys of `bench` without influence on counts
 MAX_DIGITS = 9
 MAX_FOLLOWING = 100_000  # each of these mini-batches is scheduled

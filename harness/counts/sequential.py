@@ -142,7 +142,7 @@ def _receive_outcome(
 ) -> CountOutcome | Ending:
     """Wait until the child sends an outcome, ends or exceeds a limit."""
     limits = count.request.spec.limits
-    deadline = time.monotonic() + limits.time_s
+    deadline = time.monotonic() + limits.longest_s
     while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):
         excess = find_memory_excess(members(), limits)
         if excess is not None:

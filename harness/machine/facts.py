@@ -7,7 +7,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pynvml
 
+from harness.errors import ConfigError
 from harness.machine.cgroup import read_cpu_quota, read_memory_limit
 from harness.machine.files import read_lines, read_text
 
@@ -82,6 +83,23 @@ def list_usable_cpus() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(psutil.cpu_count() or 1))
+
+
+def pin_process(cpus: Collection[int]) -> None:
+    """Restrict this process, and processes that it starts, to logical CPUs.
+
+    Raises:
+        ConfigError: One of them is not usable, or the operating system has no such restriction.
+    """
+    usable = list_usable_cpus()
+    if not set(cpus) <= set(usable):
+        raise ConfigError(
+            f"cpu={min(cpus)} is not allowed: expected {len(cpus)} of the usable CPUs"
+            f" {', '.join(map(str, usable))} in a row; set another, or fewer threads"
+        )
+    if not hasattr(os, "sched_setaffinity"):
+        raise ConfigError("cpu is not available on this operating system; remove it")
+    os.sched_setaffinity(0, cpus)
 
 
 def read_cpu_model() -> str:

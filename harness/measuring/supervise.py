@@ -115,7 +115,7 @@ def _watch(
     process: subprocess.Popen[bytes], output: ChildOutput, members: Members, limits: Limits
 ) -> tuple[Status | None, str | None]:
     """Wait until the process ends or exceeds a limit; return the limit's status and reason."""
-    deadline_s = time.monotonic() + limits.time_s
+    deadline_s = time.monotonic() + limits.longest_s
     while True:
         look_s = min(time.monotonic() + POLL_S, deadline_s)
         output.take(look_s)
@@ -246,7 +246,7 @@ def find_memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> s
 
 def describe_timeout(limits: Limits) -> str:
     """Return the reason of a process that exceeded the time limit."""
-    return f"not finished within limits.time_s={limits.time_s:g}"
+    return f"not finished within limits.time_s={limits.longest_s:g}"
 
 
 def explain_death(returncode: int, last_line: str = "") -> str:

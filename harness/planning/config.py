@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.contracts.corpus import check_loader_options
+from harness.contracts.corpus import OWN_SPLIT, check_loader_options
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError, suggest_name
 from harness.machine.files import read_regular
@@ -35,6 +35,7 @@ from harness.planning.yaml_files import (
     check_name,
     format_yaml_error,
     list_choices,
+    list_formats,
     read_mapping,
 )
 from harness.trials import spec as trial_spec
@@ -46,6 +47,7 @@ from harness.values.paths import CONF_DIR, find_data_root
 
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000
+LARGEST_CPU = 2**16
 _OPTIONS = tuple(f"{group}.options." for group in NAMED)
 _SEE = "`bench --cfg job` prints every key and its value"
 Options = Mapping[str, Any]
@@ -70,6 +72,9 @@ class DatasetFile:
         fallback: dataset that the pipeline takes if this one is not available.
         probe_file: file in the dataset's directory that exists if the dataset is available; None:
             the dataset is available if its directory exists.
+        first_line: for a format of the user's own files, the regular expression that their first
+            line matches; None for a dataset with files of its own.
+        path: the user's own file.
     """
 
     name: Text
@@ -77,6 +82,8 @@ class DatasetFile:
     instance_kind: str
     fallback: str | None = None
     probe_file: str | None = None
+    first_line: str | None = None
+    path: Place | None = None
     options: Options = field(default_factory=dict)
 
 
@@ -93,6 +100,7 @@ class BenchConfig(trial_spec.Settings):
     results_dir: Place
     out: Place | None = None
     trace: Place | None = None
+    cpu: Annotated[int, Ge(0), Le(LARGEST_CPU)] | None = None
     force: bool
     on_invalid_data: Annotated[str, OneOf(ON_INVALID_DATA)]
 
@@ -314,12 +322,43 @@ def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_D
         model_options=model.options,
         dataset=dataset.name,
         loader=dataset.loader,
-        dataset_options=dataset.options,
+        dataset_options=build_dataset_options(dataset, conf_dir),
         cache_dir=str(Path(config.results_dir) / ".reference"),
         command=command,
     )
     _check(spec, dataset.instance_kind, conf_dir)
     return spec
+
+
+def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Options:
+    """Return a loader's options, with the path and the checksum of the user's own file.
+
+    Raises:
+        ConfigError: for a file that is missing or cannot be read, and for a dataset that reads no
+            such file.
+    """
+    formats = ", ".join(list_formats(conf_dir))
+    if "path" in dataset.options:
+        raise ConfigError("dataset.options.path is set by dataset.path; set that")
+    if dataset.path is None:
+        if dataset.first_line is not None:
+            raise ConfigError(
+                f"dataset={dataset.name} reads a file of your own; set dataset.path=FILE"
+            )
+        return dataset.options
+    if dataset.first_line is None:
+        raise ConfigError(
+            f"dataset.path={dataset.path}, but dataset={dataset.name} has its own files; choose one"
+            f" of: {formats}"
+        )
+    path = Path(dataset.path).expanduser()
+    try:
+        digest = hashlib.sha256(read_regular(path)).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"dataset.path={dataset.path} cannot be read: {error.strerror}; choose a text file"
+        ) from error
+    return {**dataset.options, "path": str(path), "sha256": {OWN_SPLIT: digest}}
 
 
 def _add_hash(settings: LearningSettings) -> LearningSettings:

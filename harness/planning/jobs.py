@@ -193,10 +193,11 @@ def estimate_runtime_min(
 ) -> int:
     """Return the time limit of a job in minutes.
 
-    It is three times the planned time plus the longest time limit of a trial, plus 5 minutes.
+    It is three times the planned time plus the longest time limit of a trial, plus 5 minutes; a
+    trial without a limit counts as a day.
     """
     planned = list(trials)
-    most_s = max((spec.limits.time_s for spec in planned), default=0.0)
+    most_s = max((min(spec.limits.longest_s, COUNTING_MIN * 60) for spec in planned), default=0.0)
     return 5 + round((3 * sum(map(seconds_of, planned)) + most_s) / 60)
 
 

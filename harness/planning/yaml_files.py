@@ -106,6 +106,19 @@ def list_choices(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
 
 
+def list_formats(conf_dir: Path = CONF_DIR) -> dict[str, str]:
+    """Return the datasets that read a file of the user's own, each with its `first_line`."""
+    contents = {
+        name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
+        for name in list_choices("dataset", conf_dir)
+    }
+    return {
+        name: str(content["first_line"])
+        for name, content in contents.items()
+        if content.get("first_line")
+    }
+
+
 def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
     """Check that a file of a group is readable and contains its own name.
 

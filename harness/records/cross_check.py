@@ -33,7 +33,7 @@ import numpy as np
 from harness.errors import RecordError
 from harness.records.fingerprint import Fingerprint, Sketch, find_difference
 from harness.records.record import Record, find_record
-from harness.trials.spec import DEFAULT_ORDER
+from harness.trials.spec import DEFAULT_LAST, DEFAULT_ORDER
 
 ENOUGH = 3  # frameworks needed for a vote
 UNEVEN = "core_speed_deviation"
@@ -217,6 +217,7 @@ def hash_declared_inputs(record: Record) -> str:
             "order": config.get("order", DEFAULT_ORDER),
             "batch_size": size,
             "n": [n_instances, None if n_instances else timing.get("n_mini_batches")],
+            "last": timing.get("last", DEFAULT_LAST),
         }
     )
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
+from harness.contracts.corpus import OWN_SPLIT, Corpus, draw_mini_batches, hash_inputs, load_corpus
 from harness.contracts.home import find_checksum, find_home
 from harness.errors import BenchError
 from harness.machine.facts import describe_machine
@@ -123,7 +123,7 @@ class OwnData:
         """
         if has_checksums(spec):
             return None
-        drawn = [spec.batch_size, spec.n_mini_batches, spec.seed, spec.order]
+        drawn = [spec.batch_size, spec.n_mini_batches, spec.seed, spec.order, spec.timing.last]
         key = json.dumps([*_identify_corpus(spec), *drawn, spec.timing.n_instances], default=str)
         if key not in self._hashes:
             self._hashes[key] = self._hash(spec)
@@ -145,6 +145,7 @@ class OwnData:
                 spec.seed,
                 spec.order,
                 only_first=only_first,
+                last=spec.timing.last,
             )
         )
 
@@ -169,4 +170,6 @@ def has_checksums(spec: TrialSpec) -> bool:
     except ImportError:
         return False
     expected = spec.dataset_options.get("sha256")
+    if "path" in spec.dataset_options:
+        return find_checksum(expected, OWN_SPLIT) is not None
     return home is not None and all(find_checksum(expected, part) for part in home.origins)

@@ -66,6 +66,7 @@ _NOT_PASSED_ON = (
     "round",
     "out",
     "trace",
+    "cpu",
     "force",
     "on_invalid_data",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le
 
-from harness.contracts.corpus import ORDERS
+from harness.contracts.corpus import LAST, ORDERS
 from harness.contracts.home import SPLITS
 from harness.contracts.policy import LearningSettings, is_learned
 from harness.errors import ConfigError
@@ -35,6 +36,7 @@ from harness.values.precision import EXACT, PRECISIONS
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
 DEFAULT_ORDER = "shuffled"
+DEFAULT_LAST = "drop"
 LARGEST_FACTOR = 1e6  # ratio of two systems' speeds
 LARGEST_RATE = 1e6  # learning rate
 LARGEST_MEMORY_BYTES = 2**63 - 1
@@ -69,6 +71,7 @@ class Timing:
         n_mini_batches: Mini-batches of the fixed list, unless n_instances is given.
         n_instances: Instances of the fixed list, a multiple of the batch size, so that all batch
             sizes measure the same instances; 0 if n_mini_batches applies.
+        last: see corpus.draw_mini_batches.
 
     Raises:
         ConfigError: A value is out of range.
@@ -83,6 +86,7 @@ class Timing:
     max_warmup_s: Seconds = 1.0
     min_passes: Count = 3
     n_check_instances: Count = 4
+    last: Annotated[str, OneOf(LAST)] = DEFAULT_LAST
 
     def __post_init__(self) -> None:
         check_fields(self, "timing.")
@@ -99,12 +103,17 @@ class Limits:
         ConfigError: A value is out of range.
     """
 
-    time_s: Annotated[float, Gt(0), Le(YEAR_S)] = 600.0
+    time_s: Annotated[float, Gt(0), Le(YEAR_S)] | None = 600.0  # None: no limit
     # 0: four fifths of the machine's memory
     memory_bytes: Annotated[int, Ge(0), Le(LARGEST_MEMORY_BYTES)] = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "limits.")
+
+    @property
+    def longest_s(self) -> float:
+        """Time limit in seconds; infinite without one."""
+        return math.inf if self.time_s is None else self.time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +213,8 @@ class TrialSpec(Settings):
         """Everything that changes the work, as plain values."""
         names = (item.name for item in fields(self) if item.metadata.get("identity", True))
         values = {name: getattr(self, name) for name in names}
+        options = {key: value for key, value in self.dataset_options.items() if key != "path"}
+        values |= {"dataset_options": options}  # its hash identifies a file better than its path
         values |= {"timing": asdict(self.timing), "learning": asdict(self.learning)}
         if self.order == DEFAULT_ORDER:
             del values["order"]  # the trial id stays the one from before this option existed
@@ -244,4 +255,5 @@ class TrialSpec(Settings):
         return read(cls, values, owner="a trial")
 
 
-_LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s")  # newer timing options, like order
+# Newer timing options, like order.
+_LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s", "last")

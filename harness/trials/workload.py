@@ -110,7 +110,13 @@ def load_workload(spec: TrialSpec) -> Workload:
     n_wanted = spec.n_mini_batches
     only_first = bool(spec.timing.n_instances)
     batches = draw_mini_batches(
-        corpus, spec.batch_size, n_wanted, spec.seed, spec.order, only_first=only_first
+        corpus,
+        spec.batch_size,
+        n_wanted,
+        spec.seed,
+        spec.order,
+        only_first=only_first,
+        last=spec.timing.last,
     )
     check_ids(model, batches)
     flat = [instance for mini_batch in batches for instance in mini_batch]

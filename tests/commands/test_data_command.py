@@ -221,7 +221,7 @@ def test_fetch_of_a_generated_corpus_has_nothing_to_do(tmp_path: Path, capsys: O
     [
         (
             ["describe", "nope"],
-            "nope is unknown; choose one of bilstm_synthetic, complete_trees, iwslt15, ",
+            "nope is unknown; choose one of bilstm_synthetic, complete_trees, conll, conllu, ",
         ),
         (["fetch", "../sst"], "../sst is unknown"),
         (["describe", "sst", "--split", "dve"], "invalid choice: 'dve'"),
@@ -257,3 +257,41 @@ def test_loading_a_corpus_needs_no_network_code_and_no_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_describe_finds_the_format_of_a_file_of_ones_own(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("(X (A a) (B b) (C c))\n")
+    assert run("describe", file) == 0
+    facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (facts["format"], facts["source"]) == ("trees", "your data")
+    assert facts["labels"] == "A: 20.0%, B: 20.0%, C: 20.0%, X: 40.0%"
+    assert run("describe", "text", f"dataset.path={file}") == 0
+    assert "format      text" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["describe", "empty.txt"], "empty.txt is empty"),
+        (["describe", "odd.txt"], "odd.txt:1: unknown format, '\\t\\ta'; run `bench-data describe"),
+        (["describe", "trees"], "dataset=trees reads a file of your own; set dataset.path=FILE"),
+        (["describe", "folder"], "folder cannot be read"),
+        (["fetch", "trees"], "trees reads a file of your own; set dataset.path=FILE"),
+        (["describe", "mine.txt", "--split", "dev"], "split=dev is not allowed: expected train"),
+    ],
+)
+def test_a_wrong_file_of_ones_own_is_one_line(
+    arguments: list[str],
+    reason: str,
+    tmp_path: Path,
+    capsys: Output,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, {"empty.txt": "\n", "odd.txt": "\t\ta\n", "mine.txt": "(X a)\n"})
+    (tmp_path / "folder").mkdir()
+    assert run(*arguments) == 1
+    printed = capsys.readouterr().err
+    assert reason in printed
+    assert printed.count("\n") == 1

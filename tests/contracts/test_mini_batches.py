@@ -113,3 +113,15 @@ def test_the_hash_of_inputs_sees_values_order_and_borders() -> None:
     ]
     assert len(set(hashes)) == len(hashes)
     assert hashes[0] == hash_inputs([(a, b), (c,)])
+
+
+@pytest.mark.parametrize("order", ["file", "shuffled", "length"])
+def test_the_last_partial_mini_batch_is_kept_on_request(order: str) -> None:
+    corpus = complete(n_leaves=2, n_instances=5)
+    found = indices(corpus, draw_mini_batches(corpus, 2, 9, 0, order, last="keep"))
+    assert [len(batch) for batch in found] == [2, 2, 1]
+    assert sorted(index for batch in found for index in batch) == list(range(5))
+    shorter = indices(corpus, draw_mini_batches(corpus, 2, 2, 0, order, last="keep"))
+    assert shorter == found[:2]
+    (only,) = indices(corpus, draw_mini_batches(corpus, 8, 9, 0, order, last="keep"))
+    assert sorted(only) == list(range(5))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datasets.parts.facts import describe_corpus
 from datasets.parts.reading import LazyInstances
-from datasets.sst import list_words, parse_tree
+from datasets.sst import CLASSES, list_words, parse_tree
 from harness.contracts.corpus import hash_inputs
 from harness.errors import ConfigError, DataError
 from harness.values.instances import Tree
@@ -58,19 +58,19 @@ def leaves_of(nested: Any) -> Iterator[str]:
 def test_a_written_tree_is_read_back(nested: Any) -> None:
     words = list(dict.fromkeys(leaves_of(nested)))
     text = to_text(nested)
-    tree = parse_tree(text, {word: i for i, word in enumerate(words)}, len(words), 5)
+    tree = parse_tree(text, {word: i for i, word in enumerate(words)}, len(words), CLASSES)
     assert from_tree(tree, words, tree.n_vertices - 1) == nested
     assert list_words(text) == words
 
 
 def test_escapes_are_undone() -> None:
     assert list_words(r"(2 (1 1\/2) (2 \*\*))") == ["1/2", "**"]
-    assert parse_tree(r"(2 1\/2)", {"1/2": 7}, 0, 5).words.tolist() == [7]
+    assert parse_tree(r"(2 1\/2)", {"1/2": 7}, 0, CLASSES).words.tolist() == [7]
 
 
 def test_vertices_are_in_post_order() -> None:
     ids = {"good": 0, "bad": 1}
-    tree = parse_tree("(3 (2 good) (1 (0 bad) (2 good)))", ids, 2, 5)
+    tree = parse_tree("(3 (2 good) (1 (0 bad) (2 good)))", ids, 2, CLASSES)
     assert tree.words.tolist() == [0, 1, 0, -1, -1]
     assert tree.labels.tolist() == [2, 0, 2, 1, 3]
     assert tree.left.tolist() == [-1, -1, -1, 1, 0]
@@ -91,7 +91,7 @@ def test_words_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
 
 def test_a_very_deep_tree_is_read() -> None:
     depth = 5000
-    tree = parse_tree("(2 (1 a) " * depth + "(1 a)" + ")" * depth, {"a": 0}, 1, 5)
+    tree = parse_tree("(2 (1 a) " * depth + "(1 a)" + ")" * depth, {"a": 0}, 1, CLASSES)
     assert (tree.n_leaves, tree.height) == (depth + 1, depth)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from harness.commands import bench, draw
 from harness.commands.bench import describe_drawing
 from harness.terminal.command_line import describe_plan, parse, plan
 
@@ -43,3 +46,15 @@ def test_an_experiment_names_the_command_that_draws_it() -> None:
     (line,) = describe_drawing(parse(["experiment=first_look", "rounds=2"]))
     assert line == "draw with: snakemake draw_first_look", "the pipeline does not take rounds"
     assert list(describe_drawing(parse(["model=tree_lstm"]))) == []
+
+
+def test_an_installed_package_draws_without_a_snakefile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    jobs = parse(["experiment=first_look", "scale=smoke", "results_dir=some where"])
+    (line,) = describe_drawing(jobs)
+    options = "--scale=smoke '--results-dir=some where'"
+    assert line == f"draw with: python -m harness.commands.draw first_look {options}"
+    given = draw.parse(["first_look", "--scale=smoke", "--results-dir=some where"])
+    assert (given.names, given.results_dir) == (["first_look"], "some where")

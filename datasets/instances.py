@@ -1,0 +1,151 @@
+"""Instances of any kind as JSON lines, for files of the user's own that have no other format.
+
+Each line is an object with the arrays of an instance of `harness/values/`: ids of words, labels and
+others, from 0 on. Ids stay as they are, so that a table has as many rows as its largest id needs.
+
+    tree             words (-1 without a word), labels, children: a list of 0 or 2 earlier vertices
+                     for each vertex; the root is last
+    lattice          tags, arc_start, sources, tokens
+    chain            words, labels; for rare words also char_start, characters
+    sentence_pair    source, target
+    parsed_sentence  words, tags, heads, relations
+
+For example, `{"words": [4, 7, -1], "labels": [0, 1, 1], "children": [[], [], [0, 1]]}` is a tree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from datasets.parts.reading import read_own_file
+from harness.contracts.corpus import OWN_SPLIT, Corpus
+from harness.contracts.home import Checksums, find_checksum
+from harness.errors import DataError
+from harness.values.instances import Chain, Instance, Lattice, SentencePair, Tree
+from harness.values.parsed import ParsedSentence
+
+NAME = "instances"
+LARGEST_ID = 10**9 - 1
+CHILDREN = "children"  # of a tree, in place of the fields left and right
+KINDS: Mapping[str, type[Any]] = {
+    "tree": Tree,
+    "lattice": Lattice,
+    "chain": Chain,
+    "sentence_pair": SentencePair,
+    "parsed_sentence": ParsedSentence,
+}
+# Array whose ids each size bounds; those of a lattice's tokens depend on the arc.
+SIZES: Mapping[str, Mapping[str, str]] = {
+    "tree": {"words": "words", "classes": "labels"},
+    "lattice": {"classes": "tags"},
+    "chain": {"words": "words", "classes": "labels", "characters": "characters"},
+    "sentence_pair": {"source_words": "source", "target_words": "target"},
+    "parsed_sentence": {"words": "words", "tags": "tags", "relations": "relations"},
+}
+Kind = Literal["tree", "lattice", "chain", "sentence_pair", "parsed_sentence"]
+
+
+def load(
+    split: str, root: Path | None, path: str, sha256: Checksums = None, kind: Kind = "tree"
+) -> Corpus:
+    """Load a file of the user's own.
+
+    Args:
+        root: not used.
+        path: the file.
+        sha256: expected checksum.
+        kind: kind of all its instances.
+
+    Raises:
+        DataError: for a missing or malformed file (with file:line), or a wrong checksum.
+    """
+    text = read_own_file(Path(path), find_checksum(sha256, OWN_SPLIT))
+    instances = []
+    for index, line in enumerate(text.lines):
+        try:
+            instances.append(_parse_instance(line, kind))
+        except DataError as error:
+            raise text.build_error(index, str(error)) from None
+    return Corpus(
+        name=NAME,
+        split=split,
+        instances=instances,
+        sizes=_find_sizes(instances, kind),
+        synthetic=False,
+        sha256=text.sha256,
+        source="",
+        instance_kind=kind,
+    )
+
+
+def _parse_instance(line: str, kind: Kind) -> Instance:
+    """Parse one line.
+
+    Raises:
+        DataError: for text that is not such an object, with the reason.
+    """
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise DataError(f"expected a JSON object, got {line[:40]!r}; put one instance on each line")
+    arrays = {item.name: item for item in fields(KINDS[kind]) if item.init}
+    needed = [name for name, item in arrays.items() if item.default_factory is MISSING]
+    if kind == "tree":
+        needed = [name for name in needed if name not in ("left", "right")] + [CHILDREN]
+    allowed = [*needed, *(name for name in arrays if name not in (*needed, "left", "right"))]
+    if not set(needed) <= set(given) <= set(allowed):
+        raise DataError(
+            f"expected the keys {', '.join(allowed)} of a {kind}, got {', '.join(given) or 'none'}"
+        )
+    children = given.pop(CHILDREN, None)
+    for name, values in given.items():
+        _check_ids(name, values)
+    if children is not None:
+        given |= _convert_children(children)
+    built: Instance = KINDS[kind](**given)
+    return built
+
+
+def _check_ids(name: str, values: object) -> list[int]:
+    if not isinstance(values, list):
+        raise DataError(f"{name}: expected a list of whole numbers, got {str(values)[:40]}")
+    for value in values:
+        if type(value) is not int or not -1 <= value <= LARGEST_ID:
+            raise DataError(
+                f"{name}: expected whole numbers from 0 to {LARGEST_ID}, got {str(value)[:40]}"
+            )
+    return values
+
+
+def _convert_children(children: object) -> dict[str, list[int]]:
+    """Return the left and right children of each vertex, -1 for none."""
+    pairs = []
+    for vertex in children if isinstance(children, list) else [children]:
+        pair = _check_ids(CHILDREN, vertex)
+        if len(pair) not in (0, 2):
+            raise DataError(f"{CHILDREN}: expected 0 or 2 of each vertex, got {len(pair)}")
+        pairs.append(pair or [-1, -1])
+    return {"left": [left for left, _ in pairs], "right": [right for _, right in pairs]}
+
+
+def _find_sizes(instances: Sequence[Any], kind: Kind) -> dict[str, int]:
+    """Return the sizes that the largest ids require."""
+    arrays = {
+        size: [getattr(instance, name) for instance in instances]
+        for size, name in SIZES[kind].items()
+    }
+    if kind == "lattice":
+        arrays["words"] = [lattice.tokens[~lattice.is_character] for lattice in instances]
+        arrays["characters"] = [lattice.tokens[lattice.is_character] for lattice in instances]
+    return {
+        size: 1 + max(0, int(np.concatenate(parts).max(initial=0)))
+        for size, parts in arrays.items()
+    }

@@ -1,0 +1,122 @@
+"""`bench-compare`: compares the records of two results directories, for example of two commits.
+
+    bench-compare BEFORE AFTER [--tolerance 0.05]
+
+Prints a line for each trial that both have, the largest slowdown first: how many times as fast it
+is in AFTER, with the range or interval over rounds, and the trial's id. Directories are as for
+`harness.frame`. Records of different machines, libraries or inputs are not comparable; the code of
+the benchmark may differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from harness.errors import RecordError
+from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios
+from harness.records.tidy import frame
+from harness.terminal.exit_handling import EXIT_TRIAL_FAILED, OneLineParser, run_command
+from plots.tables.cells import format_ratio
+
+CODE = "harness"  # shared version that may differ: the benchmark's own code
+TRIAL = ("trial_id",)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `bench-compare`.
+
+    Returns:
+        0 if no trial is slower, 1 for wrong input or records, 2 for an internal error, and 3 if a
+        trial is slower or has no number any more.
+    """
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command("bench-compare", partial(_compare, typed), typed)
+
+
+def _compare(typed: Sequence[str]) -> int:
+    options = _build_parser().parse_args(typed)
+    before, after = (_read_trials(place) for place in (options.before, options.after))
+    gains = compute_gains(before, after, options.tolerance)
+    for _, gain in gains.iterrows():
+        print(f"{gain.text:<28}  {gain.verdict:<10}  {gain.trial_id}")
+    for place, own, other in ((options.before, before, after), (options.after, after, before)):
+        n_only = len(set(own.trial_id) - set(other.trial_id))
+        if n_only:
+            print(f"{n_only} trials are only in {place}")
+    n_worse = int(gains.verdict.isin(["slower", "failed"]).sum())
+    print(f"{len(gains)} trials compared, {n_worse} slower or failed")
+    return EXIT_TRIAL_FAILED if n_worse else 0
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="bench-compare", description=__doc__)
+    parser.add_argument("before", type=Path, metavar="BEFORE")
+    parser.add_argument("after", type=Path, metavar="AFTER")
+    parser.add_argument(
+        "--tolerance",
+        type=_parse_tolerance,
+        default=0.05,
+        metavar="FRACTION",
+        help="a trial is slower if its whole interval is below 1 - FRACTION (default: %(default)s)",
+    )
+    return parser
+
+
+def _parse_tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to below 1, got {text!r}")
+    return value
+
+
+def _read_trials(place: Path) -> pd.DataFrame:
+    """Return the rows of a directory's trials, whose code does not decide what is comparable."""
+    rows = frame(place)
+    rows = rows[rows.kind == "trial"]
+    if not len(rows):
+        raise RecordError(f"{place} has counts but no trials; choose another directory")
+    facts = [
+        json.dumps({key: value for key, value in json.loads(text).items() if key != CODE})
+        for text in rows.group_facts
+    ]
+    return rows.assign(group=facts, group_facts=facts)
+
+
+def compute_gains(before: pd.DataFrame, after: pd.DataFrame, tolerance: float) -> pd.DataFrame:
+    """Compute the speedup of each trial that both sides have, the largest slowdown first.
+
+    A trial without a number before is compared with nothing, and is omitted.
+
+    Raises:
+        RecordError: No trial has a number on the first side and a record on the other, or records
+            are not comparable.
+    """
+    known = numbers(before, TRIAL)
+    shared = set(known.trial_id[known.status == "ok"]) & set(after.trial_id)
+    if not shared:
+        raise RecordError(
+            "the directories share no measured trial; measure the same trials in both"
+        )
+    before, after = (rows[rows.trial_id.isin(shared)] for rows in (before, after))
+    gains = numbers(ratios(before, after, TRIAL), TRIAL, RATIO)
+    ends = zip(gains.value, gains.low, gains.high, gains.warnings, strict=True)
+    gains["text"] = [format_ratio(*number) for number in ends]
+    gains["text"] = gains.text.where(gains.status == "ok", gains.status)
+    least = 1 - tolerance
+    is_slower = gains.high.fillna(gains.value) < least
+    is_faster = gains.low.fillna(gains.value) > 1 / least
+    gains["verdict"] = "alike"
+    gains.loc[is_faster, "verdict"] = "faster"
+    gains.loc[is_slower, "verdict"] = "slower"
+    gains.loc[~gains.status.isin(["ok", SCREENED_OUT]), "verdict"] = "failed"
+    return gains.sort_values("value", na_position="first", kind="stable")

@@ -1,0 +1,84 @@
+"""Choices of a trial's CPU, time limit and last mini-batch, from the command line to the record."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.machine.facts import list_usable_cpus
+from harness.planning.config import Composer
+from harness.planning.jobs import estimate_runtime_min
+from harness.records.record import read_record
+from harness.trials.spec import Limits
+from harness.values.paths import ROOT
+
+OWN = "(3 (2 a) (2 b))\n(1 c)\n(3 (1 a) (2 (1 b) (1 c)))\n"
+
+
+def run(folder: Path, *typed: str) -> subprocess.CompletedProcess[str]:
+    """Run `bench` in a process of its own, whose CPUs it may restrict."""
+    return subprocess.run(
+        [sys.executable, "-m", "harness.commands.bench", *typed, f"results_dir={folder}"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def test_a_trial_runs_pinned_without_time_limit_and_with_a_partial_mini_batch(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text(OWN)
+    cpu = list_usable_cpus()[-1]
+    typed = ["dataset=trees", f"dataset.path={file}", "batch_size=2", "hidden_size=4"]
+    typed += [f"cpu={cpu}", "limits.time_s=null", "timing.last=keep", "timing.min_seconds=0.05"]
+    done = run(tmp_path / "results", *typed)
+    assert done.returncode == 0, done.stderr
+    (record,) = map(read_record, (tmp_path / "results").rglob("r0.json"))
+    assert list(record.machine["usable_cpus"]) == [cpu]
+    assert record.config["limits"]["time_s"] is None
+    assert (record.n_mini_batches, record.n_instances) == (2, 3)
+    assert run(tmp_path / "results", *typed).returncode == 0
+    (again,) = map(read_record, (tmp_path / "results").rglob("r0.json"))
+    assert again.started_at == record.started_at  # the pinned CPUs are the same: not measured again
+
+
+@pytest.mark.parametrize(
+    ("typed", "reason"),
+    [
+        (["cpu=60000"], "cpu=60000 is not allowed: expected 1 of the usable CPUs"),
+        (["-m", "cpu=0", "threads=1,2"], "threads=1,2, but cpu sets the CPUs of all trials"),
+        (["-m", "cpu=0,1"], "cpu=0,1, but cpu sets the CPUs of all trials"),
+        (["cpu=-1"], "cpu=-1 is not allowed"),
+        (["timing.last=half"], "timing.last=half is not allowed"),
+        (["limits.time_s=0"], "limits.time_s=0 is not allowed"),
+    ],
+)
+def test_a_wrong_choice_is_one_line(typed: list[str], reason: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "dataset=sst_synthetic", "system=null", *typed)
+    assert done.returncode == 1
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_defaults_keep_the_ids_of_trials() -> None:
+    resolve = Composer().resolve_trial
+    plain = resolve({"dataset": "sst_synthetic"})
+    assert resolve({"dataset": "sst_synthetic", "timing.last": "drop"}).trial_id == plain.trial_id
+    kept = resolve({"dataset": "sst_synthetic", "timing.last": "keep"})
+    assert kept.trial_id != plain.trial_id
+
+
+def test_a_job_without_time_limit_gets_a_day() -> None:
+    plain = Composer().resolve_trial({"dataset": "sst_synthetic"})
+    endless = Composer().resolve_trial({"dataset": "sst_synthetic", "limits.time_s": None})
+    assert endless.limits == Limits(time_s=None)
+    assert estimate_runtime_min([endless], lambda _: 0) == 5 + 24 * 60
+    assert estimate_runtime_min([plain], lambda _: 0) == 15

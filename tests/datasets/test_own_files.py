@@ -1,0 +1,247 @@
+"""Files of the user's own: any number of instances, labels and children, without splits."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.corpus import Corpus, load_corpus
+from harness.errors import BenchError, ConfigError, DataError
+from harness.planning.config import Composer, build_dataset_options
+from harness.planning.yaml_files import list_formats, read_mapping
+from harness.records.reuse import OwnData
+from harness.values.paths import CONF_DIR
+from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
+
+FILES = {
+    "trees": "(3 (2 a) (2 b))\n(1 c)\n",
+    "lattices": LATTICES,
+    "text": "a b c\nd\n",
+    "conll": "Ann\tB-PER\nlives\tO\n\nBob\tB-PER\n",
+    "conllu": f"{DOGS_BARK}\n\n{TWO_OF_12}\n",
+    "pairs": "a house\tmột nhà\nno\tkhông\n",
+    "instances": '{"words": [0], "labels": [0], "children": [[]]}\n' * 2,
+}
+MODELS = {
+    "trees": "tree_lstm",
+    "lattices": "lattice_lstm",
+    "text": "var_lstm",
+    "conll": "bilstm_char",
+    "conllu": "parser",
+    "pairs": "seq2seq",
+    "instances": "tree_lstm",
+}
+
+
+def read_own(form: str, text: str, folder: Path, **options: Any) -> Corpus:
+    """Write a file of a user's own and load it as `bench` does."""
+    file = folder / "mine.txt"
+    file.write_text(text, encoding="utf-8")
+    settings = {"dataset": form, "dataset.path": str(file)}
+    settings |= {f"dataset.options.{name}": value for name, value in options.items()}
+    dataset = Composer().compose_config(settings).dataset
+    return load_corpus(dataset.loader, "train", None, **build_dataset_options(dataset))
+
+
+def draw_tree(corpus: Corpus, index: int = 0) -> str:
+    """Write a tree with the names of its labels; leaves are w and the word's id."""
+    tree: Any = corpus.instances[index]
+
+    def draw(vertex: int) -> str:
+        label = corpus.label_names[tree.labels[vertex]]
+        if tree.left[vertex] < 0:
+            return f"({label} w{tree.words[vertex]})"
+        return f"({label} {draw(tree.left[vertex])} {draw(tree.right[vertex])})"
+
+    return draw(tree.n_vertices - 1)
+
+
+def test_there_is_an_example_of_every_format() -> None:
+    assert set(list_formats()) == set(FILES)
+
+
+@pytest.mark.parametrize("form", sorted(FILES))
+def test_a_file_of_ones_own_needs_no_name_no_splits_and_no_checksum(
+    form: str, tmp_path: Path
+) -> None:
+    corpus = read_own(form, FILES[form], tmp_path)
+    assert len(corpus.instances[:]) == 2
+    assert (corpus.name, corpus.source) == ("mine.txt", "your data")
+    assert corpus.sha256 == hashlib.sha256(FILES[form].encode()).hexdigest()
+    assert not corpus.synthetic
+
+
+@pytest.mark.parametrize("form", sorted(FILES))
+def test_the_first_line_tells_the_format(form: str) -> None:
+    first = FILES[form].split("\n")[0]
+    assert [name for name, line in list_formats().items() if re.match(line, first)] == [form]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(3 (2 (1 word)) (3 good))", "(3 (2 w0) (3 w1))"),
+        ("(3 (2 a)\n   (3 b))", "(3 (2 w0) (3 w1))"),
+        ("(ROOT (S (NP (PRP They)) (VP (VBD came))))", "(ROOT (NP w0) (VP w1))"),
+        ("( (S (NP (PRP They)) (VP (VBD came))) )", "(S (NP w0) (VP w1))"),
+        ("(3 (2 a) (1 b) (0 c))", "(3 (2 w0) (3 (1 w1) (0 w2)))"),
+        ("(X (A a) (B b) (C c) (D d))", "(X (A w0) (X (B w1) (X (C w2) (D w3))))"),
+        ("(X (Y (A a) (B b) (C c)))", "(X (A w0) (Y (B w1) (C w2)))"),
+        ("(5 leaf)", "(5 w0)"),
+    ],
+)
+def test_any_tree_becomes_a_binary_one(text: str, expected: str, tmp_path: Path) -> None:
+    assert draw_tree(read_own("trees", f"{text}\n", tmp_path)) == expected
+
+
+def test_vertices_in_between_are_on_the_chosen_side(tmp_path: Path) -> None:
+    corpus = read_own("trees", "(X (A a) (B b) (C c) (D d))\n", tmp_path, binarize="left")
+    assert draw_tree(corpus) == "(X (X (X (A w0) (B w1)) (C w2)) (D w3))"
+
+
+def test_trees_may_have_several_lines_and_blank_lines_in_between(tmp_path: Path) -> None:
+    corpus = read_own("trees", "(X (A a)\n\n  (B b))\n\n(A c)\n(B\nd)\n", tmp_path)
+    assert [draw_tree(corpus, i) for i in range(3)] == ["(X (A w0) (B w1))", "(A w2)", "(B w3)"]
+
+
+def test_numbers_are_classes_in_their_order_before_other_labels(tmp_path: Path) -> None:
+    corpus = read_own("trees", "(10 (2 a) (9 b))\n(VP (0 c) (NP d))\n", tmp_path)
+    assert corpus.label_names == ["0", "2", "9", "10", "NP", "VP"]
+    assert corpus.sizes["classes"] == 6
+
+
+def test_lattices_have_any_number_of_tags(tmp_path: Path) -> None:
+    text = LATTICES.replace("0 3 1 2\n", "0 3 1 40\n")
+    assert read_own("lattices", text, tmp_path).sizes["classes"] == 41
+
+
+def test_columns_of_conll_are_separated_by_tabs_or_spaces(tmp_path: Path) -> None:
+    rows = [("U.N.", "NNP", "I-ORG"), ("official", "NN", "O")]
+    for separator in ("\t", " "):
+        corpus = read_own("conll", "\n".join(map(separator.join, rows)), tmp_path)
+        (chain,) = corpus.instances
+        assert (chain.words.tolist(), chain.labels.tolist()) == ([0, 1], [0, 1])  # type: ignore[union-attr]
+        assert corpus.label_names == ["I-ORG", "O"]
+
+
+def test_text_has_only_its_own_words(tmp_path: Path) -> None:
+    assert read_own("text", "a b a\n", tmp_path).sizes["words"] == 4  # with <eos> and <unk>
+
+
+WRONG = {
+    "trees": [
+        ("(2 a)\n(2 (1 a) (1 b)\n", ":2: unbalanced: 1 '(' not closed"),
+        ("(2 a)\n(2 (1 a) (1 b)))\n", ":2: unbalanced: ')' without '('"),
+        ("(2 a)\n(2 two words)\n", ":2: a leaf has 2 words, not one"),
+        ("(2 a) (2 b)\n", ":1: a second tree follows the tree"),
+        ("((1 a) (1 b))\n", ":1: no label after '('"),
+        ("(1 (2 a) b (2 c))\n", ":1: a vertex has both the word 'b' and children"),
+        ("(2 )\n", ":1: a leaf has an empty word"),
+        ("word\n", ":1: the text 'word' is outside a tree"),
+    ],
+    "lattices": [(LATTICES.replace("2\n4\n", "3\n4\n", 1), "truncated: it ends before lattice 3")],
+    "text": [("a\n\nb\n", ":2: the sentence is empty"), ("\n\n", " is empty")],
+    "conll": [
+        ("a O\nb\n", ":2: expected 2 columns as before, a word first and its tag last, got 'b'"),
+        ("a|O b|O\nc|O\n", ":2: expected 2 columns"),
+        ("a\n", ":1: expected columns, a word first and its tag last, got 'a'"),
+        ("a\t\n", ":1: expected 2 columns"),
+    ],
+    "conllu": [("a b\n", ":1: expected 10 tab-separated columns (CoNLL-U), got 1")],
+    "pairs": [
+        ("a\tb\nc\n", ":2: expected a sentence, a tab and its translation, got 'c'"),
+        ("a\tb\tc\n", ":1: expected a sentence, a tab"),
+        ("a\t\n", ":1: the sentence is empty"),
+        ("a\tb </s>\n", ":1: the word </s> is reserved"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "reason"), [(form, *case) for form in WRONG for case in WRONG[form]]
+)
+def test_errors_name_the_line(form: str, text: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read_own(form, text, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert f"mine.txt{reason}" in str(caught.value) or reason in str(caught.value)
+
+
+def resolve(**settings: str) -> Any:
+    return Composer().resolve_trial({"model": "tree_lstm", "dataset": "trees"} | settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, "dataset=trees reads a file of your own; set dataset.path=FILE"),
+        ({"dataset.path": "nowhere.txt"}, "dataset.path=nowhere.txt cannot be read: No such file"),
+        ({"dataset.path": "."}, "dataset.path=. cannot be read: it is a directory"),
+        (
+            {"dataset": "sst", "dataset.path": "mine.txt"},
+            "dataset.path=mine.txt, but dataset=sst has its own files; choose one of: conll",
+        ),
+        ({"+dataset.options.path": "mine.txt"}, "dataset.options.path is set by dataset.path"),
+        (
+            {"dataset.path": "mine.txt", "dataset.options.binarize": "middle"},
+            "dataset.options.binarize=middle is not allowed",
+        ),
+    ],
+)
+def test_a_wrong_path_is_one_line(
+    settings: dict[str, str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text(FILES["trees"])
+    with pytest.raises(ConfigError) as caught:
+        resolve(**settings)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_content_identifies_a_trial_and_the_path_does_not(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    for file in (first, second):
+        file.write_text(FILES["trees"])
+    spec = resolve(**{"dataset.path": str(first)})
+    assert spec.dataset_options["sha256"]["train"] == hashlib.sha256(first.read_bytes()).hexdigest()
+    assert resolve(**{"dataset.path": str(second)}).trial_id == spec.trial_id
+    assert OwnData().hash_inputs(spec) is None  # settings have the checksum
+    first.write_text("(1 (2 a) (2 b))\n")
+    assert resolve(**{"dataset.path": str(first)}).trial_id != spec.trial_id
+    with pytest.raises(DataError, match=r"has changed: sha256 .*; run the command again"):
+        load_corpus(spec.loader, "train", None, **spec.dataset_options)
+
+
+def test_a_file_of_ones_own_has_no_other_split(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text(FILES["trees"])
+    with pytest.raises(BenchError, match="split=dev is not allowed: expected train"):
+        load_corpus("datasets.sst", "dev", None, path=str(file))
+
+
+def test_every_format_fits_a_model(tmp_path: Path) -> None:
+    for form, model in MODELS.items():
+        file = tmp_path / f"{form}.txt"
+        file.write_text(FILES[form])
+        resolve(dataset=form, model=model, **{"dataset.path": str(file)})
+
+
+def test_formats_use_the_readers_of_corpora() -> None:
+    for form in list_formats():
+        assert read_mapping(CONF_DIR / f"dataset/{form}.yaml")["loader"].startswith("datasets.")
+
+
+def test_binary_trees_are_as_those_of_the_treebank(tmp_path: Path) -> None:
+    text = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
+    (tmp_path / "sst").mkdir()
+    (tmp_path / "sst" / "train.txt").write_text(text)
+    treebank = load_corpus("datasets.sst", "train", tmp_path)
+    own = read_own("trees", text, tmp_path)
+    for one, other in zip(treebank.instances, own.instances, strict=True):
+        assert np.array_equal(one.table, other.table)  # type: ignore[union-attr]
