@@ -53,6 +53,7 @@ SECOND_CPU = (
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "paper",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium",
 )
+GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
 # Runs of `bench -m`, each with the system that the others are compared with.
 RUNS: Mapping[Path, str] = {
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "programs": "acrobat",
@@ -181,7 +182,7 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def build_bullets(first: CpuResults, second: CpuResults) -> str:
-    """Summarize the results in five bullets; every number is computed from the records."""
+    """Summarize the results in six bullets; every number is computed from the records."""
     rows, others = select_answers(first), select_answers(second)
     classes = [classify(*ends) for ends in rows[["speedup_low", "speedup_high"]].to_numpy()]
     n = {name: classes.count(name) for name in ("faster", "slower", "unclear")}
@@ -211,8 +212,21 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
             " of unchanged code. On a"
             f" second CPU, an Intel Xeon, speedups on {len(others)} workloads are"
-            f" {others.speedup.min():.2f} to {others.speedup.max():.2f}. No GPU has been measured.",
+            f" {others.speedup.min():.2f} to {others.speedup.max():.2f}.",
+            f"- **GPU.** {describe_gpu(evaluate_answers(load_answers(GPU)))}",
         ]
+    )
+
+
+def describe_gpu(answers: pd.DataFrame) -> str:
+    """Return the speedup of each workload that a GPU has measured."""
+    parts = [
+        f"{row.speedup:.1f} times as fast as {row.label} ({row.workload})"
+        for row in answers[answers.is_fastest_baseline].itertuples()
+    ]
+    return (
+        f"On an {GPU_NAME}, the engine is {' and '.join(parts)}, the fastest baselines measured"
+        " there ([two rounds](docs/gpu.md))."
     )
 
 
