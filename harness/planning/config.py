@@ -33,6 +33,7 @@ from harness.planning.yaml_files import (
     GROUPS,
     NAMED,
     check_name,
+    find_group_of_option,
     format_yaml_error,
     list_choices,
     list_formats,
@@ -268,7 +269,7 @@ def check_key(key: str, text: str = "") -> None:
     known = find_key_types(BenchConfig)
     if key in known or key.startswith(_OPTIONS):
         return
-    if group := _find_group_of_option(key):
+    if group := find_group_of_option(key):
         raise ConfigError(
             f"{key} is not in the configuration, but an option of a {group}; set"
             f" {group}.options.{key}{''.join(text.partition('=')[1:])}"
@@ -282,15 +283,6 @@ def check_key(key: str, text: str = "") -> None:
     )
     choices = ", ".join(siblings or [name for name in known if "." not in name])
     raise ConfigError(f"{fault}; choose one of: {choices}")
-
-
-def _find_group_of_option(key: str) -> str | None:
-    """Return "system", "model" or "dataset" if one of its files has an option of this name."""
-    for group in NAMED:
-        paths = (CONF_DIR / group / f"{name}.yaml" for name in list_choices(group))
-        if any(key in (read_mapping(path).get("options") or {}) for path in paths):
-            return group
-    return None
 
 
 def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:

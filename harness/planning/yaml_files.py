@@ -119,6 +119,15 @@ def list_formats(conf_dir: Path = CONF_DIR) -> dict[str, str]:
     }
 
 
+def find_group_of_option(key: str) -> str | None:
+    """Return "system", "model" or "dataset" if one of its files has an option of this name."""
+    for group in NAMED:
+        paths = (CONF_DIR / group / f"{name}.yaml" for name in list_choices(group))
+        if any(key in (read_mapping(path).get("options") or {}) for path in paths):
+            return group
+    return None
+
+
 def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
     """Check that a file of a group is readable and contains its own name.
 
