@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from harness.contracts.corpus import Corpus, load_corpus
@@ -16,6 +18,8 @@ from harness.planning.config import Composer, build_dataset_options
 from harness.planning.yaml_files import list_formats, read_mapping
 from harness.records.reuse import OwnData
 from harness.values.paths import CONF_DIR
+from plots.captions import build_title
+from plots.experiment import read_synthetic
 from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
 
 FILES = {
@@ -245,3 +249,24 @@ def test_binary_trees_are_as_those_of_the_treebank(tmp_path: Path) -> None:
     own = read_own("trees", text, tmp_path)
     for one, other in zip(treebank.instances, own.instances, strict=True):
         assert np.array_equal(one.table, other.table)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "suffix"),
+    [
+        (["trees"], " (your data)"),
+        (["sst_synthetic", "trees"], " (synthetic data and your data)"),
+        (["sst_synthetic"], " (synthetic data)"),
+        (["sst"], ""),
+    ],
+)
+def test_titles_tell_whose_data_it_is(datasets: list[str], suffix: str) -> None:
+    rows = pd.DataFrame({"dataset": datasets})
+    experiment: Any = SimpleNamespace(
+        rows=rows,
+        counts=rows[:0],
+        synthetic=read_synthetic(CONF_DIR),
+        own=frozenset(list_formats()),
+        declaration=SimpleNamespace(title="Trees"),
+    )
+    assert build_title(experiment) == f"Trees{suffix}"
