@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from annotated_types import Ge, Le
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from harness.contracts.corpus import OWN_SPLIT, check_loader_options
 from harness.contracts.policy import LearningSettings, check_policy_name
@@ -29,12 +25,12 @@ from harness.errors import ConfigError, suggest_name
 from harness.machine.files import read_regular
 from harness.planning.grid import SCALES
 from harness.planning.kinds import SystemFile
+from harness.planning.references import SEE, convert_hydra_errors, resolve_references
 from harness.planning.yaml_files import (
     GROUPS,
     NAMED,
     check_name,
     find_group_of_option,
-    format_yaml_error,
     list_choices,
     list_formats,
     read_mapping,
@@ -43,14 +39,12 @@ from harness.trials import spec as trial_spec
 from harness.trials.spec import ON_INVALID_DATA, TrialSpec
 from harness.trials.workload import build_model
 from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
-from harness.values.nested import find_texts
 from harness.values.paths import CONF_DIR, find_data_root
 
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000
 LARGEST_CPU = 2**16
 _OPTIONS = tuple(f"{group}.options." for group in NAMED)
-_SEE = "`bench --cfg job` prints every key and its value"
 Options = Mapping[str, Any]
 
 
@@ -150,7 +144,7 @@ class Composer:
                     f"{group}.name={name} is the name of another {group}; set {group}={name}"
                 )
         if "${" in repr(config):
-            return read(BenchConfig, _resolve_references(config))
+            return read(BenchConfig, resolve_references(config))
         return read(BenchConfig, {key: self._build(key, config[key]) for key in config})
 
     def _build(self, key: str, value: Any) -> Any:
@@ -207,7 +201,7 @@ class Composer:
             if group in _FILES:
                 given = {k: v for k, v in content.items() if v is not None or k != "options"}
                 content = _collect_defaults(_FILES[group]) | given
-            content = _resolve_references(content, only_environment=True)
+            content = resolve_references(content, only_environment=True)
             if group in _FILES:
                 file = f"{group}/{name}.yaml"
                 read(_FILES[group], content, f"{file}: ", file)
@@ -259,7 +253,7 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
         group = above[0]
         raise ConfigError(
             f"{name} is not in the file of this {group}; if it is a valid option, set"
-            f" +{name}={show(value)}; {_SEE}"
+            f" +{name}={show(value)}; {SEE}"
         )
     inner[last] = value
 
@@ -400,26 +394,6 @@ def find_datasets(instance_kind: str, conf_dir: Path = CONF_DIR) -> list[str]:
     ]
 
 
-def _resolve_references(
-    values: dict[str, Any], *, only_environment: bool = False
-) -> dict[str, Any]:
-    """Replace references to other values, or only those to environment variables."""
-    marks = ("${oc.env:", "${bench.") if only_environment else ("${",)
-    if not any(mark in text for text in find_texts(values) for mark in marks):
-        return values
-    with convert_hydra_errors():
-        if only_environment:
-            return {
-                key: OmegaConf.create({"_": value})["_"]
-                if isinstance(value, str) and value.startswith(marks)
-                else value
-                for key, value in values.items()
-            }
-        plain: Any = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
-        resolved: dict[str, Any] = plain
-        return resolved
-
-
 def _collect_defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the default values of a type's optional fields."""
     defaults = {}
@@ -449,23 +423,3 @@ def compose_with_hydra(conf_dir: Path, overrides: list[str]) -> dict[str, Any]:
         GlobalHydra.instance().hydra = outer
     composed: dict[str, Any] = plain
     return composed
-
-
-@contextmanager
-def convert_hydra_errors() -> Iterator[None]:
-    """Convert errors of Hydra and of its YAML files to ConfigError with a one-line message."""
-    try:
-        yield
-    except yaml.YAMLError as error:
-        raise ConfigError(format_yaml_error(error)) from error
-    except UnicodeDecodeError as error:  # the error does not name the file
-        raise ConfigError(f"a file of conf/ is not UTF-8: {error}; fix the file") from error
-    except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
-        lines = [line.strip() for line in str(error).splitlines()]
-        raise ConfigError(f"{' '.join(filter(None, lines))}; {_SEE}") from error
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise ConfigError(
-            f"{error.filename} cannot be read: {error.strerror}; fix its path or permissions"
-        ) from error

@@ -33,13 +33,13 @@ from harness.planning.config import (
     MAX_ROUNDS,
     BenchConfig,
     Composer,
-    convert_hydra_errors,
     register_schema,
     resolve_spec,
 )
 from harness.planning.durations import Durations, format_duration, read_durations
 from harness.planning.ordering import build_fields, compute_shared_n_instances, shuffle_round
 from harness.planning.overrides import Settings, read_points
+from harness.planning.references import convert_hydra_errors
 from harness.records.files import Output, check_suffix, check_writable
 from harness.records.record import is_record, locate_record
 from harness.terminal.measurement import Measurement
