@@ -221,12 +221,12 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
 def describe_gpu(answers: pd.DataFrame) -> str:
     """Return the speedup of each workload that a GPU has measured."""
     parts = [
-        f"{row.speedup:.1f} times as fast as {row.label} ({row.workload})"
+        f"{row.speedup:.1f} ({row.workload})"
         for row in answers[answers.is_fastest_baseline].itertuples()
     ]
     return (
-        f"On an {GPU_NAME}, the engine is {' and '.join(parts)}, the fastest baselines measured"
-        " there ([two rounds](docs/gpu.md))."
+        f"On an {GPU_NAME}, speedups over the fastest baseline are {' and '.join(parts)}:"
+        " [two rounds](docs/gpu.md)."
     )
 
 
