@@ -5,10 +5,14 @@
 #
 #   scripts/build_dynet_native.sh [--force]
 #
+# DEVICE: cpu (default), or cuda: into .dynet-cuda/, with systems/on_dynet/patches/*.patch, without
+#   cuDNN. Needs nvcc of CUDA 13 (NVCC=/path/to/nvcc), but no GPU; 16 minutes of CPU time.
+# ARCHITECTURES: GPU generations to compile for (default "80-real;90-real", A100 and H100).
 # PYTHON: interpreter to build for (default .venv/bin/python, else python3.11).
 # JOBS: parallel compilations (default: all cores).
-# BLAS: openblas (default) or eigen. Measured with Tree-LSTM training at batch 64, one thread, AMD
-#   EPYC (Zen 4): hidden 256 720-750 against 640-665 trees/s, hidden 64 2800-3000 against 2650-2800.
+# BLAS: of the CPU's products, openblas (default) or eigen (always with cuda). Measured with Tree-LSTM
+#   training at batch 64, one thread, AMD EPYC (Zen 4): hidden 256 720-750 against 640-665 trees/s,
+#   hidden 64 2800-3000 against 2650-2800.
 # Needs g++, make and a package registry that pip can reach; about 4 minutes on 2 cores.
 # DyNet's release flags are used: -Ofast -funroll-loops -march=native.
 set -euo pipefail
@@ -16,11 +20,16 @@ set -euo pipefail
 readonly VERSION=2.1.2
 readonly SDIST_SHA256=c1c1de7cdd3a60b6c6491868b0e096b38b88d4ce14ef8bd065cb76bcd9f5a8b9
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-readonly root target="$root/.dynet-native" work="$root/build/dynet-native" blas=${BLAS:-openblas}
+readonly root device=${DEVICE:-cpu}
+name=dynet-native blas=${BLAS:-openblas} standard=c++11
+[[ $device != cuda ]] || name=dynet-cuda blas=eigen standard=c++17
+readonly name blas standard target="$root/.$name" work="$root/build/$name"
 readonly log="$work/build.log" venv="$work/venv"
+# Set by prepare_cuda.
+nvcc="" cuda_folder="" cuda_headers="" cuda_links=""
 
-say() { printf 'dynet-native: %s\n' "$*"; }
-fail() { printf 'dynet-native: error: %s\n' "$*" >&2; exit 1; }
+say() { printf '%s: %s\n' "$name" "$*"; }
+fail() { printf '%s: error: %s\n' "$name" "$*" >&2; exit 1; }
 # Run a step with its output in the log; on failure name the step and the log.
 step() {
     local what=$1
@@ -33,8 +42,9 @@ find_python() {
     local python=${PYTHON:-$root/.venv/bin/python}
     [[ -x $python ]] || python=$(command -v python3.11) ||
         fail "no Python 3.11 found; install it or set PYTHON=/path/to/python3.11"
-    "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
-        fail "expected Python 3.11, got $python; set PYTHON=/path/to/python3.11"
+    "$python" -c 'import sys; sys.exit(sys.version_info[:2] not in {(3, 11), (3, 12)})' \
+        2>/dev/null ||
+        fail "expected Python 3.11 or 3.12, got $python; set PYTHON=/path/to/python3.11"
     "$python" -c 'import numpy' 2>/dev/null ||
         fail "$python has no NumPy to build for; install the benchmark first (make install)"
     printf '%s\n' "$python"
@@ -66,6 +76,21 @@ make_venv() {
         wheel numpy
 }
 
+# Find nvcc, and fetch the libraries that match its version.
+prepare_cuda() {
+    local version
+    nvcc=${NVCC:-$(command -v nvcc || ls /usr/local/cuda*/bin/nvcc 2>/dev/null | tail -1)}
+    [[ -x $nvcc ]] || fail "nvcc not found; install the CUDA 13 toolkit or set NVCC=/path/to/nvcc"
+    version=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+    [[ $version == 13.* ]] || fail "$nvcc is of CUDA $version: expected 13; set NVCC=/path/to/nvcc"
+    step "installing the libraries of CUDA $version" "$venv/bin/pip" install \
+        --disable-pip-version-check -q "cuda-toolkit[cublas,curand,cudart]==$version.*"
+    cuda_folder=$(package_folder '*site-packages/nvidia/cu13')/lib
+    cuda_headers="-DHAVE_CUDA -isystem ${cuda_folder%/*}/include"
+    cuda_links="-Wl,-rpath,$cuda_folder -L$cuda_folder"
+    cuda_links+=" -l:libcublas.so.13 -l:libcurand.so.10 -l:libcudart.so.13"
+}
+
 # Print the directory of a package's files in the build environment.
 package_folder() { find "$venv" -type d -path "$1" -print -quit; }
 
@@ -87,8 +112,17 @@ unpack_source() {
     }
     rm -rf "$work/src" && mkdir "$work/src"
     tar -xzf "$sdist" -C "$work/src" --strip-components=1
+    if [[ $device == cuda ]]; then
+        local change
+        for change in "$root"/systems/on_dynet/patches/*.patch; do
+            step "applying ${change##*/}" patch -d "$work/src" -p1 -i "$change"
+        done
+    fi
     # The last packaging step fails without the license in the build directories.
-    local folder="$work/src/build/py3.11-64bit"
+    local folder
+    folder="$work/src/build/$("$venv/bin/python" -c '
+import sys
+print("py{}.{}-64bit".format(*sys.version_info))')"
     mkdir -p "$folder/python"
     cp "$work/src/LICENSE.txt" "$folder/"
     cp "$work/src/LICENSE.txt" "$folder/python/"
@@ -97,16 +131,19 @@ unpack_source() {
 compile() {
     local eigen=$1 openblas=$2 jobs=${JOBS:-$(nproc)} library
     # With $ORIGIN, the extension finds the libraries in its directory, even if that is moved.
-    local compiler_flags="" linker_flags='-Wl,-rpath,$ORIGIN'
+    local compiler_flags="$cuda_headers" linker_flags='-Wl,-rpath,$ORIGIN'
     if [[ $blas == openblas ]]; then
         write_blas_names "$eigen"
         compiler_flags="-DEIGEN_USE_BLAS -include $work/blas_names.h"
         linker_flags+=" -Wl,--no-as-needed -L$openblas/lib -lscipy_openblas"
     fi
+    [[ $device == cpu ]] || linker_flags+=" -Wl,--no-as-needed $cuda_links"
     rm -rf "$work/new"
     step "compiling with $jobs jobs (minutes; progress in $log)" env \
         PATH="$venv/bin:$PATH" EIGEN3_INCLUDE_DIR="$eigen" MAKE_FLAGS="-j$jobs" \
         CFLAGS="-O3 -march=native" CXXFLAGS="$compiler_flags" LDFLAGS="$linker_flags" \
+        BACKEND="${device/cpu/eigen}" CUDACXX="$nvcc" CUDAFLAGS="$cuda_headers" \
+        CUDAARCHS="${ARCHITECTURES:-80-real;90-real}" \
         "$venv/bin/pip" install --disable-pip-version-check --no-deps --no-build-isolation \
         --no-cache-dir --target "$work/new" "$work/src"
     library=$(find "$work/src/build" -name libdynet.so -print -quit)
@@ -116,18 +153,26 @@ compile() {
 }
 
 describe() {
-    local eigen=$1 flags eigen_version blas_name="none (Eigen)"
-    flags=$(grep -h '^CXX_FLAGS' "$(find "$work/src/build" -path '*dynet.dir/flags.make' -print -quit)" |
-        sed -E "s/^CXX_FLAGS *= *//; s# -include [^ ]+##")
+    local eigen=$1 flags eigen_version compiler blas_name="none (Eigen)"
+    compiler=$(g++ --version | head -1)
+    flags=$(cat "$(find "$work/src/build" -path '*dynet.dir/flags.make' -print -quit)" |
+        sed -nE "s/^CXX_FLAGS *= *//p; s/^CUDA_FLAGS *= */nvcc /p" |
+        sed -E "s# ?-(include|isystem) [^ ]+##g" | sort | paste -sd ';')
     eigen_version=$(grep -hoE 'EIGEN_(WORLD|MAJOR|MINOR)_VERSION [0-9]+' \
         "$eigen/Eigen/src/Core/util/Macros.h" | awk '{print $2}' | paste -sd.)
     [[ $blas == eigen ]] || blas_name="OpenBLAS $("$venv/bin/pip" show scipy-openblas32 2>/dev/null |
         sed -n 's/^Version: //p')"
-    "$venv/bin/python" - "$work/new/build.json" "$VERSION" "$(g++ --version | head -1)" "$flags" \
-        "$eigen_version" "$blas_name" <<'PY'
+    if [[ $device == cuda ]]; then
+        blas_name="cuBLAS $("$venv/bin/pip" show nvidia-cublas 2>/dev/null |
+            sed -n 's/^Version: //p')"
+        compiler+=", nvcc $("$nvcc" --version | sed -n 's/.*, V//p')"
+    fi
+    "$venv/bin/python" - "$work/new/build.json" "$VERSION" "$compiler" "$flags" \
+        "$eigen_version" "$blas_name" "$cuda_folder" <<'PY'
 import json, pathlib, sys
 path, *values = sys.argv[1:]
-facts = dict(zip(("dynet", "compiler", "flags", "eigen", "blas"), values, strict=True))
+names = ("dynet", "compiler", "flags", "eigen", "blas", "cuda_libraries")
+facts = {name: value for name, value in zip(names, values, strict=True) if value}
 pathlib.Path(path).write_text(json.dumps(facts, indent=1) + "\n")
 PY
 }
@@ -149,7 +194,7 @@ compile_library() {
     shift
     eigen=$(package_folder '*cmeel.prefix/include/eigen3')
     # -std and -march are DyNet's, because they determine the memory layout of Eigen's values.
-    step "compiling ${library##*/}" g++ -std=c++11 -O2 -march=native -DEIGEN_FAST_MATH \
+    step "compiling ${library##*/}" g++ -std=$standard -O2 -march=native -DEIGEN_FAST_MATH \
         -fPIC -shared -Wall -Werror=return-type -I"$work/src" -isystem "$eigen" "$@" \
         -o "$library.new" -L"${library%/*}" -ldynet '-Wl,-rpath,$ORIGIN'
     mv "$library.new" "$library"
@@ -159,11 +204,12 @@ programs_are_there() {
     PYTHONPATH=$root "$1" -c '
 import sys
 from systems.on_dynet.build import explain_missing_build
-sys.exit(explain_missing_build() is not None)' >/dev/null 2>&1
+sys.exit(explain_missing_build(sys.argv[1]) is not None)' "$device" >/dev/null 2>&1
 }
 
 main() {
     local python
+    [[ $device == cpu || $device == cuda ]] || fail "DEVICE=$device: expected cpu or cuda"
     [[ $blas == openblas || $blas == eigen ]] || fail "BLAS=$blas: expected openblas or eigen"
     python=$(find_python)
     local is_there=false
@@ -182,6 +228,7 @@ main() {
         return
     fi
     make_venv "$python"
+    [[ $device == cpu ]] || prepare_cuda
     unpack_source
     local eigen openblas
     eigen=$(package_folder '*cmeel.prefix/include/eigen3')
