@@ -41,7 +41,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 # Lines NAME==VERSION, the first of each name, without the local part of a version (+cu128).
 ONE_OF_EACH := sed -E '/^-|^\#|@/d; s/[+ ;].*//' | awk -F= '{ name = tolower($$1); gsub("_", "-", name) } !seen[name]++'
 
-.PHONY: all try medium install test test-quick test-cluster campaign dynet-native hashes wheelhouse constraints gpu clean
+.PHONY: all try medium install test test-quick test-cluster campaign dynet-native dynet-cuda hashes wheelhouse constraints gpu clean
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
@@ -120,6 +120,10 @@ campaign: install
 # Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler.
 dynet-native: install
 	PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
+
+# The same for NVIDIA GPUs (sm_80, sm_90); needs nvcc of CUDA 13, but no GPU.
+dynet-cuda: install
+	DEVICE=cuda PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
 
 # Wheels that a machine with a GPU and without a network lacks, for make install OFFLINE=wheelhouse
 # there. PyTorch, Triton, NumPy and all of BOX_PACKAGES are its own; oneDNN is left out for its size:
