@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from harness.engine.backends.cuda.backend import Backend
 from harness.engine.backends.cuda.kinds import (
     MANY,
     Columns,
-    Kind,
     Product,
     Row,
     RowList,
@@ -36,7 +34,7 @@ from harness.engine.backends.cuda.launching import (
     compute_persistent_grid,
 )
 from harness.engine.backends.cuda.model import ModelKinds
-from harness.engine.backends.cuda.module import WORDS, KernelModule
+from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.backends.cuda.program import Phase
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.text import EXPRESSIONS
@@ -48,7 +46,7 @@ from harness.vertex.operators import Node
 from tests.support.engine_setting import Setting
 from tests.support.persistent_programs import ORDERS, Choose, PersistentBackend
 from tests.support.tree_lstm_kernels import modules_of
-from tests.support.walked_backend import NAMES, WalkedBackend
+from tests.support.walked_backend import NAMES, WalkedBackend, walked_setting
 
 Change = Callable[[TileKind], TileKind]
 
@@ -227,38 +225,7 @@ def test_the_order_of_a_phase_is_of_no_matter(sabotaged: type[Sabotaged], name: 
     assert is_right(name)
 
 
-# --- words ---
-
-
-def test_stage_words_cover_every_row_exactly_once() -> None:
-    """Instructions decoded from the words of a stage cover each function's rows exactly once."""
-    setting = backend_of("tree_lstm")
-    backend: Any = setting.backend
-    words = backend._prepared.programs[0]
-    module = backend._preparation.modules["forward"]
-    n_phases = int(words[0])
-    bounds = words[1 : 2 + n_phases]
-    table = words[2 + n_phases :].reshape(-1, WORDS)
-    assert len(table) == bounds[-1]
-    assert (np.diff(bounds) > 0).all()
-    covered: dict[Kind, list[tuple[int, int]]] = {}
-    for number, start, n, _, n_tiles, *rest in table.tolist():
-        assert n_tiles > 0
-        assert rest == [0, 0, 0]
-        kind = module.entries[number].kind
-        covered.setdefault(kind, []).append((start, start + n))
-    for ranges in covered.values():
-        ends = sorted(ranges)
-        assert ends[0][0] == 0
-        assert all(a[1] == b[0] for a, b in pairwise(ends))
-
-
-def backend_of(name: str) -> Setting:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
-        setting = Setting(name)
-        setting.train(setting.instances)
-        return setting
+# --- phases, uploads and tiles ---
 
 
 @pytest.mark.parametrize(
@@ -275,7 +242,7 @@ def backend_of(name: str) -> Setting:
 )
 def test_a_level_has_few_phases(name: str, forward: int, backward: int) -> None:
     """A level has one phase if no matmul reads values of the level itself, else two."""
-    backend: Any = backend_of(name).backend
+    backend: Any = walked_setting(name).backend
     for stage, most in (("batch", forward), ("backward", backward)):
         for type_id, found in backend._preparation.kinds.stages[stage].items():
             if type_id > 0 and found:
@@ -283,7 +250,7 @@ def test_a_level_has_few_phases(name: str, forward: int, backward: int) -> None:
 
 
 def test_a_mini_batch_is_one_upload() -> None:
-    setting = backend_of("tree_lstm")
+    setting = walked_setting("tree_lstm")
     backend = setting.backend
     assert isinstance(backend, WalkedBackend)
     before = backend.n_uploads

@@ -14,9 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
+import harness.engine.engine
 from harness.contracts.model import Weights
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.backends.cuda.kinds import (
@@ -44,6 +46,7 @@ from harness.engine.backends.cuda.program import Phase, Rows, read_program
 from harness.engine.backends.cuda.text import write_expression
 from harness.engine.backends.cuda.words import FloatArray, WordArray, Words
 from harness.engine.switches import Switches
+from tests.support.engine_setting import Setting
 
 Values = NDArray[np.float32]
 NAMES: dict[str, Any] = {
@@ -305,3 +308,12 @@ class Walk:
         place = (columns,) if out.ndim == 1 else (down, columns[None, :])
         value = source[..., kind.source_column : kind.source_column + kind.width].copy()
         self.writes.append((out, place, value))
+
+
+def walked_setting(name: str) -> Setting:
+    """Return an example model after a mini-batch that NumPy has walked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+        setting = Setting(name)
+        setting.train(setting.instances)
+        return setting

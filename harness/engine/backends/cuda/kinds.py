@@ -7,7 +7,7 @@ it over a range of rows. This module does not depend on Triton.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 
 from harness.engine.backends.cuda.words import FloatArray, ParameterOf, WordArray
@@ -53,6 +53,17 @@ class RowList:
     starts: WordArray
     items: WordArray | None
     base: Base = Base.ROWS
+
+
+def has_state_rows(value: object) -> bool:
+    """Return whether a kind, or a part of one, accesses rows by their number among the states."""
+    if isinstance(value, Row | RowList) and value.base is Base.STATES:
+        return True
+    if isinstance(value, tuple):
+        return any(map(has_state_rows, value))
+    return is_dataclass(value) and any(
+        has_state_rows(getattr(value, item.name)) for item in fields(value)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from harness.engine.backends.cuda.kinds import (
     Kind,
     Tiling,
     count_rows_per_vertex,
+    has_state_rows,
     make_cut,
 )
 from harness.engine.backends.cuda.module import WORDS, KernelModule
@@ -42,6 +43,7 @@ class KindTable(NamedTuple):
         entries: (n_kinds, n_variants) numbers of tile functions; each variant has a limit of rows.
         per_row: (n_kinds,) tile rows per row of the function.
         is_copy: (n_kinds,) whether the kind is a CopyKind.
+        uses_states: (n_kinds,) whether the kind accesses rows by their number among the states.
         cuts: (n_entries, 2) see kinds.Cut.
         limits: (n_variants,) largest number of rows of each variant.
     """
@@ -51,6 +53,7 @@ class KindTable(NamedTuple):
     entries: IntTable
     per_row: Ints
     is_copy: Flags
+    uses_states: Flags
     cuts: IntTable
     limits: Longs
 
@@ -170,19 +173,18 @@ def _write_batch(
     """Write one phase of a batch, and return the new number of instructions.
 
     If all rows of a function are requested, but they are not consecutive among the rows of the
-    states, each of its batches becomes an instruction.
+    states, a kind that accesses states has an instruction for each of its batches.
     """
     first, end = rows.first[t], rows.first[t] + rows.n_batches[t]
-    step = end - first
     if position != ALL_ROWS:
-        first, end, step = first + position, first + position + 1, 1
-    elif not rows.is_whole[t]:
-        step = 1
-    for b in range(first, end, step):
-        for k in range(kinds.starts[kinds_at], kinds.starts[kinds_at + 1]):
-            if kinds.placed[k, PHASE] != phase:
-                continue
-            kind, column = kinds.placed[k, KIND], EDGE if kinds.placed[k, ON_EDGES] else START
+        first, end = first + position, first + position + 1
+    for k in range(kinds.starts[kinds_at], kinds.starts[kinds_at + 1]):
+        if kinds.placed[k, PHASE] != phase:
+            continue
+        kind, column = kinds.placed[k, KIND], EDGE if kinds.placed[k, ON_EDGES] else START
+        is_cut = kinds.uses_states[kind] and not rows.is_whole[t]
+        step = 1 if is_cut else end - first
+        for b in range(first, end, step):
             start = rows.bounds[b, column]
             n_rows = rows.bounds[b + step, column] - start
             if n_rows == 0 or (
@@ -323,6 +325,7 @@ class KernelProgramWriter:
             ),
             per_row=np.array([count_rows_per_vertex(kind) for kind in entries], dtype=np.int32),
             is_copy=np.array([isinstance(kind, CopyKind) for kind in entries], dtype=np.bool_),
+            uses_states=np.array([has_state_rows(kind) for kind in entries], dtype=np.bool_),
             cuts=_make_table([(cut.rows, cut.across) for cut in cuts], 2),
             limits=np.array([limit for limit, _ in tiling.products], dtype=np.int64),
         )
