@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import harness.engine.engine
 from harness.contracts.policy import load_policy
 from harness.engine.backend import Backend
+from harness.engine.backends.cuda import backend as cuda
 from harness.engine.backends.cuda import memory
 from harness.engine.backends.cuda.backend import explain_unsupported_gpu
 from harness.engine.backends.stepwise import backend as stepwise
@@ -179,11 +180,15 @@ def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> N
 
 
 def test_a_gpu_that_can_be_used(
-    pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    pretend: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pretend()
     assert explain_no_cuda() is None
-    assert explain_unsupported_gpu() is None
+    for answer in (None, "no C compiler"):  # of a kernel that is compiled and run apart
+        monkeypatch.setattr(cuda, "explain_failing_kernel", lambda answer=answer: answer)
+        assert explain_unsupported_gpu() == answer
     assert main() == 0
     assert capsys.readouterr().out.strip() == ""
 

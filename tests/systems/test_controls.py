@@ -206,7 +206,7 @@ def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
 def test_training_is_refused(
     module: ModuleType, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autobatch, "_explain_missing_dynet", lambda _: None)
+    monkeypatch.setattr(autobatch, "_explain_missing_dynet", lambda *_: None)
     reason = module.Adapter.skip(model, settings("train"))
     assert reason is not None
     assert "mode=train" in reason
