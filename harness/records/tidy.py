@@ -42,6 +42,8 @@ MODEL_OPTION = "model.options."  # prefix of columns
 TYPE_SEED = f"{MODEL_OPTION}type_seed"  # of trees whose types are drawn
 # Warnings of slow builds, which apply to every ratio against them. DyNet's wheel has no BLAS.
 WEAK_BUILDS = {"wheel": "dynet_without_blas"}
+# Warning of a run on other kernels than those of the device's first backend.
+OTHER_KERNELS = "other_kernels"
 SECTIONS = {
     "system.options": "system_options",
     "model.options": "model_options",
@@ -223,6 +225,8 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
 
 
 def _find_weak_build(record: Record) -> str:
+    if record.effective_options.get("instead_of"):
+        return OTHER_KERNELS
     return WEAK_BUILDS.get(record.versions.get("dynet_build", "").partition(" ")[0], "")
 
 

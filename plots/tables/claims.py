@@ -108,7 +108,7 @@ def find_obstacle(claim: Claim, points: pd.DataFrame, scale: str) -> str:
         return NEEDS[claim.device]
     if scale not in claim.decided_at:
         return "needs the paper's sizes"
-    return f"needs the project's best build: {weak.iloc[0]}" if len(weak) else ""
+    return f"needs the best build and kernels: {weak.iloc[0]}" if len(weak) else ""
 
 
 def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.DataFrame:

@@ -153,7 +153,7 @@ WHEEL = {"versions": {"dynet_build": "wheel 2.2"}}
             CLAIM,
             (QUICK, build_point("slow", [1, 1], **WHEEL)),
             "paper",
-            "needs the project's best build: dynet_without_blas",
+            "needs the best build and kernels: dynet_without_blas",
         ),
         (
             replace(CLAIM, answered_at=("paper",)),
@@ -228,6 +228,15 @@ def test_a_weak_build_decides_nothing_on_either_side_or_both() -> None:
         assert get_verdict(replace(CLAIM, device="any"), experiment)[0] == verdict
     alone = build_experiment(build_point("slow", [10], phases_s={"construct": 0.4}, **WHEEL))
     assert get_verdict(replace(CLAIM, answer=SHARE), alone)[0] == NOT_MEASURABLE
+
+
+def test_other_kernels_decide_nothing() -> None:
+    other = {"effective_options": {"backend": "stepwise", "instead_of": "backend=cuda: a reason"}}
+    slow = build_point("slow", [10], **other)
+    experiment = build_experiment(build_point("quick", [100]), slow)
+    verdict, reason = get_verdict(CLAIM, experiment)
+    assert verdict == NOT_MEASURABLE
+    assert "other_kernels" in reason
 
 
 def test_an_interval_that_contains_the_threshold_shows_nothing() -> None:
