@@ -114,7 +114,8 @@ def run_products() -> None:
     rng = np.random.default_rng(0)
     W, M = rng.standard_normal((2, N_PRODUCTS, 3, 3))
     v = rng.standard_normal((N_PRODUCTS, 3))
-    parameter = dy.ParameterCollection().add_parameters((3, 3), init=W[0])
+    parameters = dy.ParameterCollection()  # owns the memory of its parameters
+    parameter = parameters.add_parameters((3, 3), init=W[0])
     shared = [parameter * dy.inputTensor(row) for row in v]
     own = [dy.tanh(dy.inputTensor(m)) * x for m, x in zip(M, shared, strict=True)]
     evaluate(dy.esum([dy.sum_elems(value) for value in own]))
