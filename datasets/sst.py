@@ -52,7 +52,7 @@ HOME = Home(
 # character but separators. Only space and tab separate, as words of SST contain no-break spaces.
 TOKEN = re.compile(r"\([^ \t()]*|[^ \t()]+|\)")
 LABEL = re.compile(r"\(([^ \t()]*)")
-WORD = re.compile(r"[ \t]([^ \t\n()]+)\)")
+WORD = re.compile(r"[ \t]([^ \t\n()]+)[ \t]*\)")
 
 Parts = list[int | str]  # content of a vertex: words, and indices of vertices
 Side = Literal["left", "right"]  # on which the vertices are that make a tree binary
@@ -168,10 +168,12 @@ def _join_lines(lines: Sequence[str]) -> list[str]:
     return [" ".join(part) for part in parts]
 
 
-def _order_label(name: str) -> tuple[int, str]:
+def _order_label(name: str) -> tuple[int, str, str]:
     """Return the sort key of a label: whole numbers by value, before other labels by spelling."""
-    is_number = name.isascii() and name.isdecimal()
-    return (len(name.lstrip("0")) if is_number else sys.maxsize, name.lstrip("0") or name)
+    if name.isascii() and name.isdecimal():
+        digits = name.lstrip("0")
+        return len(digits), digits, name
+    return sys.maxsize, name, name
 
 
 def unescape(word: str) -> str:

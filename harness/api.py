@@ -76,6 +76,11 @@ def measure(
 def _measure_typed(typed: Sequence[str]) -> list[Record]:
     """Measure the trials of a `bench` command line, and return their cross-checked records."""
     jobs = parse(typed)
+    if any(job.config.cpu is not None for job in jobs):
+        raise ConfigError(
+            "cpu would restrict the whole program: start Python with taskset, or use bench;"
+            " remove cpu"
+        )
     planned = plan(jobs, typed)
     for trial in planned:
         check_machine(trial.spec)

@@ -221,12 +221,13 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
 def describe_gpu(answers: pd.DataFrame) -> str:
     """Return the speedup of each workload that a GPU has measured."""
     parts = [
-        f"{row.speedup:.1f} ({row.workload})"
+        f"{row.speedup:.1f}{DAGGER if row.speedup_warnings else ''} ({row.workload};"
+        f" {row.n_baselines} baselines)"
         for row in answers[answers.is_fastest_baseline].itertuples()
     ]
     return (
-        f"On an {GPU_NAME}, speedups over the fastest baseline are {' and '.join(parts)}:"
-        " [two rounds](docs/gpu.md)."
+        f"On an {GPU_NAME}, speedups over the fastest baseline measured are"
+        f" {' and '.join(parts)}: [two rounds](docs/gpu.md)."
     )
 
 

@@ -130,6 +130,7 @@ def test_an_interrupted_sweep_keeps_its_records(
         ({"batch_size": "8"}, "batch_size='8' is not allowed"),
         ({"hidden_size": object()}, "hidden_size=.*expected a number"),
         ({"rounds": 0}, "rounds"),
+        ({"cpu": 0}, "cpu would restrict the whole program"),
     ],
 )
 def test_wrong_settings_are_one_line(keys: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -196,14 +196,15 @@ def _guess_format(path: Path) -> str:
     Raises:
         DataError: for a file that is in no known format, or cannot be read.
     """
-    first = next(filter(str.strip, read_own_file(path).lines))
+    first = next((line for line in read_own_file(path).lines if line.strip()), "")
     formats = list_formats()
-    for name, pattern in formats.items():
-        if re.match(pattern, first):
-            return name
+    names = [name for name, pattern in formats.items() if re.match(pattern, first)]
+    if len(names) == 1:
+        return names[0]
+    problem = f"may be {' or '.join(names)}" if names else "is in no known format"
     raise DataError(
-        f"{path}:1: unknown format, {first[:40]!r}; run `bench-data describe FORMAT"
-        f" dataset.path={path}` with one of: {', '.join(formats)}"
+        f"{path}:1: the first line {problem}, {first[:40]!r}; run `bench-data describe FORMAT"
+        f" dataset.path={path}` with one of: {', '.join(names or formats)}"
     )
 
 

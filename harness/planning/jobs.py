@@ -197,7 +197,8 @@ def estimate_runtime_min(
     trial without a limit counts as a day.
     """
     planned = list(trials)
-    most_s = max((min(spec.limits.longest_s, COUNTING_MIN * 60) for spec in planned), default=0.0)
+    limits = [spec.limits.time_s for spec in planned]
+    most_s = max((COUNTING_MIN * 60 if limit is None else limit for limit in limits), default=0.0)
     return 5 + round((3 * sum(map(seconds_of, planned)) + most_s) / 60)
 
 

@@ -31,6 +31,7 @@ PROGRAMS = "libdynet_programs.so"  # systems/on_dynet/cpp/programs
 PRODUCT_SIGNATURE = "libdynet_product_signature.so"  # systems/on_dynet/patches
 FACTS = "programs.json"  # the hash of the sources
 SOURCES = tuple(Path(__file__).parent / folder for folder in ("cpp/programs", "patches"))
+COMPILED = (".cc", ".h")  # not patches of DyNet itself, which need a build of DyNet (--force)
 
 
 def find_source_build(build: str = "auto", device: str = "cpu") -> Path | None:
@@ -95,10 +96,10 @@ def read_built_hash(folder: Path) -> str:
 
 
 def hash_sources(*folders: Path) -> str:
-    """Hash all files of the directories (SOURCES, if none), by name and in the order of names."""
+    """Hash the C++ files of the directories (SOURCES, if none), in the order of their names."""
     digest = hashlib.sha256()
     for folder in folders or SOURCES:
-        for path in sorted(folder.iterdir()):
+        for path in sorted(path for path in folder.iterdir() if path.suffix in COMPILED):
             digest.update(f"{path.name}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -274,7 +274,12 @@ def test_describe_finds_the_format_of_a_file_of_ones_own(tmp_path: Path, capsys:
     ("arguments", "reason"),
     [
         (["describe", "empty.txt"], "empty.txt is empty"),
-        (["describe", "odd.txt"], "odd.txt:1: unknown format, '\\t\\ta'; run `bench-data describe"),
+        (
+            ["describe", "odd.txt"],
+            "odd.txt:1: the first line is in no known format, '\\t\\ta'; run",
+        ),
+        (["describe", "space.txt"], "space.txt:1: the first line is in no known format"),
+        (["describe", "two.txt"], "two.txt:1: the first line may be pairs or trees"),
         (["describe", "trees"], "dataset=trees reads a file of your own; set dataset.path=FILE"),
         (["describe", "folder"], "folder cannot be read"),
         (["fetch", "trees"], "trees reads a file of your own; set dataset.path=FILE"),
@@ -290,6 +295,7 @@ def test_a_wrong_file_of_ones_own_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, {"empty.txt": "\n", "odd.txt": "\t\ta\n", "mine.txt": "(X a)\n"})
+    write(tmp_path, {"space.txt": "\u00a0\n", "two.txt": "(T (A\ta)(B b))\n"})
     (tmp_path / "folder").mkdir()
     assert run(*arguments) == 1
     printed = capsys.readouterr().err

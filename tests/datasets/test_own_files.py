@@ -97,6 +97,8 @@ def test_the_first_line_tells_the_format(form: str) -> None:
         ("(X (A a) (B b) (C c) (D d))", "(X (A w0) (X (B w1) (X (C w2) (D w3))))"),
         ("(X (Y (A a) (B b) (C c)))", "(X (A w0) (Y (B w1) (C w2)))"),
         ("(5 leaf)", "(5 w0)"),
+        ("(1 (0 a ) (1 b\t) )", "(1 (0 w0) (1 w1))"),
+        ("(1 (0 c\n) (1 d\n))", "(1 (0 w0) (1 w1))"),
     ],
 )
 def test_any_tree_becomes_a_binary_one(text: str, expected: str, tmp_path: Path) -> None:
@@ -117,6 +119,11 @@ def test_numbers_are_classes_in_their_order_before_other_labels(tmp_path: Path) 
     corpus = read_own("trees", "(10 (2 a) (9 b))\n(VP (0 c) (NP d))\n", tmp_path)
     assert corpus.label_names == ["0", "2", "9", "10", "NP", "VP"]
     assert corpus.sizes["classes"] == 6
+
+
+def test_labels_that_differ_in_zeros_have_one_order(tmp_path: Path) -> None:
+    corpus = read_own("trees", "(1 (01 a) (x b))\n(0x (001 c) (x d))\n", tmp_path)
+    assert corpus.label_names == ["001", "01", "1", "0x", "x"]
 
 
 def test_lattices_have_any_number_of_tags(tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def test_a_gpu_that_can_be_used(
     pretend()
     assert explain_no_cuda() is None
     for answer in (None, "no C compiler"):  # of a kernel that is compiled and run apart
+        cuda._explain_failing_kernel_once.cache_clear()
         monkeypatch.setattr(cuda, "explain_failing_kernel", lambda answer=answer: answer)
         assert explain_unsupported_gpu() == answer
     assert main() == 0

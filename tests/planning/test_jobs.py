@@ -131,6 +131,10 @@ def test_on_nodes_a_name_is_that_of_its_work_and_of_the_folder_of_results(plans:
 def test_a_job_may_take_three_times_as_planned_and_one_trial_its_limit(make_spec: MakeSpec) -> None:
     specs = [make_spec(limits=Limits(time_s=600.0)), make_spec(limits=Limits(time_s=60.0))]
     assert estimate_runtime_min(specs, lambda _: 120.0) == 5 + round((3 * 240 + 600) / 60)
+    days = 2 * 24 * 60
+    assert estimate_runtime_min([make_spec(limits=Limits(time_s=60.0 * days))], lambda _: 0.0) == (
+        5 + days
+    )
 
 
 @pytest.fixture

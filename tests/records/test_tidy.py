@@ -14,7 +14,7 @@ import harness.records.tidy as tidy
 from harness.errors import RecordError
 from harness.records.columns import COLUMNS
 from harness.records.store import RecordSet, write_packed
-from harness.records.tidy import MEASURED, QUANTITIES, SECTIONS, frame
+from harness.records.tidy import MEASURED, QUANTITIES, SECTIONS, build_frame_from_rows, frame
 from harness.values.paths import ROOT
 from tests.support.records import plain_count, plain_record, write_results
 
@@ -164,3 +164,18 @@ def test_the_page_shows_the_list() -> None:
     table = page.partition("| column | unit | meaning |")[2].partition("\n\n")[0]
     shown = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", table, re.MULTILINE)
     assert shown == [tuple(column) for column in COLUMNS]
+
+
+def test_a_file_of_ones_own_is_one_workload_however_its_path_is_written() -> None:
+    rows = [
+        {
+            "kind": "trial",
+            "status": "ok",
+            "device": "cpu",
+            "dataset.options.path": path,
+            "dataset.options.sha256.train": content,
+        }
+        for path, content in (("a.txt", "1"), ("/here/a.txt", "1"), ("b.txt", "2"))
+    ]
+    paths = build_frame_from_rows(rows)["dataset.options.path"]
+    assert paths.tolist() == ["a.txt", "a.txt", "b.txt"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import metadata, util
 
 import numpy as np
@@ -62,12 +62,17 @@ def explain_unsupported_gpu() -> str | None:
         return reason
     capability = torch.cuda.get_device_capability()
     if FIRST <= capability < BEYOND:
-        return explain_failing_kernel()
+        return _explain_failing_kernel_once()
     current, first, last = (".".join(map(str, version)) for version in (capability, FIRST, BEYOND))
     return (
         f"its kernels expect a compute capability from {first} to below {last}, got {current}"
         f" ({torch.cuda.get_device_name()}); use backend=stepwise"
     )
+
+
+@cache
+def _explain_failing_kernel_once() -> str | None:
+    return explain_failing_kernel()  # a hanging driver takes minutes
 
 
 # NumPy 2.4 no longer converts an array of one element to a number, which Triton's interpreter needs
