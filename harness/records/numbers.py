@@ -19,7 +19,7 @@ import pandas as pd
 
 from harness.errors import RecordError, suggest_name
 from harness.records.stats import name_interval, summarize_rounds
-from harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_setting
+from harness.records.tidy import OTHER_KERNELS, SEED, TYPE_SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
 SCREENED_OUT = "screened_out"  # stored status of a round that screening skipped
@@ -282,11 +282,12 @@ def ratios(
     facts = {f"base_{name}": other.get(name) for name in ("group", "group_facts", "trial_id")}
     sides = other[[*keys, "round"]].assign(
         base=get_quantity(other, quantity),
-        doubts=_join_words(other.warnings, other.weak_build),
+        doubts=other.warnings,
+        base_weak=other.weak_build,
         is_paired=True,
         **facts,
     )
-    dropped = ["base", "base_status", "doubts", "is_paired", *facts]
+    dropped = ["base", "base_status", "doubts", "base_weak", "is_paired", *facts]
     own = own.drop(columns=dropped, errors="ignore")
     both = _merge(own, base_numbers, keys).fillna({"base_status": NOT_PLANNED})
     both = _merge(both, sides, [*keys, "round"])
@@ -295,12 +296,15 @@ def ratios(
     check_like_inputs(pd.concat([_select_measured(own), _select_measured(other)]))
     values = get_quantity(both, quantity)
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
+    # Two sides on the same other kernels compare like with like.
+    alike = both.weak_build.eq(OTHER_KERNELS) & both.base_weak.eq(OTHER_KERNELS)
+    weak = _join_words(both.weak_build, both.base_weak).where(~alike.fillna(value=False), "")
     return both.assign(
         ratio=(values / both.base).where(both.base > 0).astype(float),
         status=status.where(both.base_status == "ok", both.base_status),
-        warnings=_join_words(both.warnings, both.weak_build, both.doubts),
+        warnings=_join_words(both.warnings, weak, both.doubts),
         is_paired=both.is_paired.notna(),
-    ).drop(columns=[_ALL, *facts])
+    ).drop(columns=[_ALL, "base_weak", *facts])
 
 
 def _select_base(rows: pd.DataFrame, system: str) -> pd.DataFrame:

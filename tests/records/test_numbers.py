@@ -161,6 +161,26 @@ def test_a_ratio_is_of_pairs_of_a_round() -> None:
     assert ratio.interval == "range"
 
 
+@pytest.mark.parametrize(
+    ("own", "base", "warning"),
+    [
+        ("other_kernels", "", "other_kernels"),
+        ("", "other_kernels", "other_kernels"),
+        ("other_kernels", "other_kernels", ""),
+        ("dynet_without_blas", "dynet_without_blas", "dynet_without_blas"),
+        ("dynet_without_blas", "other_kernels", "dynet_without_blas other_kernels"),
+    ],
+)
+def test_a_ratio_on_the_same_other_kernels_has_no_warning(
+    own: str, base: str, warning: str
+) -> None:
+    rows = build_frame_from_rows(
+        [*build_rows("own", [1.0], weak_build=own), *build_rows("base", [2.0], weak_build=base)]
+    )
+    found = ratios(rows[rows.system == "own"], rows[rows.system == "base"], [])
+    assert sorted(set(found.warnings.iloc[0].split())) == warning.split()
+
+
 def test_a_workload_without_a_base_is_not_planned() -> None:
     rows = build_frame_from_rows(
         [*build_rows("a", [1], batch_size=8), *build_rows("a", [1], batch_size=9)]
