@@ -18,6 +18,7 @@ from pathlib import Path
 from datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
+    PartReader,
     Vocabulary,
     check_modulo,
     format_corpus_name,
@@ -86,14 +87,7 @@ def load(
         )
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256, path)
-    if path is None:
-        sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
-        files = [read(f"vocab_{side}") for side in SIDES]
-        sha256_of_all = hash_arguments(files=[file.sha256 for file in (*sides, *files)])
-    else:
-        sides = _split_sides(read(part))
-        files = [replace(side, lines=_list_words(side)) for side in sides]
-        sha256_of_all = read(part).sha256
+    sides, files, sha256_of_all = _read_files(read, part, is_own=path is not None)
     vocabularies = [_build_vocabulary(file, vocab_modulo) for file in files]
     kept = _find_full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
 
@@ -114,6 +108,22 @@ def load(
         instance_kind="sentence_pair",
         skipped={"with an empty side": max(len(side.lines) for side in sides) - len(kept)},
     )
+
+
+def _read_files(
+    read: PartReader, part: str, *, is_own: bool
+) -> tuple[list[CorpusPart], list[CorpusPart], str]:
+    """Read both sides and their vocabularies; return them with a checksum of all.
+
+    Args:
+        is_own: whether one file of the user's own has both sides, and thus the vocabularies.
+    """
+    if is_own:
+        sides = _split_sides(read(part))
+        return sides, [replace(side, lines=_list_words(side)) for side in sides], read(part).sha256
+    sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
+    files = [read(f"vocab_{side}") for side in SIDES]
+    return sides, files, hash_arguments(files=[file.sha256 for file in (*sides, *files)])
 
 
 def _split_sides(text: CorpusPart) -> list[CorpusPart]:

@@ -334,7 +334,7 @@ class ChildOutput:
                 self._take_chunk()
 
     def take_rest(self) -> None:
-        """Read what is left in the pipe without waiting for more."""
+        """Read the rest of the pipe without waiting for more."""
         while not self._is_over and self._poll.poll(0):
             self._take_chunk()
         self._log.finish()

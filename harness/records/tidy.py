@@ -239,7 +239,7 @@ def _find_weak_build(record: Record) -> str:
 def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     """Flatten one count: a row for each of its two graphs, and for each mini-batch after the first.
 
-    `mini_batch` is 0 for the mini-batch that was asked for and 1, 2, ... for those that followed.
+    `mini_batch` is 0 for the mini-batch that was requested and 1, 2, ... for those that followed.
     Row 0 also has the mean of `over_bound` over those that followed.
     """
     label_names = (

@@ -174,7 +174,8 @@ def run_trial(
     """Make one schedule and record its decisions in `visits`.
 
     A decision is random with probability epsilon, uniform over the entries of the state's tuple;
-    otherwise it is the one with the largest value. Forced and unbatchable batches are no decisions.
+    otherwise it is the one with the largest value. Forced and unbatchable batches are not
+    decisions.
 
     Returns:
         the table with the states of this trial, and the number of decisions.

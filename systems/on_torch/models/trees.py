@@ -380,7 +380,7 @@ def _arrange_level_rows(
 ) -> tuple[list[Ids], list[tuple[bool, int, int]], Ids]:
     """Return the rows of each level, their shapes, and the position of every vertex.
 
-    The shape of a level tells whether its rows differ from all rows in order, and the numbers of
+    The shape of a level shows whether its rows differ from all rows in order, and the numbers of
     children and of states that are still needed.
     """
     child_ids = np.zeros((len(order), 2), np.int64)
