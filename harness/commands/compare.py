@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _compare(typed: Sequence[str]) -> int:
     options = _build_parser().parse_args(typed)
-    before, after = (_read_trials(place) for place in (options.before, options.after))
+    before, after = (_read_trials(folder) for folder in (options.before, options.after))
     gains = compute_gains(before, after, options.tolerance)
     for _, gain in gains.iterrows():
         print(f"{gain.text:<28}  {gain.verdict:<10}  {gain.trial_id}")
@@ -81,12 +81,12 @@ def _parse_tolerance(text: str) -> float:
     return value
 
 
-def _read_trials(place: Path) -> pd.DataFrame:
+def _read_trials(folder: Path) -> pd.DataFrame:
     """Return the rows of a directory's trials, whose code does not decide what is comparable."""
-    rows = frame(place)
+    rows = frame(folder)
     rows = rows[rows.kind == "trial"]
     if not len(rows):
-        raise RecordError(f"{place} has counts but no trials; choose another directory")
+        raise RecordError(f"{folder} has counts but no trials; choose another directory")
     facts = [
         json.dumps({key: value for key, value in json.loads(text).items() if key != CODE})
         for text in rows.group_facts
