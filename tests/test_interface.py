@@ -18,7 +18,6 @@ import harness
 import harness.terminal.measurement
 from harness.api import build_overrides
 from harness.errors import ConfigError, RecordError
-from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.values.paths import ROOT
 from tests.support.records import plain_record
@@ -70,7 +69,7 @@ def test_a_sweep_is_measured_once_and_its_frame_returned(
         for round_ in (0, 1)
     }
     assert "[8/8]" in capfd.readouterr().err
-    monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
+    monkeypatch.setattr(harness.terminal.measurement, "measure_block", None)
     part = measure(system="null", batch_size=np.int64(2), quiet=True)
     assert capfd.readouterr() == ("", "")
     assert list(part.throughput) == list(
@@ -102,10 +101,10 @@ def test_programs_of_others_measure_too(tmp_path: Path) -> None:
 def test_an_interrupted_sweep_keeps_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work: Callable[..., Record] = harness.terminal.measurement.run_worker
+    work: Callable[..., Any] = harness.terminal.measurement.measure_block
     left = iter([True])
 
-    def measure_one(*given: Any, **named: Any) -> Record:
+    def measure_one(*given: Any, **named: Any) -> Any:
         if not next(left, False):
             raise KeyboardInterrupt
         return work(*given, **named)
@@ -113,7 +112,7 @@ def test_an_interrupted_sweep_keeps_its_records(
     def measure() -> pd.DataFrame:
         return harness.measure(TINY, system="null", batch_size=[1, 2], results_dir=tmp_path)
 
-    monkeypatch.setattr(harness.terminal.measurement, "run_worker", measure_one)
+    monkeypatch.setattr(harness.terminal.measurement, "measure_block", measure_one)
     with pytest.raises(KeyboardInterrupt):
         measure()
     assert len(harness.frame(tmp_path)) == 1

@@ -1,4 +1,4 @@
-"""`bench-doctor`: checks which systems this machine can run, and its sources of noise."""
+"""`bench-doctor`: systems that this machine can run, its noise, and how far to trust its ratios."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from statistics import median
 
 from harness.contracts.model import find_model_class
 from harness.engine.cpu_kernels.libraries import describe_libraries
 from harness.machine.facts import Machine, describe_machine, has_cuda_device
 from harness.machine.folders import make_temporary_folder
-from harness.machine.noise import Finding, check_noise, judge_core
-from harness.measuring.clock import watch_core
+from harness.machine.noise import Finding, check_noise
+from harness.measuring.block import BlockEntry, measure_block
+from harness.measuring.child_output import read_last_line
 from harness.measuring.launch import (
     build_worker_environment,
     describe_missing_package,
@@ -21,10 +23,12 @@ from harness.measuring.launch import (
     find_interpreter,
     find_interpreter_fault,
 )
-from harness.measuring.supervise import Ending, explain_death, read_last_line, supervise_child
+from harness.measuring.supervise import Ending, explain_death, supervise_child
 from harness.planning.config import Composer, find_datasets
 from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.yaml_files import list_choices, read_mapping
+from harness.records.record import Record
+from harness.records.turns import collect_turn_seconds, compute_ratio
 from harness.terminal.exit_handling import OneLineParser, run_command
 from harness.trials.spec import Limits, TrialSpec
 from harness.values.paths import CONF_DIR
@@ -33,6 +37,12 @@ PROBE = "harness.measuring.probe"
 PROBE_LIMITS = Limits(time_s=120.0)
 NO_CUDA = "no NVIDIA device is visible"
 FIRST_MODEL = "tree_lstm"
+ITSELF = {
+    **{"system": "vertex", "model": "tree_lstm", "dataset": "sst_synthetic"},
+    **{"batch_size": 16, "hidden_size": 64, "timing.n_mini_batches": 4},
+}
+SECONDS_OF_ITSELF = 1.5  # of timed work for each side; a repetition also starts two processes
+TRUSTED = 0.01  # largest deviation of the engine from itself
 _SMALL = {"batch_size": 1, "hidden_size": 8, "mode": "infer"}
 
 
@@ -62,7 +72,7 @@ def _run_doctor(typed: Sequence[str]) -> int:
     answers = check_all_systems()
     machine = describe_machine()
     matmuls = Finding("matmuls", *describe_libraries())
-    disturbance = [*check_noise(machine), judge_core(watch_core())]
+    disturbance = [*check_noise(machine), judge_against_itself(measure_against_itself())]
     print(show(machine, answers, disturbance, matmuls))
     return 0
 
@@ -124,6 +134,38 @@ def _explain_failure(spec: TrialSpec, ending: Ending, last_words: str) -> str:
 
 def _make_answers(specs: Sequence[TrialSpec], reason: str) -> list[Availability]:
     return [Availability(spec.system, spec.device, reason) for spec in specs]
+
+
+def measure_against_itself(n_repetitions: int = 3) -> list[float]:
+    """Measure the engine against itself; return the ratio of each repetition, 1 in truth."""
+    spec = Composer().resolve_trial({**ITSELF, "timing.min_seconds": SECONDS_OF_ITSELF})
+    ratios = []
+    with make_temporary_folder() as folder:
+        for repetition in range(n_repetitions):
+            names = [folder / f"{repetition}.{side}" for side in ("first", "second")]
+            entries = [BlockEntry(spec, path.with_suffix(".json"), path) for path in names]
+            records = [record for record in measure_block(entries) if isinstance(record, Record)]
+            sides = [
+                collect_turn_seconds(record.samples_s, record.n_mini_batches or 1, record.turns)
+                for record in records
+                if record.status == "ok"
+            ]
+            ratio = compute_ratio(*sides) if len(sides) == 2 else None
+            ratios += [] if ratio is None else [ratio]
+    return ratios
+
+
+def judge_against_itself(ratios: Sequence[float]) -> Finding:
+    """Judge whether ratios on this machine can be trusted to 1 %."""
+    if not ratios:
+        return Finding(
+            "A/A ratio", "none", "the engine cannot be measured; run bench for the reason"
+        )
+    low, high = min(ratios), max(ratios)
+    value = f"{median(ratios):.3f} ({low:.3f} to {high:.3f}), engine against itself"
+    is_close = max(high - 1, 1 - low) <= TRUSTED
+    advice = "differences of a few percent are noise here; stop other processes, set more rounds"
+    return Finding("A/A ratio", value, "" if is_close else advice)
 
 
 def to_json(

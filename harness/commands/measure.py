@@ -8,7 +8,7 @@ failed job deletes no records, and a refused trial does not stop the others.
 
 A cluster node measures nothing if it cannot read the job spec or has other code than the head node.
 Trials that were planned for another kind of machine get records of that status. A node measures one
-trial at a time, whatever jobs the scheduler assigns to it, and counts no batches meanwhile.
+block at a time, whatever jobs the scheduler assigns to it, and counts no batches meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from harness.planning.locks import hold_machine
 from harness.planning.ordering import Field
 from harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
 from harness.records.files import replace_whole
-from harness.records.record import build_record_path, build_trial, read_record
+from harness.records.record import Record, build_record_path, build_trial, read_record
 from harness.terminal.exit_handling import (
     EXIT_INTERNAL_ERROR,
     EXIT_TRIAL_FAILED,
@@ -79,12 +79,11 @@ def _do(typed: Sequence[str]) -> int:
 def _measure(order: Order, done: Path, notice: Notice) -> int:
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     codes = {0}
-    for steps in order.turns:
+    for steps in order.repetitions:
         notice.show_work("waits for the lock", choose_patience_s())
         with _hold_locks(order, f"a Snakemake job, {done}"):
-            codes |= {
-                _measure_in_time(_build_measurement(order, step), plan, notice) for step in steps
-            }
+            repetition = [_build_measurement(order, step) for step in steps]
+            codes.add(_measure_in_time(repetition, plan, notice))
     if max(codes) == 0:
         replace_whole(done, f"{time.time_ns()}\n")  # Snakemake compares contents, too
     return max(codes)
@@ -117,40 +116,46 @@ def _build_measurement(order: Order, step: Step) -> Measurement:
     )
 
 
-def _measure_in_time(measurement: Measurement, plan: RunPlan | None, notice: Notice) -> int:
-    """Measure one round of a trial if the budget allows it.
+def _measure_in_time(
+    repetition: Sequence[Measurement], plan: RunPlan | None, notice: Notice
+) -> int:
+    """Measure the systems of one point side by side if the budget allows it.
 
     Args:
         notice: file that shows the current work to `bench-collect --status`.
 
     Returns:
-        0, EXIT_USAGE if the trial was refused, or EXIT_INTERNAL_ERROR after an internal error.
+        0, EXIT_USAGE if a trial was refused, or EXIT_INTERNAL_ERROR after an internal error.
     """
+    names = ", ".join(measurement.spec.system for measurement in repetition)
+    first = format_trial(build_trial(repetition[0].spec))
+    limit_s = sum(measurement.spec.limits.longest_s for measurement in repetition)
     notice.show_work(
-        format_trial(build_trial(measurement.spec)), measurement.spec.limits.longest_s + GRACE_S
+        first if len(repetition) == 1 else f"{first} beside {names}", limit_s + GRACE_S
     )
-    if plan is not None and not plan.fits(measurement.path, time.time()):
-        tell(
-            f"{measurement.spec.trial_id} r{measurement.spec.round}  left for the next run: time"
-            " budget exhausted"
-        )
+    if plan is not None and not plan.fits([m.path for m in repetition], time.time()):
+        for measurement in repetition:
+            tell(f"{_format_round(measurement)}  left for the next run: time budget exhausted")
         return 0
-    code = 0
+
+    def settled(measurement: Measurement, record: Record | None) -> None:
+        if record is None:
+            tell(f"{_format_round(measurement)}  refused; see the log")
+        elif plan is not None:
+            tell(format_progress(plan, measurement.path))
+
     try:
-        code = EXIT_USAGE if measure_all([measurement]) == EXIT_USAGE else 0
+        return EXIT_USAGE if measure_all(repetition, settled=settled) == EXIT_USAGE else 0
     except BenchError:  # no disk space for records
         raise
     except Exception:
         traceback.print_exc()
-        code = EXIT_INTERNAL_ERROR
-    if code:
-        tell(
-            f"{measurement.spec.trial_id} r{measurement.spec.round}  refused, or internal error;"
-            " see the log"
-        )
-    elif plan is not None:
-        tell(format_progress(plan, measurement.path))
-    return code
+        tell(f"{_format_round(repetition[0])}  internal error in the block of {names}; see the log")
+        return EXIT_INTERNAL_ERROR
+
+
+def _format_round(measurement: Measurement) -> str:
+    return f"{measurement.spec.trial_id} r{measurement.spec.round}"
 
 
 def format_progress(plan: RunPlan, out: Path) -> str:

@@ -19,13 +19,13 @@ from pathlib import Path
 from harness.counts.request import PlannedCount, Request
 from harness.counts.worker import CountOutcome, make_failed_count, run_counts
 from harness.machine.files import drop_leftovers
+from harness.measuring.process_tree import Members, contain_descendants
 from harness.measuring.supervise import (
     POLL_S,
-    Members,
-    contain_descendants,
     describe_timeout,
     explain_death,
     find_memory_excess,
+    read_resident_bytes,
 )
 from harness.planning.sweep import hash_counting_code
 from harness.records.count_row import AnyCount, Failure, find_count, write_count
@@ -144,7 +144,7 @@ def _receive_outcome(
     limits = count.request.spec.limits
     deadline = time.monotonic() + limits.longest_s
     while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):
-        excess = find_memory_excess(members(), limits)
+        excess = find_memory_excess(sum(map(read_resident_bytes, members())), limits)
         if excess is not None:
             return "oom", excess
         if time.monotonic() > deadline:

@@ -1,12 +1,12 @@
-"""Noise of the machine: background load while a trial is timed, and checks beforehand."""
+"""Noise of the machine: what keeps a timed process from its CPU, and checks beforehand."""
 
 from __future__ import annotations
 
+import resource
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-import numpy as np
 import psutil
 
 from harness.machine.cgroup import count_throttled_periods
@@ -15,52 +15,78 @@ from harness.machine.files import read_text
 from harness.machine.process import apply_to_family
 
 BUSY_CORES = 0.5  # more background load, in cores, spoils a measurement
+DISTURBED = 0.02  # share of a turn's time that it may be kept from its CPU
+_TASKS = Path("/proc/self/task")
+_NS = 1e-9
 
 
-class Disturbance:
-    """Monitor of a timed region that reads counters only before and after it."""
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """Counters of how the kernel has scheduled this process, or their difference over a turn.
+
+    Attributes:
+        cpu_s: CPU seconds of all threads.
+        steal_s: Seconds that the hypervisor took from the CPUs of this machine.
+        wait_s: Seconds that threads were ready to run but had no CPU, summed over threads.
+        n_switches: Involuntary context switches.
+        n_paused: Periods in which a container's CPU quota paused this process.
+    """
+
+    cpu_s: float
+    steal_s: float
+    wait_s: float
+    n_switches: int
+    n_paused: int
+
+    def since(self, before: Scheduling) -> Scheduling:
+        """Return the difference to an earlier reading; an ended thread takes its waits along."""
+        return Scheduling(
+            self.cpu_s - before.cpu_s,
+            self.steal_s - before.steal_s,
+            max(0.0, self.wait_s - before.wait_s),
+            self.n_switches - before.n_switches,
+            self.n_paused - before.n_paused,
+        )
+
+    def is_disturbed(self, elapsed_s: float) -> bool:
+        """Return whether the process was kept from its CPU for more than DISTURBED of the time."""
+        allowed_s = DISTURBED * elapsed_s
+        return self.steal_s > allowed_s or self.wait_s > allowed_s or self.n_paused > 0
+
+
+def read_scheduling() -> Scheduling:
+    """Read the counters of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return Scheduling(
+        cpu_s=usage.ru_utime + usage.ru_stime,
+        steal_s=float(getattr(psutil.cpu_times(), "steal", 0.0)),
+        wait_s=_read_wait_s(),
+        n_switches=usage.ru_nivcsw,
+        n_paused=count_throttled_periods(),
+    )
+
+
+def _read_wait_s() -> float:
+    """Return the run-queue wait of all threads, from the second number of each `schedstat`."""
+    texts = (read_text(task / "schedstat") for task in _TASKS.glob("*"))
+    return sum(int(text.split()[1]) for text in texts if text) * _NS
+
+
+class ThrottleWatch:
+    """Watch for heat or power limits during the timed passes.
+
+    Args:
+        device: Device of the trial.
+    """
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._busy_s = _read_busy_cpu_seconds()
-        self._own_s = _read_own_cpu_seconds()
-        self._clock_s = time.monotonic()
-        self._throttles = _count_throttles()
-        self._paused = count_throttled_periods()
+        self._n_before = _count_throttles()
 
-    def measure_other_cores(self) -> float:
-        """Return the cores used by other processes or the hypervisor since the start."""
-        elapsed = time.monotonic() - self._clock_s
-        if elapsed <= 0:
-            return 0.0
-        others = _read_busy_cpu_seconds() - self._busy_s - (_read_own_cpu_seconds() - self._own_s)
-        return max(0.0, others / elapsed)
-
-    def list_warnings(self) -> tuple[str, ...]:
-        """Return the warnings "background_load", "throttled" and "cpu_quota" that apply."""
-        throttled = _count_throttles() > self._throttles
-        if self._device == "cuda":
-            throttled = throttled or is_gpu_throttled()
-        checks = {
-            "background_load": self.measure_other_cores() > BUSY_CORES,
-            "throttled": throttled,
-            "cpu_quota": count_throttled_periods() > self._paused,
-        }
-        return tuple(name for name, doubtful in checks.items() if doubtful)
-
-
-def _read_busy_cpu_seconds() -> float:
-    times = psutil.cpu_times()
-    # Low-priority work also uses caches and turbo; psutil does not include it in user.
-    more = (getattr(times, name, 0.0) for name in ("nice", "irq", "softirq", "steal"))
-    return float(times.user + times.system + sum(more))
-
-
-def _read_own_cpu_seconds() -> float:
-    """Return the CPU seconds of this process and all its descendants, including ended ones."""
-    times = apply_to_family(lambda process: process.cpu_times())
-    ended = sum(cpu_times.children_user + cpu_times.children_system for cpu_times in times)
-    return float(sum(cpu_times.user + cpu_times.system for cpu_times in times) + ended)
+    def is_throttled(self) -> bool:
+        """Return whether the processor was throttled since the start, or the GPU is now."""
+        on_cpu = _count_throttles() > self._n_before
+        return on_cpu or (self._device == "cuda" and is_gpu_throttled())
 
 
 def _count_throttles() -> int:
@@ -68,9 +94,33 @@ def _count_throttles() -> int:
     return sum(int(read_text(counter) or 0) for counter in counters)
 
 
+def measure_other_cores(watch_s: float) -> float:
+    """Measure for a moment how many cores other processes and the hypervisor use."""
+    busy_s, own_s, began_s = _read_busy_cpu_s(), _read_own_cpu_s(), time.monotonic()
+    time.sleep(watch_s)
+    elapsed_s = time.monotonic() - began_s
+    if elapsed_s <= 0:
+        return 0.0
+    others_s = _read_busy_cpu_s() - busy_s - (_read_own_cpu_s() - own_s)
+    return max(0.0, others_s / elapsed_s)
+
+
+def _read_busy_cpu_s() -> float:
+    times = psutil.cpu_times()
+    # Low-priority work also uses caches and turbo; psutil does not include it in user.
+    more = (getattr(times, name, 0.0) for name in ("nice", "irq", "softirq", "steal"))
+    return float(times.user + times.system + sum(more))
+
+
+def _read_own_cpu_s() -> float:
+    """Return the CPU seconds of this process and all its descendants, including ended ones."""
+    times = apply_to_family(lambda process: process.cpu_times())
+    ended = sum(cpu_times.children_user + cpu_times.children_system for cpu_times in times)
+    return float(sum(cpu_times.user + cpu_times.system for cpu_times in times) + ended)
+
+
 LOW_MEMORY = 0.2  # fraction of the machine's memory
 WATCH_S = 0.5
-UNEVEN = 0.10  # relative to a core's highest speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +134,8 @@ class Finding:
 
 def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
     """Monitor the machine for a moment and return the results of all noise checks."""
-    disturbance = Disturbance("cpu")
-    time.sleep(watch_s)
     return [
-        judge_load(disturbance.measure_other_cores()),
+        judge_load(measure_other_cores(watch_s)),
         judge_quota(machine.cpu_quota),
         judge_governor(machine),
         judge_turbo(machine),
@@ -109,14 +157,6 @@ def judge_quota(quota: float | None) -> Finding:
         return Finding("CPU quota", "none")
     advice = "the container is paused when it exceeds its quota; give it whole CPUs (a CPU set)"
     return Finding("CPU quota", f"{quota:.2g} cores", advice)
-
-
-def judge_core(rates_per_s: Sequence[float]) -> Finding:
-    """Check the variation of a core's speed between the 5% and 95% quantiles."""
-    low, high = np.quantile(rates_per_s, (0.05, 0.95))
-    advice = "the core is shared or its clock varies; use another machine or set more rounds"
-    uneven = low < (1 - UNEVEN) * high
-    return Finding("core's speed", f"{low / high:.0%} to 100%", advice if uneven else "")
 
 
 def judge_governor(machine: Machine) -> Finding:

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import numpy as np
-
 from harness.contracts.choice import Stopwatch
 from harness.contracts.system import PHASES
 from harness.machine.process import disable_collector
@@ -199,57 +197,3 @@ def pause_collector() -> Iterator[None]:
             yield
         finally:
             gc.unfreeze()  # objects dropped later may be in cycles, and their memory counts
-
-
-N_VALUES = 4096  # input and output fill 32 KiB and fit the L1 cache: memory has no influence
-N_CALLS = 200  # about 0.5 ms
-PAUSE_NS = 20_000_000  # a pass may take only microseconds
-
-
-class CoreWatch:
-    """Probe of the core's speed: exponentials of 4096 floats, which NumPy computes on one thread.
-
-    Args:
-        now_ns: Source of time.
-        pause_ns: Minimum time between two measurements.
-    """
-
-    def __init__(self, now_ns: Now = now_ns, pause_ns: int = PAUSE_NS) -> None:
-        self._now_ns, self._pause_ns = now_ns, pause_ns
-        self._clock = PhaseClock(lambda: None, now_ns)
-        self._values = np.linspace(0.0, 1.0, N_VALUES, dtype=np.float32)
-        self._out = np.exp(self._values)
-        self._seconds: list[float] = []
-        self._looked_at: int | None = None
-
-    def look(self) -> None:
-        """Measure the speed, unless the last measurement is more recent than the pause."""
-        if self._looked_at is not None and self._now_ns() - self._looked_at < self._pause_ns:
-            return
-        self._clock.start(marked=False)
-        for _ in range(N_CALLS):
-            np.exp(self._values, out=self._out)
-        self._seconds.append(self._clock.stop().total_s)
-        self._looked_at = self._now_ns()
-
-    @property
-    def rate_per_s(self) -> float | None:
-        """Median calls per second of all measurements, as throughput is that of the median pass.
-
-        None before the first measurement, and if the clock did not advance.
-        """
-        median = statistics.median(self._seconds) if self._seconds else 0.0
-        return N_CALLS / median if median > 0 else None
-
-    @property
-    def rates_per_s(self) -> tuple[float, ...]:
-        """Calls per second of each measurement in which the clock advanced."""
-        return tuple(N_CALLS / seconds for seconds in self._seconds if seconds > 0)
-
-
-def watch_core(n_looks: int = 2000) -> tuple[float, ...]:
-    """Measure calls per second on a continuously busy core, for about a second."""
-    watch = CoreWatch(pause_ns=0)
-    for _ in range(n_looks):
-        watch.look()
-    return watch.rates_per_s

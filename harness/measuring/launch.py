@@ -1,4 +1,4 @@
-"""Start of worker processes: a fresh one per trial and round, with time and memory limits."""
+"""Worker processes of rounds: their environment, their start, and the records of how they ended."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import BenchError, DataError
+from harness.errors import BenchError, DataError, OutputError
 from harness.machine.files import drop_leftovers
 from harness.machine.folders import make_temporary_folder
 from harness.measuring.child import LEFT_OUT, has_memory_error
-from harness.measuring.supervise import (
-    Ending,
-    explain_death,
-    read_last_line,
-    read_refusal,
-    supervise_child,
-)
+from harness.measuring.child_output import read_last_line, read_refusal
+from harness.measuring.supervise import ChildProcess, Ending, explain_death, supervise_child
 from harness.records.files import convert_write_errors
 from harness.records.record import (
     Measured,
@@ -89,49 +85,79 @@ _OPENMP_VARIABLES = (
 _LEFT_OUT = frozenset({*_KERNEL_VARIABLES, *_DEBUG_VARIABLES, *_OPENMP_VARIABLES})
 
 
-def _ignore_line(_: str) -> None:
-    """Ignore a progress line."""
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Worker of one round, and the facts by which its outcome is found.
+
+    Attributes:
+        stamp: Identity of the record that was there before.
+    """
+
+    spec: TrialSpec
+    child: ChildProcess
+    spec_path: Path
+    stamp: tuple[int, int] | None
+    started_at: str
 
 
-def run_worker(
-    spec: TrialSpec,
-    path: Path,
-    log: Path,
-    *,
-    records_invalid_data: bool = False,
-    hear: Hear = _ignore_line,
-) -> Record:
-    """Measure one round of a trial in a fresh process; return its record, written to `path`.
-
-    No exception, including an interruption, leaves a process, a log or a partial file.
+def launch_worker(
+    spec: TrialSpec, path: Path, log: Path, folder: Path, block: str, hear: Hear
+) -> Launched:
+    """Start the worker of one round of a trial, which will write its record to `path`.
 
     Args:
-        log: File for the worker's output; deleted unless the trial crashed.
-        records_invalid_data: Whether invalid data yields a record instead of an error.
+        log: File for the worker's output.
+        folder: Directory for its spec.
+        block: Name of its block.
         hear: Receives the worker's progress lines.
 
     Raises:
-        BenchError: The configuration is wrong; has the worker's message.
-        DataError: The data is invalid and is not recorded.
-        OutputError: The record or the log cannot be written.
+        OSError: The log cannot be written.
     """
     started_at = format_now()
-    drop_leftovers(path)
-    not_startable = explain_unstartable(spec)
-    if not_startable is not None:
-        return record_unmeasured(spec, path, "unsupported", not_startable)
-    with convert_write_errors(log):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.touch()
-    try:
-        record = _measure_round(spec, path, log, started_at, records_invalid_data, hear)
-    except BaseException:
-        with suppress(OSError):  # the directory itself may have caused the error
-            drop_leftovers(path)
-        _drop(log)
-        raise
+    spec_path = _write_spec(spec, folder)
+    child = ChildProcess(
+        find_interpreter(spec),
+        (WORKER, str(spec_path), str(path.resolve()), block),
+        build_worker_environment(spec),
+        spec.limits,
+        log,
+        hear,
+        has_channel=True,
+    )
+    return Launched(spec, child, spec_path, _read_stamp(path), started_at)
+
+
+def settle_round(
+    worker: Launched, path: Path, log: Path, records_invalid_data: bool
+) -> Record | BenchError:
+    """Return the record of a worker that has ended, or the error with which it refused the trial.
+
+    The log is deleted unless the trial crashed.
+
+    Args:
+        records_invalid_data: Whether invalid data yields a record instead of an error.
+
+    Raises:
+        OutputError: The worker could not write its record, or none can be written for it.
+        OSError: The log cannot be written.
+    """
+    worker.child.end()
+    drop_leftovers(path)  # from a worker that was killed while writing
+    ending, spec = worker.child.ending, worker.spec
+    refusal = read_refusal(worker.spec_path, ending.returncode)
+    if isinstance(refusal, OutputError):
+        raise refusal
+    if refusal is not None and not (isinstance(refusal, DataError) and records_invalid_data):
+        drop_log(log)
+        return refusal
+    # A worker may crash after writing its record, while its framework shuts down; then it counts.
+    record = find_record(path) if _read_stamp(path) != worker.stamp else None
+    if record is None:
+        status, reason = _classify_death(spec, ending, refusal, read_last_line(log))
+        record = _write_unmeasured(spec, path, status, reason, worker.started_at)
     if record.status != "crash":
-        _drop(log)
+        drop_log(log)
     return record
 
 
@@ -147,50 +173,37 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
     with convert_write_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        ending, refusal = _run(TRACER, spec, path, log)
+        with make_temporary_folder() as folder:
+            spec_path = _write_spec(spec, folder)
+            ending = supervise_child(
+                find_interpreter(spec),
+                (TRACER, str(spec_path), str(path.resolve())),
+                build_worker_environment(spec),
+                spec.limits,
+                log,
+            )
+            refusal = read_refusal(spec_path, ending.returncode)
     finally:
         drop_leftovers(path)
     if refusal is not None:
-        _drop(log)
+        drop_log(log)
         raise refusal
     if ending.returncode != 0:
         reason = ending.reason or explain_death(ending.returncode or 0, read_last_line(log))
         raise BenchError(f"trace={path} was not written: {reason}; see {log}")
-    _drop(log)
+    drop_log(log)
 
 
-def _run(
-    module: str, spec: TrialSpec, path: Path, log: Path, hear: Hear = _ignore_line
-) -> tuple[Ending, BenchError | None]:
-    """Run a module that writes a trial's file to `path`; return its ending and its refusal."""
-    with make_temporary_folder() as folder:
-        spec_path = folder / "spec.json"
-        spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
-        child = (module, str(spec_path), str(path.resolve()))
-        environment = build_worker_environment(spec)
-        ending = supervise_child(find_interpreter(spec), child, environment, spec.limits, log, hear)
-        return ending, read_refusal(spec_path, ending.returncode)
+def _write_spec(spec: TrialSpec, folder: Path) -> Path:
+    path = folder / "spec.json"
+    path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
+    return path
 
 
-def _drop(log: Path) -> None:
+def drop_log(log: Path) -> None:
+    """Delete a log, if it is there."""
     with suppress(OSError):  # its directory may have been deleted
         log.unlink()
-
-
-def _measure_round(
-    spec: TrialSpec, path: Path, log: Path, started_at: str, records_invalid_data: bool, hear: Hear
-) -> Record:
-    before = _read_stamp(path)
-    ending, refusal = _run(WORKER, spec, path, log, hear)
-    drop_leftovers(path)  # from a worker that was killed while writing
-    if refusal is not None and not (isinstance(refusal, DataError) and records_invalid_data):
-        raise refusal
-    # A worker may crash after writing its record, while its framework shuts down; then it counts.
-    record = find_record(path) if _read_stamp(path) != before else None
-    if record is None:
-        status, reason = _classify_death(spec, ending, refusal, read_last_line(log))
-        record = _write_unmeasured(spec, path, status, reason, started_at)
-    return record
 
 
 def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
@@ -230,6 +243,8 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
     # CUDA must number GPUs as the driver does, which reports their names.
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    # The systems of a block share a GPU, so none may reserve its memory in advance.
+    gpus |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
     left_out = sorted(_LEFT_OUT & set(os.environ))
     given = {k: v for k, v in os.environ.items() if k not in left_out}

@@ -1,19 +1,25 @@
-"""Timing loop: warm-up passes over the fixed list of mini-batches, then timed passes."""
+"""Passes over the fixed list of mini-batches: warm-up, and the timed ones of each turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from harness.contracts.system import PHASES, Counters, Phase, System
+from harness.machine.noise import Scheduling, read_scheduling
 from harness.measuring.clock import Now, PhaseClock, Sample, now_ns, pause_collector
-from harness.records.stats import sum_passes
+from harness.measuring.turns import LAST, MARKED, WHOLE, PassReport, Turns
+from harness.records.turns import Turn
 from harness.trials.spec import Timing
 
-MAX_PASSES = 1000  # enough for any statistic; limits the size of very fast systems' records
+TURN_S = 0.02  # shortest turn: the first pass of a shorter one would be a large part of it
+MAX_PER_TURN = 1000  # passes
+# CPU time between a worker's turns: it reads its next turn and this harness's counters.
+WAITING_S = 1e-3
 AGREEING_PASSES, AGREEMENT = 3, 0.05  # consecutive warm passes, and their largest relative spread
 
 
@@ -126,57 +132,78 @@ def _compute_mean(counts: Sequence[int | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TimedSamples:
-    """Samples of unmarked (whole) runs and of runs with marked phases, each in order of time."""
+    """Samples of unmarked (whole) and of marked runs in order of time, and the unmarked turns.
+
+    Attributes:
+        inside_s: CPU seconds of this process in its turns.
+        outside_s: CPU seconds of this process between its turns.
+    """
 
     whole: tuple[Sample, ...]
     marked: tuple[Sample, ...]
+    turns: tuple[Turn, ...]
+    inside_s: float
+    outside_s: float
 
 
-def time_passes(
+def take_turns(
     passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
-    timing: Timing,
-    between: Callable[[], None] = lambda: None,
+    turns: Turns,
+    read: Callable[[], Scheduling] = read_scheduling,
 ) -> TimedSamples:
-    """Time passes until `timing` is satisfied; loading a mini-batch is not timed.
+    """Run timed passes whenever this system has its turn; loading a mini-batch is not timed.
 
-    Every second pass marks its phases, so that a slow drift affects both kinds alike.
+    A turn is one pass, or as many as fill TURN_S: after other systems have run, the first pass of
+    a very short one finds none of its data in the CPU's caches.
 
     Args:
-        between: Called after each unmarked pass, outside the timed region. It cannot influence the
-            throughput, because the next pass is a marked one.
+        read: Reads the scheduling counters of this process, around the passes of each turn.
     """
     whole: list[Sample] = []
     marked: list[Sample] = []
-    n_passes, timed_s = 0, 0.0
-    began = passes.now_ns()
+    taken: list[Turn] = []
+    outside_s, inside_s, n_passes = 0.0, 0.0, 1
     with pause_collector():
-        while not _is_enough(timing, n_passes, timed_s, (passes.now_ns() - began) * 1e-9):
-            is_marked = n_passes % 2 == 1
-            samples = passes.run(mini_batches, marked=is_marked)
-            (marked if is_marked else whole).extend(samples)
-            timed_s += sum(sample.total_s for sample in samples)
-            n_passes += 1
-            if not is_marked:
-                between()
-    return TimedSamples(tuple(whole), tuple(marked))
+        after = read()
+        while (order := turns.wait()).kind != LAST:
+            before = read()
+            outside_s += max(0.0, before.cpu_s - after.cpu_s - WAITING_S)
+            began = passes.now_ns()
+            samples = [
+                passes.run(mini_batches, marked=order.kind == MARKED) for _ in range(n_passes)
+            ]
+            wall_s = (passes.now_ns() - began) * 1e-9
+            after = read()
+            inside_s += after.cpu_s - before.cpu_s
+            (marked if order.kind == MARKED else whole).extend(chain(*samples))
+            seconds = [sum(sample.total_s for sample in each) for each in samples]
+            turn = build_turn(order.cycle, n_passes, wall_s, after.since(before))
+            if order.kind == WHOLE:
+                taken.append(turn)
+            median_s = float(np.median(seconds))
+            n_passes = choose_n_passes(median_s)
+            turns.report(PassReport(median_s, sum(seconds), turn.is_disturbed))
+    return TimedSamples(tuple(whole), tuple(marked), tuple(taken), inside_s, outside_s)
 
 
-def _is_enough(timing: Timing, n_passes: int, timed_s: float, elapsed_s: float) -> bool:
-    if n_passes < 2:  # one of each kind
-        return False
-    if elapsed_s >= timing.max_seconds or n_passes >= MAX_PASSES:
-        return True
-    n_whole = (n_passes + 1) // 2
-    return n_whole >= timing.min_passes and timed_s >= timing.min_seconds
+def choose_n_passes(median_s: float) -> int:
+    """Return the number of passes that fill a turn."""
+    return 1 if median_s <= 0 else max(1, min(MAX_PER_TURN, round(TURN_S / median_s)))
 
 
-def compute_throughput(
-    samples_s: Sequence[float], n_mini_batches: int, n_instances: int
-) -> float | None:
-    """Return the throughput of the median pass; None if the clock did not advance."""
-    median = float(np.median(sum_passes(samples_s, n_mini_batches)))
-    return n_instances / median if median > 0 else None
+def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> Turn:
+    """Build the stored form of a turn."""
+    return Turn(
+        cycle=cycle,
+        n_passes=n_passes,
+        wall_s=wall_s,
+        cpu_s=spent.cpu_s,
+        steal_s=spent.steal_s,
+        wait_s=spent.wait_s,
+        n_switches=spent.n_switches,
+        is_disturbed=spent.is_disturbed(wall_s),
+    )
 
 
 def compute_phase_medians(

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from harness.measuring.supervise import end_marked, mark
+from harness.measuring.process_tree import end_marked, mark
 from harness.planning.locks import hold_results_dir
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
 

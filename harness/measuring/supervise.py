@@ -1,43 +1,32 @@
-"""Supervision of a child process: limits, bounded output, and termination of its process tree."""
+"""Supervision of child processes: limits, bounded output, and termination of process trees."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import json
+import math
 import os
 import select
 import signal
+import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 
 import psutil
 
-from harness import errors
-from harness.errors import BenchError, OutputError
 from harness.machine.facts import read_memory_bytes
-from harness.measuring.child import PROGRESS_PREFIX, REFUSED, is_out_of_memory, locate_refusal
+from harness.measuring.child import is_out_of_memory
+from harness.measuring.child_output import BoundedLog, ChildOutput
+from harness.measuring.process_tree import Members, contain_descendants
 from harness.records.record import Status
 from harness.trials.spec import Limits
 
 BEGIN = "harness.measuring.child"
 POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core
 MEMORY_SHARE = 0.8  # fraction of the machine's memory, if no limit is configured
-KEPT_BYTES = 512 * 2**10  # logged bytes of a child's first output, and as many of its last
-_SHOWN = 500  # characters of a child's last output in messages
-_LEFT_OUT = " ... "
-_TRACEBACK = "Traceback (most recent call last):"
-_CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
-_PROGRESS_BYTES = PROGRESS_PREFIX.encode()
-_SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
-_PATIENCE_S = 10.0  # wait for processes that are blocked by a device and ignore signals
-Members = Callable[[], list[psutil.Process]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +63,247 @@ def supervise_child(
     Raises:
         OSError: The log cannot be written; the child has been ended.
     """
-    command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
-    with log.open("wb", buffering=0) as file, contain_descendants() as members:
+    with contain_descendants() as members:
+        child = ChildProcess(interpreter, module_and_arguments, environment, limits, log, hear)
+        watch = Watch(members)
         try:
-            process = _start(command, environment)
+            while not child.has_ended:
+                watch.wait([child])
+        finally:
+            child.end()
+    return child.ending
+
+
+class ChildProcess:
+    """ChildProcess process with limits and bounded output.
+
+    Its time limit covers the time in which it is active: a child that waits for its turn is not.
+
+    Attributes:
+        is_active: Whether its time counts.
+        channel: This process's end of its socket, if it has one.
+        excess: Status and reason of the limit that it exceeded; None within its limits.
+
+    Args:
+        log: File for its output; of a long output, the first and the last part.
+        hear: Receives its progress lines.
+        has_channel: Whether it gets a socket, whose descriptor is its module's last argument.
+
+    Raises:
+        OSError: The log cannot be written.
+    """
+
+    def __init__(
+        self,
+        interpreter: str,
+        module_and_arguments: Sequence[str],
+        environment: Mapping[str, str],
+        limits: Limits,
+        log: Path,
+        hear: Callable[[str], None] = lambda words: None,
+        *,
+        has_channel: bool = False,
+    ) -> None:
+        self.is_active = True
+        self.channel: socket.socket | None = None
+        self.excess: tuple[Status, str] | None = None
+        self._limits = limits
+        self._left_s, self._looked_at = limits.longest_s, time.monotonic()
+        self._file = log.open("wb", buffering=0)
+        self._failure: Ending | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
+        try:
+            self._start(command, environment, has_channel)
         except OSError as error:
-            return _explain_failed_start(error)
-        assert process.stdout is not None  # a pipe, see _start
-        with process.stdout:
-            output = ChildOutput(process.stdout.fileno(), BoundedLog(file), hear)
-            try:
-                status, reason = _watch(process, output, members, limits)
-            finally:
-                _end_group(process)
-            output.take_rest()
-    return Ending(process.returncode, status, reason)
+            self._failure = _explain_failed_start(error)
+        self.output = self._make_output(hear)
+        self._end_descriptor = _open_end_descriptor(self.pid)
+
+    def _start(
+        self, command: Sequence[str], environment: Mapping[str, str], has_channel: bool
+    ) -> None:
+        theirs: list[socket.socket] = []
+        if has_channel:
+            self.channel, their_end = socket.socketpair()
+            theirs = [their_end]
+        descriptors = [end.fileno() for end in theirs]
+        try:
+            self._process = subprocess.Popen(
+                [*command, *map(str, descriptors)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=descriptors,
+                start_new_session=True,  # only the parent ends it, together with its own children
+            )
+        finally:
+            for end in theirs:
+                end.close()
+
+    def _make_output(self, hear: Callable[[str], None]) -> ChildOutput | None:
+        if self._process is None:
+            return None
+        assert self._process.stdout is not None  # a pipe, see _start
+        return ChildOutput(self._process.stdout.fileno(), BoundedLog(self._file), hear)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None if it could not be started."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether it has ended, by itself or because of a limit."""
+        return self._process is None or self._process.poll() is not None
+
+    @property
+    def ending(self) -> Ending:
+        """Return its ending.
+
+        Raises:
+            RuntimeError: It is still running.
+        """
+        if self._failure is not None:
+            return self._failure
+        if self._process is None or self._process.returncode is None:
+            raise RuntimeError("the child is still running; end it first")
+        return Ending(self._process.returncode, *(self.excess or (None, None)))
+
+    def list_descriptors(self) -> Iterator[int]:
+        """Yield the file descriptors that become readable when it says something or ends."""
+        if self.output is not None and not self.output.is_over:
+            yield self.output.pipe
+        if self.channel is not None:
+            yield self.channel.fileno()
+        if self._end_descriptor is not None:
+            yield self._end_descriptor
+
+    def charge_time(self) -> None:
+        """Charge the time since the last call to its limit, if it was active."""
+        now = time.monotonic()
+        if self.is_active:
+            self._left_s -= now - self._looked_at
+        self._looked_at = now
+        if self._left_s <= 0 and not self.has_ended:
+            self.exceed("timeout", describe_timeout(self._limits))
+
+    def compute_deadline(self) -> float:
+        """Return the time of time.monotonic at which its time limit ends; infinite if inactive."""
+        return self._looked_at + self._left_s if self.is_active else math.inf
+
+    def check_memory(self, used_bytes: int) -> None:
+        """End it if its processes use more memory than its limit."""
+        excess = find_memory_excess(used_bytes, self._limits)
+        if excess is not None and not self.has_ended:
+            self.exceed("oom", excess)
+
+    def exceed(self, status: Status, reason: str) -> None:
+        """End it because of a limit."""
+        self.excess = (status, reason)
+        self._kill()
+
+    def close_channel(self) -> None:
+        """Close the socket, if it has one."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+
+    def end(self) -> None:
+        """End it and its process group, and complete its log.
+
+        Raises:
+            OSError: The log cannot be written.
+        """
+        self.close_channel()
+        if self._end_descriptor is not None:
+            os.close(self._end_descriptor)
+            self._end_descriptor = None
+        with self._file:
+            if self._process is not None and self.output is not None:
+                self._kill()
+                assert self._process.stdout is not None  # a pipe, see _start
+                with self._process.stdout:
+                    self.output.take_rest()
+
+    def _kill(self) -> None:
+        # Kill the whole group together so that none keeps printing; contain_descendants ends
+        # detached processes.
+        assert self._process is not None  # else it has ended
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,  # only the parent ends it, together with its own children
-    )
+def _open_end_descriptor(pid: int | None) -> int | None:
+    """Return a descriptor that is readable once the process has ended; None if there is none."""
+    if pid is None or not hasattr(os, "pidfd_open"):
+        return None  # its end is then noticed at the next look
+    with suppress(OSError):
+        return os.pidfd_open(pid)
+    return None
+
+
+class Watch:
+    """Watch over children: their output, their limits and their ends.
+
+    Attributes:
+        used_bytes: Resident bytes of each child at the last look, by its process id.
+
+    Args:
+        members: Returns all descendants of this process that were started since the children.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self.used_bytes: dict[int, int] = {}
+        self._members = members
+        self._looked_at = time.monotonic()  # a look at memory reads all processes of the machine
+
+    def wait(self, children: Sequence[ChildProcess]) -> None:
+        """Wait until a child says something or ends, or a limit must be checked; check limits."""
+        until = min([time.monotonic() + POLL_S, *(child.compute_deadline() for child in children)])
+        poll = select.poll()
+        for child in children:
+            for descriptor in child.list_descriptors():
+                poll.register(descriptor, select.POLLIN)
+        heard = {name for name, _ in poll.poll(max(0.0, until - time.monotonic()) * 1e3)}
+        for child in children:
+            if child.output is not None and child.output.pipe in heard:
+                child.output.take_chunk()
+            child.charge_time()
+        if time.monotonic() - self._looked_at >= POLL_S:
+            self.used_bytes = _measure_memory(children, self._members())
+            for child in children:
+                child.check_memory(self.used_bytes.get(child.pid or 0, 0))
+            self._looked_at = time.monotonic()
+
+
+def _measure_memory(
+    children: Sequence[ChildProcess], members: Sequence[psutil.Process]
+) -> dict[int, int]:
+    """Return the resident bytes of each child and its descendants, by the child's process id.
+
+    Processes that no longer descend from a child count for a single child.
+    """
+    parents = {process.pid: _read_parent(process) for process in members}
+    used = {child.pid: 0 for child in children if child.pid is not None}
+    for process in members:
+        owner: int | None = process.pid
+        while owner is not None and owner not in used:
+            owner = parents.get(owner)
+        if owner is None and len(used) == 1:
+            owner = next(iter(used))
+        if owner is not None:
+            used[owner] += read_resident_bytes(process)
+    return used
+
+
+def _read_parent(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return None
 
 
 def _explain_failed_start(error: OSError) -> Ending:
@@ -111,137 +315,17 @@ def _explain_failed_start(error: OSError) -> Ending:
     return Ending(None, status, error.strerror, is_own_fault=not lacks_memory)
 
 
-def _watch(
-    process: subprocess.Popen[bytes], output: ChildOutput, members: Members, limits: Limits
-) -> tuple[Status | None, str | None]:
-    """Wait until the process ends or exceeds a limit; return the limit's status and reason."""
-    deadline_s = time.monotonic() + limits.longest_s
-    while True:
-        look_s = min(time.monotonic() + POLL_S, deadline_s)
-        output.take(look_s)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=max(0.0, look_s - time.monotonic()))
-            return None, None
-        excess = find_memory_excess(members(), limits)
-        if excess is not None:
-            return "oom", excess
-        if time.monotonic() >= deadline_s:
-            return "timeout", describe_timeout(limits)
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    # Kill the whole group together so that none keeps printing; household ends detached processes.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-@contextmanager
-def contain_descendants() -> Iterator[Members]:
-    """End all descendants of this process that were started in the block when it ends.
-
-    Yields a function that returns the current ones. Linux makes this process the parent of orphans,
-    even of detached ones; on other systems orphans are not found.
-    """
-    before = _list_descendants()
-    with _adopt_orphans():
-        try:
-            yield lambda: list(_list_descendants() - before)
-        finally:
-            _end_all(lambda: _list_descendants() - before)
-
-
-def mark(word: str) -> str:
-    """Return the mark by which `end_marked` finds processes that this process starts.
-
-    It has the word and the process id of the owner.
-    """
-    return f"{word}:{os.getpid()}"
-
-
-def end_marked(variable: str, word: str) -> int:
-    """End this user's processes that carry a mark of the word in an environment variable.
-
-    This process, its ancestors and processes whose owner is still running are spared.
-
-    Returns:
-        The number of processes ended.
-    """
-    spared = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
-    processes = {
-        process
-        for process in psutil.process_iter()
-        if process.pid not in spared and _is_left(process, variable, word)
-    }
-    _end_all(lambda: {process for process in processes if process.is_running()})
-    return len(processes)
-
-
-def _is_left(process: psutil.Process, variable: str, word: str) -> bool:
-    try:
-        if process.uids().real != os.getuid():
-            return False
-        marks = [entry.partition(":") for entry in process.environ().get(variable, "").split()]
-        owners = [int(pid) for name, _, pid in marks if name == word and pid.isdecimal()]
-        return bool(owners) and not any(_is_owner_alive(owner, process) for owner in owners)
-    except (psutil.Error, OSError):  # it has ended, or access is denied
-        return False
-
-
-def _is_owner_alive(owner_pid: int, started: psutil.Process) -> bool:
-    """Return whether the owner of a process is still running.
-
-    This process does not count as an owner: processes with its mark are left from an earlier run.
-    """
-    if owner_pid == os.getpid():
-        return False
-    try:
-        owner = psutil.Process(owner_pid)
-        is_older = owner.create_time() <= started.create_time()  # else the id has been reused
-        return is_older and owner.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-def _list_descendants() -> set[psutil.Process]:
-    return set(psutil.Process().children(recursive=True))
-
-
-def _end_all(members: Callable[[], Iterable[psutil.Process]]) -> None:
-    """Kill repeatedly until no process is left: a killed process may just have started another."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (left := list(members())) and time.monotonic() < deadline:
-        for process in left:
-            with suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(left, timeout=1.0)
-
-
-@contextmanager
-def _adopt_orphans() -> Iterator[None]:
-    if sys.platform != "linux":
-        yield
-        return
-    prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
-    prctl(_GET_ADOPTS, ctypes.byref(before))
-    prctl(_SET_ADOPTS, 1)
-    try:
-        yield
-    finally:
-        prctl(_SET_ADOPTS, before.value)
-
-
 def compute_memory_limit(limits: Limits) -> int:
     """Return the memory limit, by default four fifths of the machine's memory."""
     return limits.memory_bytes or int(MEMORY_SHARE * read_memory_bytes())
 
 
-def find_memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> str | None:
-    """Return the reason if processes together exceed the memory limit, or None."""
-    used, allowed = sum(map(_read_resident_bytes, processes)), compute_memory_limit(limits)
-    if used <= allowed:
+def find_memory_excess(used_bytes: int, limits: Limits) -> str | None:
+    """Return the reason if the processes of a trial use more memory than its limit, or None."""
+    allowed = compute_memory_limit(limits)
+    if used_bytes <= allowed:
         return None
-    return f"used {used / 2**20:.0f} MiB of memory; limits.memory_bytes is {allowed}"
+    return f"used {used_bytes / 2**20:.0f} MiB of memory; limits.memory_bytes is {allowed}"
 
 
 def describe_timeout(limits: Limits) -> str:
@@ -266,128 +350,9 @@ def _name_signal(number: int) -> str:
         return f"signal {number} (SIGRTMIN+{number - signal.SIGRTMIN})"
 
 
-def _read_resident_bytes(process: psutil.Process) -> int:
+def read_resident_bytes(process: psutil.Process) -> int:
+    """Return the resident memory of a process; 0 if it has ended."""
     try:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
-
-
-class BoundedLog:
-    """Log file with the first KEPT_BYTES of the output and, after `finish`, the last ones."""
-
-    def __init__(self, file: FileIO) -> None:
-        self._file = file
-        self._room = KEPT_BYTES
-        self._last = bytearray()
-        self._n_left_out = 0
-
-    def write(self, data: bytes) -> None:
-        """Write the first bytes to the file, and remember the last ones.
-
-        Raises:
-            OSError: The disk is full.
-        """
-        self._write_to_file(data[: self._room])
-        self._last += data[self._room :]
-        self._room -= min(self._room, len(data))
-        excess = max(0, len(self._last) - KEPT_BYTES)
-        del self._last[:excess]
-        self._n_left_out += excess
-
-    def finish(self) -> None:
-        """Append the last bytes to the file."""
-        if self._n_left_out:
-            self._write_to_file(f"\n[{self._n_left_out} bytes omitted]\n".encode())
-        self._write_to_file(bytes(self._last))
-
-    def _write_to_file(self, data: bytes) -> None:
-        while data:
-            data = data[self._file.write(data) or 0 :]
-
-
-class ChildOutput:
-    """Reader of the pipe to which a child prints.
-
-    The waiting parent reads it in the same thread, so that a child that prints endlessly can
-    neither fill the disk nor keep the parent from checking the limits.
-
-    Args:
-        pipe: File descriptor of the reading end.
-        hear: Receives the child's progress lines (see child.report_progress) and no other output.
-    """
-
-    def __init__(
-        self, pipe: int, log: BoundedLog, hear: Callable[[str], None] = lambda words: None
-    ) -> None:
-        os.set_blocking(pipe, False)
-        self._pipe, self._log, self._hear = pipe, log, hear
-        self._unfinished = b""  # the incomplete last line, cut to the length of a progress line
-        self._poll = select.poll()
-        self._poll.register(pipe, select.POLLIN)
-        self._is_over = False
-
-    def take(self, until_s: float) -> None:
-        """Read output until a time of time.monotonic, or until the child closes the pipe."""
-        while not self._is_over and (left_s := until_s - time.monotonic()) > 0:
-            if self._poll.poll(left_s * 1e3):
-                self._take_chunk()
-
-    def take_rest(self) -> None:
-        """Read the rest of the pipe without waiting for more."""
-        while not self._is_over and self._poll.poll(0):
-            self._take_chunk()
-        self._log.finish()
-
-    def _take_chunk(self) -> None:
-        data = os.read(self._pipe, _CHUNK_BYTES)
-        self._is_over = not data
-        self._log.write(data)
-        *lines, unfinished = (self._unfinished + data).split(b"\n")
-        self._unfinished = unfinished[:_SHOWN]
-        for line in lines:
-            if line.startswith(_PROGRESS_BYTES):
-                message = line[len(_PROGRESS_BYTES) :][:_SHOWN]
-                self._hear(message.decode(errors="replace"))
-
-
-def read_last_line(log: Path) -> str:
-    """Return the last output of a process in one line; empty if it printed nothing.
-
-    After a traceback this starts at the type of the exception, because the last line of a long
-    message is not informative.
-    """
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    filled = [line for line in lines if line.strip()]
-    text = " ".join(" ".join(filled[_find_last_message(filled) :]).split())
-    if len(text) <= _SHOWN:
-        return text
-    half = (_SHOWN - len(_LEFT_OUT)) // 2
-    return f"{text[:half]}{_LEFT_OUT}{text[-half:]}"
-
-
-def _find_last_message(lines: Sequence[str]) -> int:
-    """Return the index of the exception after the last traceback, or else of the last line."""
-    begins = [index for index, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
-    below = range(begins[-1] + 1, len(lines)) if begins else ()
-    return next((index for index in below if not lines[index].startswith(" ")), -1)
-
-
-def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
-    """Return the refusal of a worker as an error of the original type, or None.
-
-    Raises:
-        OutputError: The worker could not write its refusal.
-    """
-    path = locate_refusal(spec_path)
-    if exit_code != REFUSED or not path.exists():
-        return None
-    try:
-        refusal = json.loads(path.read_text(encoding="utf-8"))
-        error: BenchError = getattr(errors, refusal["error"])(refusal["line"])
-    except (ValueError, TypeError, KeyError) as fault:
-        raise OutputError(
-            f"the worker's error in {path.parent} is truncated; free disk space there or set TMPDIR"
-            " to another directory, then rerun"
-        ) from fault
-    return error

@@ -11,6 +11,9 @@ counts: background load lengthens the gaps of some passes, but hidden work those
 Every run must do its work: the loss of a mini-batch stays the same in inference and changes from
 pass to pass in training, as the parameters do.
 
+While other systems have their turn, a system must not compute: its process may use OUTSIDE_SHARE of
+the CPU time of its own turns, plus OUTSIDE_S.
+
 A system must be as fast on unseen mini-batches. Copies of some mini-batches' instances in another
 order are the same amount of work, and no cache filled by the timed passes has a result, a graph or
 a schedule for them.
@@ -37,6 +40,7 @@ READINGS = 5.0
 CALLS_S = 100e-6
 HIDDEN_SHARE = 0.05
 N_PASSES_AGAIN = 5
+OUTSIDE_SHARE, OUTSIDE_S = 0.1, 0.1
 LOSS_TOLERANCE = 1e-4
 N_KEPT_PASSES = 16  # passes whose losses are compared with other systems'
 N_UNSEEN = 5  # most mini-batches to copy
@@ -45,32 +49,34 @@ N_ATTEMPTS = 8  # most repetitions, each with other copies, to exclude backgroun
 MAX_SLOWER = 2.0
 
 
-def validate_passes(
+def find_passes_fault(
     passes: Passes,
     workload: Workload,
     fingerprint: Fingerprint,
     samples_s: Sequence[float],
     untimed_gap_s: float,
-) -> tuple[str | None, float | None]:
-    """Validate the passes of a trial.
+) -> str | None:
+    """Return the reason if the passes skipped work or hid it between the timed runs, or None.
 
     Args:
         passes: Warm-up and timed passes.
         fingerprint: Fingerprint of the timed mini-batches, computed before the passes.
         samples_s: Seconds of the timed runs.
         untimed_gap_s: See settle_untimed_gap_s.
-
-    Returns:
-        The first violation, or None; and unseen_slowdown, or None if it was not measured.
     """
     trains = passes.system.settings.mode == "train"
     still = trains and not has_gradients(fingerprint)  # without gradients no step has an effect
     fault = None if still else find_losses_fault(passes.losses, fingerprint.losses, trains=trains)
-    run_s = float(np.median(samples_s))
     if fault is None and not passes.system.places_inputs:
+        run_s = float(np.median(samples_s))
         fault = find_hidden_fault(untimed_gap_s, run_s, measure_reading_s(workload.mini_batches))
-    if fault is not None:
-        return fault, None
+    return fault
+
+
+def judge_unseen(
+    passes: Passes, workload: Workload, samples_s: Sequence[float]
+) -> tuple[str | None, float | None]:
+    """Return the reason if unseen mini-batches are slower than timed ones, and their slowdown."""
     seen_s = np.median(np.reshape(samples_s, (-1, len(workload.mini_batches))), axis=0)
     ratio = measure_unseen_ratio(passes, workload.mini_batches, seen_s.tolist())
     return find_unseen_fault(ratio), ratio
@@ -146,6 +152,36 @@ def find_hidden_fault(untimed_gap_s: float, run_s: float, reading_s: float) -> s
     return (
         f"load, synchronize and last_loss take {untimed_gap_s:.2g} s between runs of {run_s:.2g} s,"
         f" but reading the instances takes {reading_s:.2g} s; move the work into run"
+    )
+
+
+def find_first_loss_fault(losses: Sequence[float], expected: Sequence[float]) -> str | None:
+    """Return the reason if the first run, at the initial weights, has another loss, or None.
+
+    Args:
+        losses: Losses of all runs, of a process that has not stepped before them.
+        expected: Loss of each mini-batch at the initial weights.
+    """
+    if abs(losses[0] - expected[0]) <= LOSS_TOLERANCE * abs(expected[0]):
+        return None
+    return (
+        f"the loss of mini-batch 0 is {losses[0]:.6g} in the first pass, expected"
+        f" {expected[0]:.6g} as in the first round"
+    )
+
+
+def find_outside_fault(inside_s: float, outside_s: float) -> str | None:
+    """Return the reason if a system used CPU time outside of its turns, or None.
+
+    Args:
+        inside_s: CPU seconds of the process in its turns.
+        outside_s: CPU seconds of the process between them.
+    """
+    if outside_s <= OUTSIDE_SHARE * inside_s + OUTSIDE_S:
+        return None
+    return (
+        f"used {outside_s:.2g} s of CPU time while other systems had their turn, and"
+        f" {inside_s:.2g} s in its own turns; move the work into run"
     )
 
 

@@ -1,8 +1,14 @@
-"""Worker process: measures one round of a trial and writes its record.
+"""Worker process: measures one round of a trial in a block and writes its record.
 
-    python -m harness.measuring.worker SPEC.json RECORD.json
+    python -m harness.measuring.worker SPEC.json RECORD.json BLOCK DESCRIPTOR
 
-The parent starts it through harness/measuring/child.py. Exit code 0 means that a record was
+The parent starts it through harness/measuring/child.py and gives it turns through the socket
+DESCRIPTOR (turns.py). The record has the name BLOCK, which all systems of the block share.
+
+The first round of a trial proves that the system's results are correct. Later rounds of the same
+code, data, machine and versions rely on it, and only the losses of their passes are compared.
+
+Exit code 0 means that a record was
 written. REFUSED means that the configuration or the data is wrong, or that the record cannot be
 written; one line on standard error and a file next to SPEC.json have the reason. If the process
 ends in any other way, the parent writes the record.
@@ -24,8 +30,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.contracts.system import System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
-from harness.machine.facts import read_sm_clock_mhz
-from harness.machine.noise import Disturbance
+from harness.machine.facts import describe_machine, read_sm_clock_mhz
+from harness.machine.noise import ThrottleWatch
 from harness.machine.process import (
     freeze_new_objects,
     measure_peak_bytes,
@@ -34,31 +40,42 @@ from harness.machine.process import (
     reset_peak_memory,
 )
 from harness.measuring.child import LEFT_OUT, end_fork, is_out_of_memory, refuse, report_progress
-from harness.measuring.clock import CoreWatch, make_stopwatch, measure_empty_sample_s, time_call
+from harness.measuring.clock import make_stopwatch, measure_empty_sample_s, time_call
 from harness.measuring.mini_batch_check import Others, prove
 from harness.measuring.passes import (
     Passes,
     TimedSamples,
     compute_mean_counters,
     compute_phase_medians,
-    compute_throughput,
-    time_passes,
+    take_turns,
     warm_up,
 )
 from harness.measuring.reference import Reference
 from harness.measuring.reference_check import Verdict, is_all_zero
-from harness.measuring.timed_check import settle_untimed_gap_s, sum_pass_losses, validate_passes
+from harness.measuring.timed_check import (
+    find_first_loss_fault,
+    find_outside_fault,
+    find_passes_fault,
+    judge_unseen,
+    settle_untimed_gap_s,
+    sum_pass_losses,
+)
+from harness.measuring.turns import Turns, TurnsFromParent
 from harness.records.cross_check import find_other_fingerprints
+from harness.records.fingerprint import Fingerprint
 from harness.records.record import (
     CheckVerdict,
     Measured,
+    Record,
     build_record,
     build_record_path,
+    compute_throughput,
+    find_record,
     format_now,
     write_record,
 )
-from harness.records.stats import find_sample_warnings
-from harness.trials.sources import read_harness_versions
+from harness.records.stats import is_too_short
+from harness.trials.sources import hash_trial_source, read_harness_versions
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, build_run_settings, load_workload
 from harness.values.precision import is_exact
@@ -66,12 +83,18 @@ from harness.values.precision import is_exact
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the spec in the first file and write the record to the second."""
-    spec_path, record_path = (Path(argument) for argument in arguments)
+    spec_path, record_path, block, descriptor = arguments
+    turns = TurnsFromParent(int(descriptor))
+    return write_measured(Path(spec_path), Path(record_path), block, turns)
+
+
+def write_measured(spec_path: Path, record_path: Path, block: str, turns: Turns) -> int:
+    """Measure a spec in the turns of a block, and write its record; return the exit code."""
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
     started_at = format_now()
-    measured = Measured()
+    measured = Measured(block=block)
     try:
-        versions = measure(spec, measured, make_fingerprint_lookup(record_path, spec))
+        versions = measure(spec, measured, Surroundings(record_path, spec), turns)
     except UnsupportedTrial as error:
         versions = read_harness_versions()
         measured.end("unsupported", str(error))
@@ -87,13 +110,60 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, str]:
+class Surroundings:
+    """Records in the directory of a round's: of its trial's first round, and of other systems.
+
+    Args:
+        record_path: Path of the round's record; outside of a results directory, there are none.
+    """
+
+    def __init__(self, record_path: Path, spec: TrialSpec) -> None:
+        self._spec = spec
+        raw = record_path.resolve().parent.parent
+        is_inside = record_path == build_record_path(raw.parent, spec.trial_id, spec.round)
+        self._raw = raw if is_inside else None
+
+    def find_fingerprints(self, workload: str) -> Sequence[Fingerprint]:
+        """Return other systems' fingerprints of a workload."""
+        if self._raw is None:
+            return ()
+        return find_other_fingerprints(self._raw, self._spec.trial_id, workload)
+
+    def find_proof(self, inputs_sha256: str | None) -> Record | None:
+        """Return the record of the first round if it proves that this round is correct, or None.
+
+        It does for the same code, inputs and machine if that round was checked. `is_same_software`
+        compares the versions, which are known once the system is loaded.
+        """
+        if self._raw is None or self._spec.round == 0:
+            return None
+        first = find_record(build_record_path(self._raw.parent, self._spec.trial_id, 0))
+        spec = self._spec.replace_round(0)
+        if first is None or first.status != "ok" or first.fingerprint is None:
+            return None
+        is_same = first.is_valid_for(spec, hash_trial_source(spec))
+        alike = (
+            first.inputs_sha256 == inputs_sha256 and first.machine == describe_machine().to_dict()
+        )
+        return first if is_same and alike else None
+
+
+def is_same_software(first: Record, system: System) -> bool:
+    """Return whether a record was measured with the system's and the harness's versions."""
+    versions: dict[str, str] = query_system(system, "versions")
+    return first.versions == read_harness_versions() | versions
+
+
+def measure(
+    spec: TrialSpec, measured: Measured, nearby: Surroundings, turns: Turns
+) -> dict[str, str]:
     """Fill `measured` step by step; return the versions of the measured software.
 
     Running out of memory is a result. Any other exception of the system ends the process.
 
     Args:
-        others: Returns other systems' fingerprints of a workload by its name.
+        nearby: Records of the first round and of other systems.
+        turns: When this system may run its timed passes.
 
     Raises:
         UnsupportedTrial: The system does not support the trial here.
@@ -102,7 +172,7 @@ def measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, st
         ScheduleError: A policy returned an invalid schedule.
     """
     try:
-        return _measure(spec, measured, others)
+        return _measure(spec, measured, nearby, turns)
     except BenchError:
         raise
     except Exception as error:
@@ -114,7 +184,9 @@ def measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, st
         end_fork()  # results of a fork are neither reported nor stored
 
 
-def _measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, str]:
+def _measure(
+    spec: TrialSpec, measured: Measured, nearby: Surroundings, turns: Turns
+) -> dict[str, str]:
     with freeze_new_objects():
         workload = load_workload(spec)
         measured.inputs_sha256 = workload.inputs_sha256
@@ -127,16 +199,28 @@ def _measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, s
     if reason is not None:
         raise UnsupportedTrial(reason)
     system = adapter(settings)
-    _check_and_time(spec, workload, system, measured, others)
+    first = nearby.find_proof(measured.inputs_sha256)
+    reference = Reference(spec, workload) if system.computes and first is None else None
+    release_memory()  # used by the reference, unless its results came from the cache
+    _prepare(workload, system, measured)
+    if first is not None and not is_same_software(first, system):
+        first, reference = None, Reference(spec, workload) if system.computes else None
+    if first is not None and first.check is not None:
+        measured.check = first.check.model_copy(update={"in_round": first.trial.round})
+        measured.fingerprint = first.fingerprint
+        measured.warnings = tuple({"unchecked_gradient"} & {*first.warnings})
+    else:
+        _check(spec, workload, system, reference, measured, nearby.find_fingerprints)
+    del reference
+    if measured.status == "ok":
+        release_memory()  # used by the check; returned later, it would be faulted in in passes
+        _time(spec, workload, system, measured, first, turns)
     versions: dict[str, str] = query_system(system, "versions")
     return read_harness_versions() | versions
 
 
-def _check_and_time(
-    spec: TrialSpec, workload: Workload, system: System, measured: Measured, others: Others
-) -> None:
-    reference = Reference(spec, workload) if system.computes else None
-    release_memory()  # used by the reference, unless its results came from the cache
+def _prepare(workload: Workload, system: System, measured: Measured) -> None:
+    """Prepare a system for a workload: compile, learn and choose."""
     measured.baseline_memory_bytes = measure_resident_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
     _, measured.compile_s = time_call(prepare, system.synchronize)
@@ -150,32 +234,25 @@ def _check_and_time(
     _compile(workload, system, measured)
     end_fork()
     measured.effective_options = list_effective_options(system)
+
+
+def _check(
+    spec: TrialSpec,
+    workload: Workload,
+    system: System,
+    reference: Reference | None,
+    measured: Measured,
+    others: Others,
+) -> None:
+    """Check a system's results; a system without arithmetic has no reference."""
     verdict = Verdict("skipped")
     if reference is not None:
         verdict, measured.fingerprint = prove(system, spec, workload, reference, others)
         measured.warnings = ("unchecked_gradient",) if is_all_zero(reference.answer) else ()
-    del reference
     end_fork()
     measured.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         measured.end("wrong_result", verdict.reason or "the check failed")
-        return
-    release_memory()  # used by the check; returned later, it would be faulted in again in passes
-    passes = Passes(system)
-    warmed = warm_up(passes, workload.mini_batches, spec.timing)
-    end_fork()
-    measured.n_warmup = warmed.n_passes
-    for name, mean in compute_mean_counters(warmed.counters).items():
-        setattr(measured, name, mean)
-    _time(spec, workload, passes, measured)
-
-
-def make_fingerprint_lookup(record_path: Path, spec: TrialSpec) -> Others:
-    """Return the lookup of other trials' fingerprints in the directory of this trial's record."""
-    raw = record_path.resolve().parent.parent
-    if record_path != build_record_path(raw.parent, spec.trial_id, spec.round):
-        return lambda _: ()  # the record is written outside of a results directory
-    return lambda name: find_other_fingerprints(raw, spec.trial_id, name)
 
 
 def _compile(workload: Workload, system: System, measured: Measured) -> None:
@@ -196,18 +273,30 @@ def list_effective_options(system: System) -> dict[str, str]:
     return options | ({"left out of the environment": left_out} if left_out else {})
 
 
-def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measured) -> None:
-    system = passes.system
+def _time(
+    spec: TrialSpec,
+    workload: Workload,
+    system: System,
+    measured: Measured,
+    first: Record | None,
+    turns: Turns,
+) -> None:
+    passes = Passes(system)
+    warmed = warm_up(passes, workload.mini_batches, spec.timing)
+    end_fork()
+    measured.n_warmup = warmed.n_passes
+    for name, mean in compute_mean_counters(warmed.counters).items():
+        setattr(measured, name, mean)
     reset_peak_memory()
     system.reset_peak_memory()
     n_before = query_system(system, "n_compilations")
     system.data_movement_fraction()  # discards the runs so far, which are not timed
     n_warm = len(passes.untimed_gap_s)
-    nothing_s = measured.timer_overhead_s = measure_empty_sample_s(system.synchronize)
+    measured.timer_overhead_s = measure_empty_sample_s(system.synchronize)
     clock_mhz = read_sm_clock_mhz() if spec.device == "cuda" else None
-    watch, disturbance = CoreWatch(), Disturbance(spec.device)
-    timed_runs = time_passes(passes, workload.mini_batches, spec.timing, between=watch.look)
-    disturbances, measured.core_rate_per_s = disturbance.list_warnings(), watch.rate_per_s
+    throttling = ThrottleWatch(spec.device)
+    timed = take_turns(passes, workload.mini_batches, turns)
+    is_throttled = throttling.is_throttled()
     if clock_mhz is not None:
         measured.gpu_clocks_mhz = (clock_mhz, read_sm_clock_mhz())
     peak_bytes = query_system(system, "peak_memory_bytes")
@@ -216,37 +305,44 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
     if measured.n_compilations is not None:
         measured.n_compilations += n_in_passes
     measured.data_movement_fraction = query_system(system, "data_movement_fraction")
-    measured.effective_options = list_effective_options(
-        system
-    )  # a system may change its way of running during passes
-    _keep_times(timed_runs, workload, system, measured)
+    # A system may change its way of running during passes.
+    measured.effective_options = list_effective_options(system)
+    _keep_times(timed, system, measured)
     diverged = system.computes and not np.isfinite(system.last_loss())
-    measured.warnings = (
-        *find_sample_warnings(measured.samples_s, len(workload.mini_batches), nothing_s),
-        *measured.warnings,
-        *disturbances,
-        *(("diverged",) if diverged else ()),
-        *(("repeated_instances",) if workload.repeats_instances else ()),
-        *(("recompiled_while_timed",) if n_in_passes else ()),
-        *(() if is_exact(spec.precision) else ("reduced_precision",)),
-    )
+    signs = {
+        "too_short": is_too_short(measured.samples_s, measured.timer_overhead_s),
+        "throttled": is_throttled,
+        "diverged": diverged,
+        "repeated_instances": workload.repeats_instances,
+        "recompiled_while_timed": n_in_passes > 0,
+        "reduced_precision": not is_exact(spec.precision),
+    }
+    measured.warnings += tuple(name for name, applies in signs.items() if applies)
     if system.computes:
-        _judge(passes, n_warm, workload, measured)
+        _judge(passes, n_warm, workload, measured, timed, first)
 
 
-def _keep_times(runs: TimedSamples, workload: Workload, system: System, measured: Measured) -> None:
-    seconds = measured.samples_s = tuple(sample.total_s for sample in runs.whole)
-    measured.phase_samples_s = tuple(sample.total_s for sample in runs.marked)
-    n_mini_batches = len(workload.mini_batches)
-    measured.instances_per_s = compute_throughput(seconds, n_mini_batches, workload.n_instances)
-    measured.phases_s = compute_phase_medians(runs.marked, system.phases)
+def _keep_times(timed: TimedSamples, system: System, measured: Measured) -> None:
+    measured.samples_s = tuple(sample.total_s for sample in timed.whole)
+    measured.phase_samples_s = tuple(sample.total_s for sample in timed.marked)
+    measured.turns = timed.turns
+    measured.instances_per_s = compute_throughput(measured)
+    measured.phases_s = compute_phase_medians(timed.marked, system.phases)
 
 
-def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) -> None:
+def _judge(
+    passes: Passes,
+    n_warm: int,
+    workload: Workload,
+    measured: Measured,
+    timed: TimedSamples,
+    first: Record | None,
+) -> None:
     """Validate the losses and the untimed gaps of the passes.
 
     Args:
         n_warm: Number of warm-up runs.
+        first: Record of the first round, which has shown that unseen mini-batches are as fast.
     """
     losses, untimed_gap_s = passes.summarize_runs(n_warm)
     fingerprint = measured.fingerprint
@@ -257,9 +353,12 @@ def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) 
     samples_s = measured.samples_s
     untimed_gap_s = settle_untimed_gap_s(passes, workload.mini_batches, samples_s, untimed_gap_s)
     measured.untimed_gap_s = untimed_gap_s
-    fault, measured.unseen_slowdown = validate_passes(
-        passes, workload, fingerprint, samples_s, untimed_gap_s
-    )
+    fault = find_outside_fault(timed.inside_s, timed.outside_s)
+    fault = fault or find_passes_fault(passes, workload, fingerprint, samples_s, untimed_gap_s)
+    if first is not None:
+        fault = fault or find_first_loss_fault(losses, fingerprint.losses)
+    elif fault is None:
+        fault, measured.unseen_slowdown = judge_unseen(passes, workload, samples_s)
     if fault is not None:
         measured.discard_times()
         measured.end("wrong_result", fault)

@@ -32,8 +32,8 @@ class Order:
     Attributes:
         nodes: nodes that measure; None: this machine.
         code: required result of `compute_code_version` on a node; empty without nodes.
-        turns: steps of each turn, in the order of measurement.
-        specs: trials of the turns, by trial_id.
+        repetitions: steps of each repetition, in the order of measurement.
+        specs: trials of the repetitions, by trial_id.
         running: trial_ids of each screened trial's competitors, with its own.
         count: arguments of `bench-schedule`; empty if trials are measured.
         shares_machine: whether a count may run at the same time as others, because it is not timed.
@@ -42,7 +42,7 @@ class Order:
     results_dir: Path
     nodes: Nodes | None = None
     code: str = ""
-    turns: tuple[tuple[Step, ...], ...] = ()
+    repetitions: tuple[tuple[Step, ...], ...] = ()
     specs: Mapping[str, TrialSpec] = field(default_factory=dict)
     running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     count: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Order:
             "results_dir": str(self.results_dir),
             "nodes": None if self.nodes is None else self.nodes.to_dict(),
             "code": self.code,
-            "turns": self.turns,
+            "repetitions": self.repetitions,
             "specs": {name: spec.to_dict() for name, spec in self.specs.items()},
             "running": dict(self.running),
             "count": self.count,
@@ -93,7 +93,7 @@ def _parse_order(content: Mapping[str, Any]) -> Order:
         results_dir=Path(content["results_dir"]),
         nodes=None if nodes is None else Nodes(**nodes),
         code=content["code"],
-        turns=tuple(tuple(Step(*step) for step in steps) for steps in content["turns"]),
+        repetitions=tuple(tuple(Step(*step) for step in steps) for steps in content["repetitions"]),
         specs={name: TrialSpec.from_dict(values) for name, values in content["specs"].items()},
         running={name: tuple(others) for name, others in content["running"].items()},
         count=tuple(content["count"]),

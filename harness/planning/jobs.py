@@ -5,8 +5,8 @@ rounds, then all second rounds, and so on. On a cluster, each job may run on ano
 a queue, and starts Snakemake twice. A cluster job therefore has all rounds of all systems at some
 points, so that compared records come from one node.
 
-A turn is one round of one point: its systems run one after the other, with nothing in between, in a
-random order that differs between rounds. Slow changes of the machine thus affect all systems alike.
+A repetition is one round of one point: its systems are measured side by side, as a block
+(harness/measuring/block.py). They start in a random order that differs between rounds.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class Job:
 
     Attributes:
         name: file name of the job.
-        turns: steps of each turn, in the order of measurement.
+        repetitions: steps of each repetition, in the order of measurement.
         artifacts: experiments that show the steps.
     """
 
     name: str
-    turns: tuple[tuple[Step, ...], ...]
+    repetitions: tuple[tuple[Step, ...], ...]
     artifacts: frozenset[str]
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return tuple(step for turn in self.turns for step in turn)
+        return tuple(step for repetition in self.repetitions for step in repetition)
 
     def locate_done_file(self, results_dir: Path) -> Path:
         """Return the file that marks the job as measured; see `update_markers`."""
         return build_done_path(results_dir, self.name)
 
 
-class _Turn(NamedTuple):
+class _Repetition(NamedTuple):
     """Trials of one round at one point.
 
     Attributes:
@@ -90,13 +90,17 @@ def build_local_jobs(plans: Plans, first: Collection[str] = ()) -> dict[str, Job
     Args:
         first: experiments that are measured before the others in each round.
     """
-    turns = _build_turns(plans)
+    repetitions = _build_repetitions(plans)
     if first:
-        turns.sort(key=lambda turn: (turn.round, turn.artifacts.isdisjoint(first)))
-    chosen: dict[str, list[tuple[Step, ...]]] = {ALL: [turn.steps for turn in turns]}
-    for turn in turns:
+        repetitions.sort(
+            key=lambda repetition: (repetition.round, repetition.artifacts.isdisjoint(first))
+        )
+    chosen: dict[str, list[tuple[Step, ...]]] = {
+        ALL: [repetition.steps for repetition in repetitions]
+    }
+    for repetition in repetitions:
         wanted: dict[str, list[Step]] = {}
-        for step, names in zip(turn.steps, turn.wanted, strict=True):
+        for step, names in zip(repetition.steps, repetition.wanted, strict=True):
             for name in names:
                 wanted.setdefault(name, []).append(step)
         for name, steps in wanted.items():
@@ -120,17 +124,17 @@ def build_node_jobs(
         seconds_of: expected seconds of a round. They must not depend on records, because new
             records would then change the jobs.
     """
-    points: dict[str, list[_Turn]] = {}
-    for turn in _build_turns(plans):
-        points.setdefault(turn.point, []).append(turn)
+    points: dict[str, list[_Repetition]] = {}
+    for repetition in _build_repetitions(plans):
+        points.setdefault(repetition.point, []).append(repetition)
     together = sorted(points.values(), key=lambda members: sorted(_collect_artifacts(members)))
     filled = _group_points(together, block_s, seconds_of)
     jobs = (_build_job(members, results_dir) for members in filled)
     return {job.name: job for job in jobs}
 
 
-def _build_turns(plans: Plans) -> list[_Turn]:
-    """Return all turns in the order of measurement, round after round."""
+def _build_repetitions(plans: Plans) -> list[_Repetition]:
+    """Return all repetitions in the order of measurement, round after round."""
     trials = order_trials(trial for plan in plans.values() for trial in plan)
     points = {trial.trial_id: format_point(trial.spec) for trial in trials}
     wanted: dict[Step, set[str]] = {}
@@ -142,7 +146,7 @@ def _build_turns(plans: Plans) -> list[_Turn]:
     for trial, round_ in order_rounds(trials, lambda trial: trial.rounds, lambda trial: trial.spec):
         together.setdefault((round_, points[trial.trial_id]), []).append(trial)
     return [
-        _Turn(
+        _Repetition(
             round_,
             point,
             tuple(members),
@@ -152,18 +156,20 @@ def _build_turns(plans: Plans) -> list[_Turn]:
     ]
 
 
-def _collect_artifacts(members: Iterable[_Turn]) -> frozenset[str]:
-    return frozenset().union(*(turn.artifacts for turn in members))
+def _collect_artifacts(members: Iterable[_Repetition]) -> frozenset[str]:
+    return frozenset().union(*(repetition.artifacts for repetition in members))
 
 
 def _group_points(
-    points: Iterable[Sequence[_Turn]], block_s: float, seconds_of: SecondsOf
-) -> Iterator[list[_Turn]]:
+    points: Iterable[Sequence[_Repetition]], block_s: float, seconds_of: SecondsOf
+) -> Iterator[list[_Repetition]]:
     """Yield groups of consecutive points that fit in one job and are linked by experiments."""
-    block: list[_Turn] = []
+    block: list[_Repetition] = []
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
-        seconds = sum(seconds_of(trial.spec) for turn in members for trial in turn.trials)
+        seconds = sum(
+            seconds_of(trial.spec) for repetition in members for trial in repetition.trials
+        )
         theirs = _collect_artifacts(members)
         if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
             yield block
@@ -175,17 +181,22 @@ def _group_points(
         yield block
 
 
-def _build_job(members: Sequence[_Turn], results_dir: Path) -> Job:
+def _build_job(members: Sequence[_Repetition], results_dir: Path) -> Job:
     """Build a job that measures round after round; its name has the first point and a hash."""
-    turns = tuple(turn.steps for turn in sorted(members, key=lambda turn: turn.round))
-    whole = [str(results_dir.resolve()), sorted(step for turn in turns for step in turn)]
+    repetitions = tuple(
+        repetition.steps for repetition in sorted(members, key=lambda repetition: repetition.round)
+    )
+    whole = [
+        str(results_dir.resolve()),
+        sorted(step for repetition in repetitions for step in repetition),
+    ]
     digest = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:8]
-    spec, n_points = members[0].trials[0].spec, len({turn.point for turn in members})
+    spec, n_points = members[0].trials[0].spec, len({repetition.point for repetition in members})
     sizes = (f"bs{spec.batch_size}", f"h{spec.hidden_size}")
     more = (f"and_{n_points - 1}_more",) if n_points > 1 else ()
     parts = ("block", spec.model, spec.dataset, *sizes, spec.mode, *more, digest)
     name = "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in parts)
-    return Job(name, turns, _collect_artifacts(members))
+    return Job(name, repetitions, _collect_artifacts(members))
 
 
 def estimate_runtime_min(

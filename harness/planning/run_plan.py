@@ -7,7 +7,7 @@ time and to stop in time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -45,9 +45,10 @@ class RunPlan:
         content = {"started": self.started, "until": self.until, "seconds": self.seconds}
         replace_whole(path, json.dumps(content))
 
-    def fits(self, file: Path, now: float) -> bool:
-        """Return whether a step that starts now is expected to end in time."""
-        return self.until is None or now + self.seconds.get(str(file), 0.0) <= self.until
+    def fits(self, files: Iterable[Path], now: float) -> bool:
+        """Return whether steps that start now are expected to end in time."""
+        expected_s = sum(self.seconds.get(str(file), 0.0) for file in files)
+        return self.until is None or now + expected_s <= self.until
 
     def estimate_remaining_s(self, now: float, is_done: Callable[[Path], bool]) -> float:
         """Return the seconds that the remaining steps take at the pace of the completed steps."""

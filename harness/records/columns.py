@@ -73,7 +73,6 @@ RECORDED = _parse_columns(  # numbers under the names of a record's fields
     "unseen_slowdown | | time of unseen mini-batches over that of timed ones",
     "peak_memory_bytes | B | peak memory of the process, or of the GPU",
     "baseline_memory_bytes | B | memory before the system is prepared",
-    "core_rate_per_s | 1/s | speed of the core at a fixed piece of work",
 )
 PHASE_SECONDS = _parse_columns(
     "construct_s | s | building graphs, per mini-batch",
@@ -136,8 +135,13 @@ PROVENANCE = _parse_columns(
     "day | | day of the measurement (UTC)",
     "started_at | | start of the measurement (UTC)",
     "command | | command that measured it",
+    "block | | block in which the system was measured; ratios are within its cycles",
+    "cpu_share | | CPU time of the process per second of its turns",
+    "n_turns | | turns without phase marks",
+    "n_disturbed | | turns in which the process was kept from its CPU",
 )
 SAMPLES = _parse_columns(
+    "turns | s | per instance, for each cycle, and whether the turn was disturbed (not in CSV)",
     "samples_s | s | with `samples=True`: times of all mini-batches",
     "phase_samples_s | s | with `samples=True`: those of passes with phase marks",
 )
@@ -157,7 +161,7 @@ def to_csv(rows: pd.DataFrame) -> str:
     ordered = rows.sort_values(
         ["kind", "trial_id", "round"], ascending=[False, True, True], kind="stable"
     )
-    present = [name for name in names if name in ordered]
+    present = [name for name in names if name in ordered and name != "turns"]
     return ordered[present].to_csv(index=False, lineterminator="\n")
 
 

@@ -1,4 +1,4 @@
-"""Checks across records: agreement of results, equal core speed, and comparability in tables.
+"""Checks across records: agreement of results, and comparability in tables.
 
 Agreement: contradictory results are not shown together. Of the records of one workload, those
 confirmed by the reference are correct (Fingerprint.proved). Without a confirmation, the median of
@@ -7,9 +7,6 @@ because presets of one engine share its errors. A record that differs is shown a
 only two frameworks differ, neither is shown. A worker that finds a record with another fingerprint
 consults the reference (harness/measuring/mini_batch_check.py), so that these rules matter only for
 records that were measured separately.
-
-Core speed: a fixed piece of work runs between the timed passes of every trial
-(harness/measuring/clock.py). A record whose rate differs from that of others gets a warning.
 
 Comparability: a `group` identifies everything that must be equal for two records to share a table:
 CPU, memory, usable CPUs, threads, device (with GPU and driver), Python, NumPy and the harness's
@@ -21,8 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -36,16 +31,9 @@ from harness.records.record import Record, find_record
 from harness.trials.spec import DEFAULT_LAST, DEFAULT_ORDER
 
 ENOUGH = 3  # frameworks needed for a vote
-UNEVEN = "core_speed_deviation"
-APART = 0.10  # relative to the median rate of comparable records
 _MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
 _GIB = 2**30
 _SHARED_VERSIONS = ("python", "numpy", "harness")
-
-
-def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]:
-    """Return the records with contradictions as `wrong_result`, and with core-speed warnings."""
-    return mark_core_speed_deviations(mark_contradictions(records))
 
 
 def cross_check_rounds(
@@ -56,11 +44,11 @@ def cross_check_rounds(
     return [tuple(islice(checked, len(rounds))) for rounds in trials]
 
 
-def mark_contradictions(records: Sequence[Record | None]) -> list[Record | None]:
+def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records, with status `wrong_result` if others contradict them.
 
-    First rounds are compared only with each other: their verification runs one more step before the
-    passes (harness.measuring.mini_batch_check), which changes the losses of passes.
+    First rounds are compared only with each other: their verification runs steps before the passes
+    (harness.measuring.mini_batch_check), which changes the losses of passes.
     """
     workloads: dict[tuple[str, bool], list[tuple[Record, Fingerprint]]] = {}
     for record in records:
@@ -154,29 +142,6 @@ def _compute_median_sketches(groups: Sequence[Sequence[Sketch]]) -> tuple[Sketch
 def _compute_median_sketch(sketches: Sequence[Sketch]) -> Sketch:
     n = min(map(len, sketches))
     return tuple(np.median([sketch[:n] for sketch in sketches], axis=0).tolist())
-
-
-def mark_core_speed_deviations(records: Sequence[Record | None]) -> list[Record | None]:
-    """Return the records, with a warning if their core was unusually slow or fast.
-
-    Comparable records are compared. Records without a rate stay unchanged.
-    """
-    rates: dict[str, list[float]] = defaultdict(list)
-    for record in records:
-        if record is not None and record.status == "ok" and record.core_rate_per_s is not None:
-            rates[hash_group(record)].append(record.core_rate_per_s)
-    usual = {group: statistics.median(values) for group, values in rates.items()}
-
-    def add_warning(record: Record | None) -> Record | None:
-        if record is None or record.status != "ok" or record.core_rate_per_s is None:
-            return record
-        usual_per_s = usual[hash_group(record)]
-        is_even = abs(record.core_rate_per_s - usual_per_s) <= APART * usual_per_s
-        if is_even or UNEVEN in record.warnings:
-            return record
-        return record.model_copy(update={"warnings": (*record.warnings, UNEVEN)})
-
-    return [add_warning(record) for record in records]
 
 
 def collect_machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,12 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import RecordError, suggest_name
+from harness.records.pairs import (
+    PAIR_COLUMNS,
+    find_pair_warnings,
+    join_words,
+    replace_by_ratios_in_cycles,
+)
 from harness.records.stats import name_interval, summarize_rounds
 from harness.records.tidy import OTHER_KERNELS, SEED, TYPE_SEED, get_quantity, is_setting
 
@@ -25,6 +31,8 @@ NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not s
 SCREENED_OUT = "screened_out"  # stored status of a round that screening skipped
 TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
 RATIO = "ratio"
+WIDE_INTERVAL = "wide_interval"
+_BASE_FACTS = ("group", "group_facts", "trial_id", *PAIR_COLUMNS)
 _ALL = "_all"  # a key that all rows share, so that no key is needed
 # Columns that decide whether rows are comparable; copying all columns of a frame would cost time.
 _SHARED = ("trial_id", "dataset", "group", "group_facts", "inputs_key", "inputs_sha256")
@@ -241,8 +249,9 @@ def _summarize(
     if status != "ok":
         return (np.nan, np.nan, np.nan, "", np.nan, status, "", False)
     summary = summarize_rounds(used)
-    warnings = sorted({*" ".join(columns["warnings"][member][shared]).split()})
+    words = {*" ".join(columns["warnings"][member][shared]).split()}
     low, high = (np.nan if end is None else end for end in (summary.low, summary.high))
+    warnings = sorted({*words, *([WIDE_INTERVAL] if summary.is_wide else [])})
     return (
         *(summary.median, low, high, name_interval(summary.n_rounds), summary.n_rounds),
         *("ok", " ".join(warnings), bool(screened.any() or columns["screened_out"][member][0])),
@@ -257,8 +266,10 @@ def ratios(
 ) -> pd.DataFrame:
     """Add `ratio`: each row's quantity divided by the base's in the same round and workload.
 
-    For times, the ratio is the speedup of the base. Warnings are those of both sides in shared
-    rounds, and those of slow builds. If the base has no number, its status takes precedence.
+    For times, the ratio is the speedup of the base. If both ran in one block, it is the median of
+    the ratios within cycles, else that of the rounds' medians, with a warning. Other warnings are
+    those of both sides in shared rounds, and those of slow builds. If the base has no number, its
+    status takes precedence.
 
     Args:
         base: Rows of one trial for each workload, or the name of a system in `rows`.
@@ -279,7 +290,7 @@ def ratios(
     base_numbers = numbers(other, keys, quantity)[[*keys, "status"]]
     base_numbers = base_numbers.rename(columns={"status": "base_status"})
     other = other[other.status != SCREENED_OUT]
-    facts = {f"base_{name}": other.get(name) for name in ("group", "group_facts", "trial_id")}
+    facts = {f"base_{name}": other.get(name) for name in _BASE_FACTS}
     sides = other[[*keys, "round"]].assign(
         base=get_quantity(other, quantity),
         doubts=other.warnings,
@@ -298,11 +309,14 @@ def ratios(
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
     # Two sides on the same other kernels compare like with like.
     alike = both.weak_build.eq(OTHER_KERNELS) & both.base_weak.eq(OTHER_KERNELS)
-    weak = _join_words(both.weak_build, both.base_weak).where(~alike.fillna(value=False), "")
+    weak = join_words(both.weak_build, both.base_weak).where(~alike.fillna(value=False), "")
+    ratio = (values / both.base).where(both.base > 0).astype(float)
+    if quantity == TIME:
+        ratio = replace_by_ratios_in_cycles(ratio, both)
     return both.assign(
-        ratio=(values / both.base).where(both.base > 0).astype(float),
+        ratio=ratio,
         status=status.where(both.base_status == "ok", both.base_status),
-        warnings=_join_words(both.warnings, weak, both.doubts),
+        warnings=join_words(both.warnings, weak, both.doubts, find_pair_warnings(both)),
         is_paired=both.is_paired.notna(),
     ).drop(columns=[_ALL, "base_weak", *facts])
 
@@ -330,13 +344,6 @@ def _merge(left: pd.DataFrame, right: pd.DataFrame, on: Sequence[str]) -> pd.Dat
         validate="m:1",
     )
     return joined.assign(**{name: kept[name] for name in columns})
-
-
-def _join_words(*columns: pd.Series[str]) -> pd.Series[str]:
-    joined = columns[0].fillna("")
-    for column in columns[1:]:
-        joined = joined + " " + column.fillna("")
-    return joined.str.strip()
 
 
 def select_fastest(rows: pd.DataFrame, at: str | Sequence[str] | None = None) -> pd.DataFrame:

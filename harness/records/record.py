@@ -20,7 +20,7 @@ from harness.machine.facts import describe_machine, find_used_gpu
 from harness.machine.files import read_regular
 from harness.records.files import write_whole
 from harness.records.fingerprint import Fingerprint
-from harness.records.stats import split_passes
+from harness.records.turns import Turn, collect_turn_seconds, compute_pass_s
 from harness.trials.sources import hash_trial_source
 from harness.trials.spec import TrialSpec
 
@@ -73,11 +73,13 @@ class CheckVerdict(_Frozen):
     """Agreement with the float64 reference; skipped only for a system without arithmetic.
 
     Attributes:
+        in_round: Round whose worker checked the system, if not this one's: the first.
         max_rel_err: Largest deviation of a checked array, relative to that array's largest entry.
     """
 
     status: Literal["ok", "failed", "skipped"]
     max_rel_err: float | None = None
+    in_round: int | None = None
 
 
 class Measured(BaseModel):
@@ -87,7 +89,7 @@ class Measured(BaseModel):
     not report them.
 
     Attributes:
-        instances_per_s: Throughput of the median pass.
+        instances_per_s: Throughput of the median turn that counts.
         phases_s: Median per mini-batch of each phase in marked passes; null if the system cannot
             separate a phase.
         learn_s: Time of learning a policy.
@@ -111,7 +113,9 @@ class Measured(BaseModel):
         untimed_gap_s: Median time between two timed runs, mostly in `load`; not part of samples_s.
         unseen_slowdown: Slowdown of unseen mini-batches relative to the timed ones.
         fingerprint: Summary of the results on the timed mini-batches.
-        core_rate_per_s: Rate of a fixed piece of work on a core, between the timed passes.
+        core_rate_per_s: Rate of a fixed piece of work on a core, in records from before blocks.
+        block: Block in which the round was measured; rounds of one block share cycles.
+        turns: Turns of unmarked passes, in order of time; their passes are those of samples_s.
         effective_options: Options including defaults, and the backend and libraries used.
     """
 
@@ -151,10 +155,13 @@ class Measured(BaseModel):
     effective_options: dict[str, str] = Field(default_factory=dict)
     gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and after the passes
     core_rate_per_s: float | None = None
+    block: str | None = None
+    turns: tuple[Turn, ...] = ()
 
     def discard_times(self) -> None:
         """Remove the times of passes that turned out to be invalid."""
-        self.samples_s, self.instances_per_s, self.phases_s = (), None, make_empty_phases()
+        self.samples_s, self.turns, self.phase_samples_s = (), (), ()
+        self.instances_per_s, self.phases_s = None, make_empty_phases()
 
     def end(self, status: Status, reason: str) -> None:
         """Set the final status and its reason, which is joined to one line."""
@@ -206,10 +213,8 @@ class Record(Measured):
             raise ValueError("status is ok, but samples_s is empty")
         if self.n_mini_batches is None or self.n_instances is None:
             raise ValueError("samples_s is set, but n_mini_batches or n_instances is missing")
-        totals = sorted(split_passes(self.samples_s, self.n_mini_batches).sum(axis=1))
-        median = (totals[len(totals) // 2] + totals[~(len(totals) // 2)]) / 2
+        computed = compute_throughput(self)
         recorded = self.instances_per_s
-        computed = self.n_instances / median if median > 0 else None
         if recorded == computed or (
             recorded and computed and math.isclose(recorded, computed, rel_tol=SAME)
         ):
@@ -232,6 +237,15 @@ class Record(Measured):
         if not same or self.status in TRIED_AGAIN:
             return False
         return self.status not in LIMITED or self.config.get("limits") == spec.to_dict()["limits"]
+
+
+def compute_throughput(measured: Measured) -> float | None:
+    """Return the instances per second of the median turn; None if the clock did not advance."""
+    if measured.n_mini_batches is None or measured.n_instances is None:
+        return None
+    turns = collect_turn_seconds(measured.samples_s, measured.n_mini_batches, measured.turns)
+    median_s = compute_pass_s(turns)
+    return measured.n_instances / median_s if median_s > 0 else None
 
 
 def build_record(

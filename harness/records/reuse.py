@@ -78,7 +78,7 @@ class Present:
         installed = self._find_versions(spec.python) if record.status == "ok" else {}
         for name, version in record.versions.items():
             current = installed.get(name, version)
-            if current != version and version[:1].isdigit():
+            if version[:1].isdigit() and not are_same_versions(version, current):
                 return f"{name} was {version}, now {current}"
         return None
 
@@ -87,6 +87,18 @@ class Present:
         if python not in self._installed:
             self._installed[python] = _list_versions(python)
         return self._installed[python]
+
+
+def are_same_versions(version: str, other: str) -> bool:
+    """Return whether two versions are equal; a local label counts only if both have one.
+
+    PyTorch reports 2.13.0+cu130, but its package may be listed as 2.13.0.
+    """
+    (public, _, local), (other_public, _, other_local) = (
+        version.partition("+"),
+        other.partition("+"),
+    )
+    return public == other_public and (local == other_local or not (local and other_local))
 
 
 def _list_versions(python: str | None) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 INTERVAL_ROUNDS = 6  # fewer rounds have no 95% interval: the range of 5 covers 93.75%
 CONFIDENCE = 0.95
+WIDEST = 0.05  # width of an interval, relative to the number
 RANGE, INTERVAL = "range", "95 % interval"
 
 
@@ -28,6 +29,13 @@ class Summary:
     low: float | None
     high: float | None
     n_rounds: int
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether the interval is wider than WIDEST of the median."""
+        if self.low is None or self.high is None:
+            return False
+        return self.high - self.low > WIDEST * abs(self.median)
 
 
 def name_interval(n_rounds: int) -> str:
@@ -101,92 +109,27 @@ def split_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.
     return np.asarray(samples_s, dtype=np.float64).reshape(-1, n_mini_batches)
 
 
-def normalize_by_mini_batch(passes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide each sample by the median of its mini-batch, because mini-batches differ in size."""
-    medians = np.median(passes, axis=0)
-    relative: NDArray[np.float64] = passes / np.where(medians > 0, medians, 1.0)
-    return relative
+# Standard error of a median from the interquartile range, for normally distributed values:
+# sqrt(pi / 2) / 1.349.
+ERROR_OF_MEDIAN = 0.929
 
 
-def compute_relative_iqr(values: ArrayLike) -> float:
-    """Return the interquartile range divided by the median."""
-    low, median, high = np.quantile(np.asarray(values, dtype=np.float64), (0.25, 0.5, 0.75))
-    return float((high - low) / median) if median > 0 else 0.0
+def compute_standard_error(values: ArrayLike) -> float:
+    """Return the standard error of a median; infinite for fewer than three values."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size < 3:
+        return math.inf
+    low, high = np.quantile(array, (0.25, 0.75))
+    return float(ERROR_OF_MEDIAN * (high - low) / math.sqrt(array.size))
 
 
-def compute_relative_spread(samples_s: Sequence[float], n_mini_batches: int) -> float:
-    """Return half the interquartile range of samples relative to their mini-batch's median."""
-    return (
-        compute_relative_iqr(normalize_by_mini_batch(split_passes(samples_s, n_mini_batches))) / 2
-    )
-
-
-OUTLIER_Z = 14.83  # modified z-score: ten scaled median absolute deviations, as in hyperfine
-OUTLIER_SHARE = 0.25  # smallest relative deviation: else very even samples flag small differences
-OUTLIERS_MOVE = 0.01  # relative change of the median pass without the outliers
-UNSTABLE = 0.10  # half width of the median pass's 95% interval, relative to the median
-DRIFT = 0.05  # relative change of the median pass if only the last third of passes counts
-DRIFT_PASSES = 6  # a third of fewer passes is a single pass
 CLOCK_SHARE = 0.01  # largest fraction of a sample that the clock itself may take
-NOTCH = 1.57  # McGill, Tukey and Larsen: 95% intervals of medians from interquartile ranges
 
 
-def find_sample_warnings(
-    samples_s: Sequence[float], n_mini_batches: int, timer_overhead_s: float
-) -> tuple[str, ...]:
-    """Return the warnings about one round's samples, which form complete passes.
+def is_too_short(samples_s: Sequence[float], timer_overhead_s: float) -> bool:
+    """Return whether the clock takes too large a fraction of the samples.
 
     Args:
         timer_overhead_s: Seconds that the clock shows for an empty run.
     """
-    if not samples_s:
-        return ()
-    passes = split_passes(samples_s, n_mini_batches)
-    checks = {
-        "wide_interval": _compute_uncertainty(passes) > UNSTABLE,
-        "outliers": _measure_outlier_shift(passes) > OUTLIERS_MOVE,
-        "too_short": timer_overhead_s > CLOCK_SHARE * float(np.median(passes)),
-        "drift": _measure_drift(passes) > DRIFT,
-    }
-    return tuple(name for name, doubtful in checks.items() if doubtful)
-
-
-def _compute_median_pass(passes: NDArray[np.float64]) -> float:
-    return float(np.median(passes.sum(axis=1)))
-
-
-def _compute_change(median: float, other: float) -> float:
-    """Return the deviation of a number from the reported median, relative to the median."""
-    return abs(other - median) / median if median > 0 else 0.0
-
-
-def _compute_uncertainty(passes: NDArray[np.float64]) -> float:
-    """Return half the 95% interval of the median pass, relative to it, from quartiles."""
-    return NOTCH * compute_relative_iqr(passes.sum(axis=1)) / float(np.sqrt(len(passes)))
-
-
-def _measure_outlier_shift(passes: NDArray[np.float64]) -> float:
-    """Return the relative change of the median pass when outliers are replaced.
-
-    Outliers deviate much from the other samples of their mini-batch. They are replaced by the
-    median of the other samples, so that passes remain complete.
-    """
-    relative = normalize_by_mini_batch(passes)
-    deviations = np.abs(relative - np.median(relative))
-    spread = float(np.median(deviations))
-    if spread == 0:
-        return 0.0
-    far = (0.6745 * deviations / spread > OUTLIER_Z) & (deviations > OUTLIER_SHARE)
-    far &= ~far.all(axis=0)  # if all samples of a mini-batch are outliers, none can be replaced
-    stays = np.where(far, np.nan, passes)
-    without = np.where(far, np.nanmedian(stays, axis=0), passes)
-    return _compute_change(_compute_median_pass(without), _compute_median_pass(passes))
-
-
-def _measure_drift(passes: NDArray[np.float64]) -> float:
-    """Return the relative change of the median pass in the last third; 0 for too few passes."""
-    if len(passes) < DRIFT_PASSES:
-        return 0.0
-    return _compute_change(
-        _compute_median_pass(passes), _compute_median_pass(passes[-(len(passes) // 3) :])
-    )
+    return bool(len(samples_s)) and timer_overhead_s > CLOCK_SHARE * float(np.median(samples_s))

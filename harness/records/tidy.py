@@ -34,6 +34,7 @@ from harness.records.cross_check import (
 )
 from harness.records.record import Record, Trial
 from harness.records.store import read_all_records
+from harness.records.turns import Seconds, collect_turn_seconds, compute_cpu_share
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 
@@ -107,9 +108,8 @@ PER_INSTANCE_SUFFIX = "_per_instance"  # after the name of a quantity of one min
 def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
     """Load all records and counts of a results directory, a packed file or a reference directory.
 
-    Only rows with status "ok" have quantities: records that contradict others get the status
-    "wrong_result", and records from an unusually slow or fast core the warning
-    `core_speed_deviation`.
+    Only rows with status "ok" have quantities; records that contradict others get the status
+    "wrong_result".
 
     Args:
         path: A directory of records, packed (`records.jsonl.xz`) or one file each.
@@ -225,9 +225,21 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
     row |= {"source_sha256": record.source_sha256}
     row |= {"day": record.started_at[:10], "started_at": record.started_at}
     row |= {"command": record.command}
+    row |= {"block": record.block or "", "cpu_share": compute_cpu_share(record.turns)}
+    row |= {"n_turns": len(record.turns), "turns": _collect_instance_seconds(record)}
+    row |= {"n_disturbed": sum(turn.is_disturbed for turn in record.turns)}
     if samples:
         row |= {name: list(getattr(record, name)) for name in ("samples_s", "phase_samples_s")}
     return row
+
+
+def _collect_instance_seconds(record: Record) -> Seconds | None:
+    """Return the seconds per instance of each turn, by cycle; None without turns."""
+    if record.status != "ok" or not record.turns or not record.n_mini_batches:
+        return None
+    seconds = collect_turn_seconds(record.samples_s, record.n_mini_batches, record.turns)
+    n_instances = record.n_instances or 1
+    return {cycle: (pass_s / n_instances, doubt) for cycle, (pass_s, doubt) in seconds.items()}
 
 
 def _find_weak_build(record: Record) -> str:

@@ -1,18 +1,20 @@
-"""Sequential measurement of planned rounds of trials, with a line of output for each."""
+"""Measurement of planned rounds of trials, block by block, with a line of output for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from harness.errors import BenchError, OutputError
 from harness.machine.facts import describe_machine
-from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
+from harness.measuring.block import BlockEntry, measure_block
+from harness.measuring.launch import record_unmeasured, run_tracer
 from harness.measuring.results_lock import lock_results_dirs
 from harness.planning.nodes import Nodes
-from harness.planning.ordering import Field, find_skip_reason
+from harness.planning.ordering import Field, find_skip_reason, format_point
 from harness.records.files import WatchedFolders, check_room
 from harness.records.record import Record, find_record
 from harness.records.reuse import Present
@@ -30,6 +32,7 @@ from harness.trials.spec import TrialSpec
 FAULTY = frozenset({"crash", "wrong_result"})
 
 Closing = Callable[[Sequence[Record]], Iterable[str]]
+Settled = Callable[["Measurement", Record | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,10 @@ def _add_nothing(_: Sequence[Record]) -> Iterable[str]:
     return ()
 
 
+def _ignore_record(_: Measurement, __: Record | None) -> None:
+    """Do nothing with a record."""
+
+
 def lock_results(planned: Sequence[Measurement], holder: str) -> AbstractContextManager[None]:
     """Lock the results directories of measurements while the context lasts.
 
@@ -96,11 +103,16 @@ class Outcome:
         print_error(error)
 
 
-def measure_all(planned: Sequence[Measurement], closing: Closing = _add_nothing) -> int:
+def measure_all(
+    planned: Sequence[Measurement],
+    closing: Closing = _add_nothing,
+    settled: Settled = _ignore_record,
+) -> int:
     """Measure trials that have no valid record, print their results, and return the exit code.
 
     Args:
         closing: builds the lines that are printed below the trials.
+        settled: receives each measurement with its record, or None if it was refused.
 
     Returns:
         EXIT_USAGE if a trial was refused, else EXIT_TRIAL_FAILED if one crashed or its result is
@@ -109,7 +121,7 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _add_nothing)
     Raises:
         OutputError: if a record cannot be written.
     """
-    outcome = measure_each(planned)
+    outcome = measure_each(planned, settled)
     for line in closing(outcome.records):
         print(line)
     n_refused = len(outcome.refusals)
@@ -123,41 +135,124 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _add_nothing)
     return EXIT_TRIAL_FAILED if any(record.status in FAULTY for record in outcome.records) else 0
 
 
-def measure_each(planned: Sequence[Measurement]) -> Outcome:
+def measure_each(planned: Sequence[Measurement], settled: Settled = _ignore_record) -> Outcome:
     """Measure trials that have no valid record, with a line for each on standard error.
 
-    A trial that fails does not stop the others.
+    Trials that differ only in their system are measured side by side, in one block per round. A
+    trial that fails does not stop the others.
 
     Raises:
         OutputError: if a record cannot be written, because those of later trials would fail, too.
     """
-    outcome, present = Outcome(), Present()
-    with (
-        _add_kept_note(planned),
-        Reporter(len(planned)) as reporter,
-        WatchedFolders() as folders,
-    ):
-        for measurement, name in zip(
-            planned, format_trials([measurement.spec for measurement in planned]), strict=True
-        ):
-            reporter.show_trial(name)
-            try:
+    run = _Run(planned, settled)
+    with _add_kept_note(planned), run.reporter, WatchedFolders() as folders:
+        for block in group_blocks(planned):
+            run.measure(block, folders)
+    for measurement, record in zip(planned, run.records, strict=True):
+        if record is not None and measurement.trace is not None:
+            _write_trace(measurement, measurement.trace, record, run.outcome)
+    run.outcome.records = [record for record in run.records if record is not None]
+    return run.outcome
+
+
+def group_blocks(planned: Sequence[Measurement]) -> list[list[int]]:
+    """Return the positions of measurements in blocks: same directory, point and round."""
+    blocks: dict[tuple[Path, str, int], list[int]] = {}
+    for position, measurement in enumerate(planned):
+        spec = measurement.spec
+        key = (measurement.results_dir, format_point(spec), spec.round)
+        blocks.setdefault(key, []).append(position)
+    return list(blocks.values())
+
+
+class _Run:
+    """Measurement of planned rounds in progress.
+
+    Attributes:
+        records: record of each measurement; None before it is settled, or if it was refused.
+    """
+
+    def __init__(self, planned: Sequence[Measurement], settled: Settled) -> None:
+        self.planned, self.settled = planned, settled
+        self.outcome = Outcome()
+        self.records: list[Record | None] = [None] * len(planned)
+        self.reporter = Reporter(len(planned))
+        self._names = format_trials([measurement.spec for measurement in planned])
+        self._lines: dict[int, tuple[str, BenchError | None]] = {}
+        self._present = Present()
+        self._unwritten: list[int] = []  # of the current block
+
+    def measure(self, block: Sequence[int], folders: WatchedFolders) -> None:
+        """Settle the measurements of a block: keep valid records, and measure the others."""
+        missing: list[int] = []
+        self._unwritten = list(block)
+        for position in block:
+            self.reporter.show_trial(self._names[position])
+            measurement = self.planned[position]
+            with self._report_errors(position):
                 folders.check(measurement.folder)
-                record, kept = measure_or_keep(measurement, present, reporter.write_progress)
-                folders.check(measurement.folder)
-            except OutputError:
-                reporter.write_result(f"{name}  not saved")
-                raise
-            except BenchError as error:
-                reporter.write_result(f"{name}  refused")
-                outcome.refuse(error)
-                continue
-            outcome.records.append(record)
-            outcome.n_reused += kept
-            reporter.write_result(f"{name}  {'reused: ' if kept else ''}{format_outcome(record)}")
-            if measurement.trace is not None:
-                _write_trace(measurement, measurement.trace, record, outcome)
-    return outcome
+                settled = find_without_measuring(
+                    measurement, self._present, partial(self._write_progress, position)
+                )
+                if settled is None:
+                    missing.append(position)
+                else:
+                    self._settle(position, *settled)
+        if not missing:
+            return
+        entries = [
+            BlockEntry(m.spec, m.path, m.log, m.records_invalid_data)
+            for m in (self.planned[position] for position in missing)
+        ]
+
+        def settle(number: int, result: Record | BenchError) -> None:
+            position = missing[number]
+            with self._report_errors(position):
+                if isinstance(result, BenchError):
+                    raise result
+                folders.check(self.planned[position].folder)
+                self._settle(position, result, kept=False)
+
+        def hear(number: int, text: str) -> None:
+            self._write_progress(missing[number], text)
+
+        try:
+            measure_block(entries, hear, settle)
+        except OutputError:
+            for position in missing:
+                if self.records[position] is None:
+                    self.reporter.write_result(f"{self._names[position]}  not saved")
+            raise
+
+    def _write_progress(self, position: int, text: str) -> None:
+        system = self.planned[position].spec.system
+        self.reporter.write_progress(f"{system}: {text}")
+
+    def _settle(self, position: int, record: Record, kept: bool) -> None:
+        self.records[position] = record
+        self.outcome.n_reused += kept
+        self._write(position, f"{'reused: ' if kept else ''}{format_outcome(record)}")
+        self.settled(self.planned[position], record)
+
+    @contextmanager
+    def _report_errors(self, position: int) -> Iterator[None]:
+        """Note a refused trial; an output error ends the run."""
+        try:
+            yield
+        except OutputError:
+            raise
+        except BenchError as error:
+            self._write(position, "refused", error)
+            self.settled(self.planned[position], None)
+
+    def _write(self, position: int, outcome: str, error: BenchError | None = None) -> None:
+        """Write the line of a measurement after those that were planned before it."""
+        self._lines[position] = (f"{self._names[position]}  {outcome}", error)
+        while self._unwritten and self._unwritten[0] in self._lines:
+            line, refusal = self._lines.pop(self._unwritten.pop(0))
+            self.reporter.write_result(line)
+            if refusal is not None:
+                self.outcome.refuse(refusal)
 
 
 def _write_trace(measurement: Measurement, trace: Path, record: Record, outcome: Outcome) -> None:
@@ -183,43 +278,38 @@ def _add_kept_note(planned: Sequence[Measurement]) -> Iterator[None]:
         raise
 
 
-def measure_or_keep(
-    measurement: Measurement, present: Present, hear: Callable[[str], None] = lambda words: None
-) -> tuple[Record, bool]:
-    """Return the record of a measurement, and whether it was reused.
+def find_without_measuring(
+    measurement: Measurement, present: Present, hear: Callable[[str], None]
+) -> tuple[Record, bool] | None:
+    """Return the record of a round that need not be measured, and whether it was reused.
 
     Args:
         present: current code, data, machine and versions, which a reused record must match.
         hear: called with lines about the progress.
 
+    Returns:
+        None if the round must be measured.
+
     Raises:
-        OutputError: before the measurement, if there is no disk space for the record.
+        OutputError: if there is no disk space for the record.
     """
+    spec = measurement.spec
     if not measurement.force:
         record = find_record(measurement.path)
-        change = None if record is None else present.find_change(record, measurement.spec)
-        if record is not None and present.is_kept(record, measurement.spec):
+        change = None if record is None else present.find_change(record, spec)
+        if record is not None and present.is_kept(record, spec):
             if record.status != "crash":
-                measurement.log.unlink(
-                    missing_ok=True
-                )  # left by a run that was killed after its record
+                # left by a run that was killed after its record
+                measurement.log.unlink(missing_ok=True)
             return record, True
         if change is not None:
             hear(f"existing record is superseded: {change}")
     check_room(measurement.folder)
-    fault = (
-        None
-        if measurement.nodes is None
-        else measurement.nodes.explain_mismatch(describe_machine())
-    )
+    nodes = measurement.nodes
+    fault = None if nodes is None else nodes.explain_mismatch(describe_machine())
     if fault is not None:
-        return record_unmeasured(
-            measurement.spec, measurement.path, "machine_mismatch", fault
-        ), False
-    reason = find_skip_reason(measurement.field, measurement.spec.round, measurement.results_dir)
+        return record_unmeasured(spec, measurement.path, "machine_mismatch", fault), False
+    reason = find_skip_reason(measurement.field, spec.round, measurement.results_dir)
     if reason is not None:
-        return record_unmeasured(measurement.spec, measurement.path, "screened_out", reason), False
-    keeps = measurement.records_invalid_data
-    return run_worker(
-        measurement.spec, measurement.path, measurement.log, records_invalid_data=keeps, hear=hear
-    ), False
+        return record_unmeasured(spec, measurement.path, "screened_out", reason), False
+    return None

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.contracts.options import format_value
 from harness.records.record import Record, Trial, build_trial
-from harness.records.stats import compute_relative_spread
+from harness.records.turns import collect_turn_seconds, compute_half_width
 from harness.terminal.exit_handling import tell
 from harness.trials.spec import TrialSpec
 
@@ -29,12 +29,17 @@ def format_trial(trial: Trial) -> str:
 
 
 def format_outcome(record: Record) -> str:
-    """Return throughput, spread, status and warnings, or the reason for a missing number."""
+    """Return throughput, status and warnings, or the reason for a missing number.
+
+    The throughput has half of its 95% interval within this round.
+    """
     if record.status != "ok" or record.instances_per_s is None or not record.n_mini_batches:
         return f"{record.status}: {record.reason}" if record.reason else record.status
-    spread = compute_relative_spread(record.samples_s, record.n_mini_batches)
+    seconds = collect_turn_seconds(record.samples_s, record.n_mini_batches, record.turns)
+    half_width = compute_half_width(seconds)
+    spread = "" if half_width is None else f" ±{half_width:.1%}"
     warnings = f" ({', '.join(record.warnings)})" if record.warnings else ""
-    return f"{record.instances_per_s:,.0f} instances/s ±{spread:.1%}  ok{warnings}"
+    return f"{record.instances_per_s:,.0f} instances/s{spread}  ok{warnings}"
 
 
 def format_summary(record: Record, path: Path) -> str:
@@ -49,7 +54,8 @@ def format_summary(record: Record, path: Path) -> str:
         lines.append(f"  {n_passes} passes over {record.n_mini_batches} mini-batches")
         whole_s = float(np.median(record.samples_s))
         parts = ", ".join(texts) or "no separate phases"
-        lines.append(f"  median mini-batch: {whole_s * 1e3:.3g} ms, of which {parts}")
+        lines.append(f"  median mini-batch: {whole_s * 1e3:.3g} ms")
+        lines.append(f"  phases, in passes of their own: {parts}")
         lines.append(f"  {_describe_work(record)}")
     if record.policy_choice is not None and record.policy_search_s is not None:
         lines.append(f"  {record.policy_choice.words}, in {record.policy_search_s:.1f} s")

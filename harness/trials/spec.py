@@ -63,15 +63,17 @@ class Timing:
     Warm-up passes run until the last ones agree: at least n_warmup and at most max_warmup passes,
     and none starts after max_warmup_s seconds. If n_warmup is 0, warm-up is skipped.
 
-    Then unmarked passes alternate with passes that mark their phases, until min_seconds of timed
-    work and min_passes unmarked passes are reached, or max_seconds have elapsed. At least one pass
-    of each kind runs.
+    Then the systems of a block run passes in turns; one turn of four marks its phases. They go on
+    until min_passes unmarked turns and min_seconds of timed work are reached and `precision`, too,
+    or four times min_seconds, or max_seconds of timed work. At least one turn of each kind runs.
 
     Attributes:
         n_mini_batches: Mini-batches of the fixed list, unless n_instances is given.
         n_instances: Instances of the fixed list, a multiple of the batch size, so that all batch
             sizes measure the same instances; 0 if n_mini_batches applies.
         last: see corpus.draw_mini_batches.
+        precision: Standard error of the logarithm of a system's ratio to the fastest one of its
+            block, or of its own time if it is alone, at which its passes end.
 
     Raises:
         ConfigError: A value is out of range.
@@ -87,6 +89,7 @@ class Timing:
     min_passes: Count = 3
     n_check_instances: Count = 4
     last: Annotated[str, OneOf(LAST)] = DEFAULT_LAST
+    precision: Annotated[float, Gt(0), Le(1)] = 0.01
 
     def __post_init__(self) -> None:
         check_fields(self, "timing.")
@@ -256,4 +259,4 @@ class TrialSpec(Settings):
 
 
 # Newer timing options, like order.
-_LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s", "last")
+_LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s", "last", "precision")

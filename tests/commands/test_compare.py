@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from harness.commands.compare import main
-from harness.measuring.passes import compute_throughput
 from harness.records.record import build_record_path, write_record
-from tests.support.records import plain_record
+from tests.support.records import plain_record, speed_of
 
 Output = pytest.CaptureFixture[str]
 
@@ -24,7 +23,7 @@ def write_rounds(folder: Path, factors: tuple[float, ...], **changes: Any) -> Pa
         if record.status == "ok":
             assert record.n_mini_batches is not None
             assert record.n_instances is not None
-            rate = compute_throughput(samples, record.n_mini_batches, record.n_instances)
+            rate = speed_of(samples, record.n_mini_batches, record.n_instances)
             record = record.model_copy(update={"samples_s": samples, "instances_per_s": rate})
         path = build_record_path(folder, record.trial_id, round_)
         path.parent.mkdir(parents=True, exist_ok=True)

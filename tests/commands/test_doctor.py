@@ -45,6 +45,7 @@ def test_doctor_reports_runnable_systems_and_failure_reasons(
     assert "a_framework_that_is_not_installed is not installed" in str(reasons["missing"])
     assert "is not a module" in str(reasons["broken"])
     monkeypatch.setattr(doctor, "check_all_systems", lambda: answers)
+    monkeypatch.setattr(doctor, "measure_against_itself", lambda: [1.0, 1.002])
     assert doctor.main([]) == 0
     text = capsys.readouterr().out
     assert "good      cpu   runs" in text
@@ -92,6 +93,29 @@ def test_system_that_kills_its_process_is_reported(
 ) -> None:
     (answer,) = doctor.check_systems([make_spec(system="odd", adapter=make_module(text))])
     assert str(answer.reason).startswith(reason)
+
+
+@pytest.mark.slow
+def test_the_engine_is_measured_against_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SECONDS_OF_ITSELF", 0.0)
+    (ratio,) = doctor.measure_against_itself(1)
+    assert 0.1 < ratio < 10
+
+
+@pytest.mark.parametrize(
+    ("ratios", "value", "is_trusted"),
+    [
+        ([1.004, 0.995, 1.0], "1.000 (0.995 to 1.004), engine against itself", True),
+        ([1.004, 0.98, 1.0], "1.000 (0.980 to 1.004), engine against itself", False),
+        ([], "none", False),
+    ],
+)
+def test_a_machine_is_trusted_if_the_engine_equals_itself(
+    ratios: list[float], value: str, is_trusted: bool
+) -> None:
+    finding = doctor.judge_against_itself(ratios)
+    assert finding.value == value
+    assert (finding.advice == "") == is_trusted
 
 
 ANSWERS = [doctor.Availability("null", "cpu", None)]

@@ -38,12 +38,14 @@ def own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
 
 
-def order(results: Path, *turns: Sequence[TrialSpec], nodes: Nodes | None = None) -> Order:
+def order(results: Path, *repetitions: Sequence[TrialSpec], nodes: Nodes | None = None) -> Order:
     """Build a job spec of trials, each with its round."""
-    specs = {spec.trial_id: spec for turn in turns for spec in turn}
-    steps = tuple(tuple(Step(spec.trial_id, spec.round) for spec in turn) for turn in turns)
+    specs = {spec.trial_id: spec for repetition in repetitions for spec in repetition}
+    steps = tuple(
+        tuple(Step(spec.trial_id, spec.round) for spec in repetition) for repetition in repetitions
+    )
     code = "" if nodes is None else compute_code_version()
-    return Order(results, nodes, code, turns=steps, specs=specs)
+    return Order(results, nodes, code, repetitions=steps, specs=specs)
 
 
 def done_by(one: Order) -> int:

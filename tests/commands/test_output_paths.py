@@ -86,7 +86,7 @@ def test_unusable_output_path_is_unchanged_and_gives_one_line_error(
     make(place / name)
     before, others = state(place / name), everything_in(place)
     # Before anything is measured or counted.
-    monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
+    monkeypatch.setattr(harness.terminal.measurement, "measure_block", None)
     monkeypatch.setattr(harness.commands.schedule, "count_in_turn", None)
     with in_time(60):
         assert run(place / name) == 1

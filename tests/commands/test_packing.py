@@ -46,7 +46,7 @@ def test_records_are_reused_after_packing_and_unpacking(
     capsys.readouterr()
 
     before = content_of(there / "raw")
-    monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
+    monkeypatch.setattr(harness.terminal.measurement, "measure_block", None)
     assert bench.main([*SWEEP, f"results_dir={there}"]) == 0
     assert capsys.readouterr().out == "4 records: 4 ok; 4 reused\n"
     monkeypatch.setattr(sequential, "run_counts", None)

@@ -86,7 +86,7 @@ def test_a_job_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
         build_order_path(box.results, "some"),
         build_done_path(box.results, "some"),
     )
-    Order(box.results, turns=((Step(name, 0),),), specs={name: spec}).write(order)
+    Order(box.results, repetitions=((Step(name, 0),),), specs={name: spec}).write(order)
     command = run_module("harness.commands.measure", str(order), "--done", str(done))
     process = run_until(box, command, lambda: pid_file.exists() and pid_file.read_text())
     (line,) = end(box, process, signal.SIGTERM)

@@ -91,6 +91,7 @@ def test_unwritable_output_is_refused_before_measuring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(harness.measuring.launch, "supervise_child", None)
+    monkeypatch.setattr(harness.measuring.launch, "ChildProcess", None)
     base = typed(tmp_path) if "trace=" not in "".join(words) else [*typed(tmp_path)[:-1]]
     if words[0].startswith("experiment"):
         base = base[-2:]

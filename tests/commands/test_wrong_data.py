@@ -89,6 +89,6 @@ def test_counts_on_invalid_data_are_refused_or_marked(
 def test_internal_error_is_distinguished_from_invalid_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.terminal.measurement.run_worker", None)
+    monkeypatch.setattr("harness.terminal.measurement.measure_block", None)
     assert main([*NULL, f"results_dir={tmp_path}"]) == 2
     assert "internal error" in capsys.readouterr().err

@@ -24,12 +24,12 @@ from harness.engine.cpu_kernels.blas import N_BF16, round_parameter
 from harness.engine.cpu_kernels.libraries import ONEDNN
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
-from harness.measuring.launch import run_worker
 from harness.reference import run_reference
 from harness.trials.spec import TrialSpec
 from harness.values.precision import TOLERANCES
 from tests.support.engine_models import example
 from tests.support.engine_runs import NoClock, disagreements, prepared, run
+from tests.support.measured import measure_alone
 
 needs_halves = pytest.mark.skipif(
     ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
@@ -91,7 +91,7 @@ def test_a_record_bears_the_warning_and_the_error(
     make_spec: Callable[..., TrialSpec], tmp_path: Path
 ) -> None:
     spec = make_spec(adapter="systems.on_core.vertex", system_options={"precision": "bf16"})
-    record = run_worker(spec, tmp_path / "raw" / "r0.json", tmp_path / "r0.log")
+    record = measure_alone(spec, tmp_path / "raw" / "r0.json", tmp_path / "r0.log")
     assert record.status == "ok"
     assert "reduced_precision" in record.warnings
     assert record.check is not None

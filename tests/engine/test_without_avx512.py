@@ -17,9 +17,9 @@ from harness.engine.cpu_kernels.blas import prepare_libraries
 from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.measuring import launch
-from harness.measuring.launch import run_worker
 from harness.trials.spec import TrialSpec
 from harness.values.paths import ROOT
+from tests.support.measured import measure_alone
 
 PLUGIN = "tests.support.avx2_cpu"
 HERE = "tests/engine/test_without_avx512.py"
@@ -50,7 +50,7 @@ def test_a_worker_multiplies_with_the_instructions_of_its_test(
     make_spec: Callable[..., TrialSpec], tmp_path: Path
 ) -> None:
     spec = make_spec(system="vertex", adapter="systems.on_core.vertex", hidden_size=16)
-    record = run_worker(spec, tmp_path / "r0.json", tmp_path / "r0.log")
+    record = measure_alone(spec, tmp_path / "r0.json", tmp_path / "r0.log")
     assert record.status == "ok", record.reason
     assert record.effective_options["blas"] == prepare_libraries("auto", 1).names
 

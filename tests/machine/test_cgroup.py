@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from harness.errors import ConfigError
-from harness.machine import cgroup, facts, noise
+from harness.machine import cgroup, facts
 from harness.machine.facts import count_usable_cpus, describe_machine, read_memory_bytes
-from harness.machine.noise import Disturbance, check_noise
+from harness.machine.noise import check_noise, read_scheduling
 from harness.planning.nodes import check_machine
 from harness.records.cross_check import collect_machine_facts
 from tests.support.measured import MakeSpec
@@ -110,14 +110,17 @@ def test_a_quota_bounds_the_threads(
         check_machine(make_spec(threads=n_most + 1))
 
 
-def test_a_paused_process_has_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "BUSY_CORES", 1e9)
+def test_a_turn_with_a_pause_by_the_quota_is_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = {"cpu.max": "40000 100000", "cpu.stat": "nr_periods 9\nnr_throttled 7"}
     root = contain(tmp_path, monkeypatch, V2, files)
-    disturbance = Disturbance("cpu")
-    assert "cpu_quota" not in disturbance.list_warnings()
+    before = read_scheduling()
+    assert read_scheduling().since(before).n_paused == 0
     (root / "cpu.stat").write_text("nr_periods 19\nnr_throttled 8\n")
-    assert "cpu_quota" in disturbance.list_warnings()
+    spent = read_scheduling().since(before)
+    assert spent.n_paused == 1
+    assert spent.is_disturbed(elapsed_s=1e9)
     (finding,) = (f for f in check_noise(describe_machine(), 0.0) if f.name == "CPU quota")
     assert finding.value == "0.4 cores"
     assert finding.advice

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,9 +25,7 @@ from harness.machine.facts import (
     read_sm_clock_mhz,
 )
 from harness.machine.noise import (
-    Disturbance,
-    Finding,
-    judge_core,
+    Scheduling,
     judge_governor,
     judge_load,
     judge_memory,
@@ -110,10 +109,10 @@ BURN = "import time\nwhile time.process_time() < 0.4: pass"
 
 
 def test_work_of_a_child_is_our_own_while_it_lives_and_when_it_has_ended() -> None:
-    before = noise._read_own_cpu_seconds()
+    before = noise._read_own_cpu_s()
     with child_that(BURN):
-        assert noise._read_own_cpu_seconds() - before >= 0.35
-    assert noise._read_own_cpu_seconds() - before >= 0.35
+        assert noise._read_own_cpu_s() - before >= 0.35
+    assert noise._read_own_cpu_s() - before >= 0.35
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux")
@@ -139,35 +138,51 @@ def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("all_s", "own_s", "warnings"),
-    [
-        (12.0, 2.0, ()),
-        (12.8, 2.0, ()),
-        (13.2, 2.0, ("background_load",)),
-        (12.0, 0.5, ("background_load",)),
-    ],
+    ("all_s", "own_s", "cores"), [(12.0, 2.0, 0.0), (13.2, 2.0, 0.6), (12.0, 0.5, 0.75)]
 )
 def test_background_load_excludes_own_work(
-    monkeypatch: pytest.MonkeyPatch, all_s: float, own_s: float, warnings: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, all_s: float, own_s: float, cores: float
 ) -> None:
-    fake_cpu(
-        monkeypatch,
-        _read_busy_cpu_seconds=[10.0, all_s],
-        _read_own_cpu_seconds=[0.0, own_s],
-        _count_throttles=[5, 5],
-    )
+    fake_cpu(monkeypatch, _read_busy_cpu_s=[10.0, all_s], _read_own_cpu_s=[0.0, own_s])
     monkeypatch.setattr(noise.time, "monotonic", iter([100.0, 102.0]).__next__)
-    assert Disturbance("cpu").list_warnings() == warnings
+    assert noise.measure_other_cores(0.0) == pytest.approx(cores)
 
 
 def test_throttling_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cpu(
-        monkeypatch,
-        _read_busy_cpu_seconds=[0.0, 0.0],
-        _read_own_cpu_seconds=[0.0, 0.0],
-        _count_throttles=[5, 6],
-    )
-    assert Disturbance("cpu").list_warnings() == ("throttled",)
+    fake_cpu(monkeypatch, _count_throttles=[5, 5, 6])
+    watch = noise.ThrottleWatch("cpu")
+    assert not watch.is_throttled()
+    assert watch.is_throttled()
+
+
+STILL = Scheduling(cpu_s=1.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_disturbed"),
+    [
+        ({}, False),
+        ({"n_switches": 1000}, False),  # a switch that costs no time
+        ({"wait_s": 0.019}, False),
+        ({"wait_s": 0.021}, True),
+        ({"steal_s": 0.021}, True),
+        ({"n_paused": 1}, True),
+    ],
+)
+def test_a_turn_is_disturbed_if_its_process_was_kept_from_a_cpu(
+    changes: dict[str, float], is_disturbed: bool
+) -> None:
+    assert replace(STILL, **changes).is_disturbed(elapsed_s=1.0) == is_disturbed
+
+
+def test_counters_advance_with_work() -> None:
+    before = noise.read_scheduling()
+    deadline = time.process_time() + 0.05
+    while time.process_time() < deadline:
+        pass
+    spent = noise.read_scheduling().since(before)
+    assert 0.05 <= spent.cpu_s < 5.0
+    assert spent.wait_s >= 0.0
 
 
 def test_findings_come_with_advice() -> None:
@@ -180,9 +195,6 @@ def test_findings_come_with_advice() -> None:
     assert judge_memory(90, 100).advice == ""
     assert judge_memory(10, 100).advice
     assert judge_swap(0).advice == ""
-    assert judge_core([100.0] * 20 + [50.0]).advice == "", "one look of many was interrupted"
-    assert judge_core([100.0] * 10 + [91.0] * 10) == Finding("core's speed", "91% to 100%")
-    assert "more rounds" in judge_core([100.0] * 10 + [89.0] * 10).advice
     assert judge_swap(2**30).advice
 
 

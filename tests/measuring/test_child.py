@@ -6,14 +6,13 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from harness.errors import BenchError, ConfigError, DataError, OutputError
 from harness.measuring.child import REFUSED, refuse, report_progress
-from harness.measuring.supervise import BoundedLog, ChildOutput, read_last_line, read_refusal
+from harness.measuring.child_output import BoundedLog, ChildOutput, read_last_line, read_refusal
 from harness.values.paths import ROOT
 
 MODULE = """
@@ -146,7 +145,7 @@ def test_child_progress_is_forwarded_line_by_line_while_running(
             message,
         ):
             os.write(writing, chunk[:60_000])
-            output.take(time.monotonic() + 0.01)
+            output.take_chunk()
         assert heard == ["schedules a mini-batch"] * 2, "what follows noise is a line's end"
         os.close(writing)
         output.take_rest()

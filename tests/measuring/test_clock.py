@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from harness.measuring import clock
 from harness.measuring.clock import (
-    N_CALLS,
-    PAUSE_NS,
-    CoreWatch,
     NullClock,
     PhaseClock,
     Sample,
@@ -21,7 +15,7 @@ from harness.measuring.clock import (
     pause_collector,
     time_call,
 )
-from tests.support.fake_time import MS, FakeTime
+from tests.support.fake_time import FakeTime
 
 
 @pytest.fixture
@@ -187,67 +181,3 @@ def test_an_empty_sample_is_a_reading_or_a_step_of_the_clock(
 
 def test_waiting_for_a_device_is_part_of_an_empty_sample(time: FakeTime) -> None:
     assert measure_empty_sample_s(lambda: time.move(0.02), time) == pytest.approx(2e-5)
-
-
-@pytest.fixture
-def working_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    """Source of time by which every call of the fixed work takes `takes_ms`."""
-    time, exp = FakeTime(), np.exp
-    time.takes_ms = 0.01  # type: ignore[attr-defined]
-
-    def slow(*arguments: Any, **options: Any) -> Any:
-        time.move(time.takes_ms)  # type: ignore[attr-defined]
-        return exp(*arguments, **options)
-
-    monkeypatch.setattr(clock.np, "exp", slow)
-    return time
-
-
-def looks(working_time: FakeTime, watch: CoreWatch, *takes_ms: float) -> None:
-    for one in takes_ms:
-        working_time.takes_ms = one  # type: ignore[attr-defined]
-        working_time.move(PAUSE_NS / MS)
-        watch.look()
-
-
-@pytest.mark.parametrize(
-    ("takes_ms", "rate_per_s", "rates_per_s"),
-    [
-        ((), None, ()),
-        ((0.0,), None, ()),  # a clock that does not advance
-        ((0.01,), 100_000, (100_000,)),
-        ((0.01, 0.0, 0.02), 100_000, (100_000, 50_000)),
-        ((0.01, 0.02, 9.0, 0.02, 0.01), 50_000, (100_000, 50_000, 1000 / 9, 50_000, 100_000)),
-    ],
-)
-def test_the_rate_is_that_of_the_middle_look(
-    working_time: FakeTime,
-    takes_ms: Sequence[float],
-    rate_per_s: float | None,
-    rates_per_s: Sequence[float],
-) -> None:
-    watch = CoreWatch(working_time)
-    looks(working_time, watch, *takes_ms)
-    assert watch.rate_per_s == (None if rate_per_s is None else pytest.approx(rate_per_s))
-    assert watch.rates_per_s == pytest.approx(rates_per_s)
-
-
-def test_a_look_comes_no_sooner_than_the_pause(working_time: FakeTime) -> None:
-    watch = CoreWatch(working_time)
-    looks(working_time, watch, 0.01)
-    for _ in range(5):
-        before = working_time.now
-        working_time.move(PAUSE_NS / MS / 10)
-        watch.look()
-        assert working_time.now - before == PAUSE_NS // 10, "nothing was done"
-    assert watch.rate_per_s == pytest.approx(100_000)
-    working_time.takes_ms = 0.03  # type: ignore[attr-defined]
-    working_time.move(PAUSE_NS / MS)
-    watch.look()
-    assert watch.rate_per_s == pytest.approx(N_CALLS / (2e-3 * N_CALLS / 100))
-
-
-def test_a_core_is_watched_without_a_pause() -> None:
-    rates = clock.watch_core(5)
-    assert len(rates) == 5
-    assert min(rates) > 0

@@ -19,10 +19,11 @@ import pytest
 
 from harness.errors import BenchError
 from harness.measuring.child import FORKED, LEFT_OUT
-from harness.measuring.launch import ROOT, build_worker_environment, run_worker
+from harness.measuring.launch import ROOT, build_worker_environment
 from harness.measuring.supervise import compute_memory_limit
 from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
+from tests.support.measured import measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
 
 pytestmark = pytest.mark.slow  # together they take seconds
@@ -32,7 +33,7 @@ NO_MEMORY = "import numpy as np\n\nTABLE = np.ones(2**58)\n"
 
 
 def run(spec: TrialSpec, folder: Path) -> Record:
-    record = run_worker(spec, folder / "raw" / "r0.json", folder / "logs" / "r0.log")
+    record = measure_alone(spec, folder / "raw" / "r0.json", folder / "logs" / "r0.log")
     assert read_record(folder / "raw" / "r0.json") == record
     assert [path.name for path in (folder / "raw").iterdir()] == ["r0.json"]
     assert (folder / "logs" / "r0.log").exists() == (record.status == "crash")
@@ -79,8 +80,8 @@ def test_a_trial_that_eats_memory_is_ended(make_spec: MakeSpec, tmp_path: Path) 
 def test_an_old_record_is_not_taken_for_a_new_one(make_spec: MakeSpec, tmp_path: Path) -> None:
     path = tmp_path / "raw" / "r0.json"
     log = tmp_path / "r0.log"
-    assert run_worker(make_spec(), path, log).status == "ok"
-    crashed = run_worker(make_spec(system_options={"fault": "abort"}), path, log)
+    assert measure_alone(make_spec(), path, log).status == "ok"
+    crashed = measure_alone(make_spec(system_options={"fault": "abort"}), path, log)
     assert crashed.status == "crash"
     assert find_record(path) == crashed
     assert len(list((path.parent / "superseded").iterdir())) == 1
@@ -89,7 +90,7 @@ def test_an_old_record_is_not_taken_for_a_new_one(make_spec: MakeSpec, tmp_path:
 def test_wrong_input_is_raised_and_leaves_nothing(make_spec: MakeSpec, tmp_path: Path) -> None:
     spec = make_spec(dataset_options={"n_leaves": 3})
     with pytest.raises(BenchError, match="n_leaves"):
-        run_worker(spec, tmp_path / "raw" / "r0.json", tmp_path / "logs" / "r0.log")
+        measure_alone(spec, tmp_path / "raw" / "r0.json", tmp_path / "logs" / "r0.log")
     assert not (tmp_path / "raw").exists()
     assert list((tmp_path / "logs").iterdir()) == []
 
@@ -100,7 +101,7 @@ def test_a_folder_named_datasets_does_no_harm(
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "__init__.py").write_text("raise RuntimeError('the wrong one')")
     monkeypatch.chdir(tmp_path)
-    record = run_worker(make_spec(), Path("r0.json"), Path("r0.log"))
+    record = measure_alone(make_spec(), Path("r0.json"), Path("r0.log"))
     assert record.status == "ok"
 
 
@@ -113,7 +114,7 @@ def test_kernel_variables_are_removed_from_workers(
     environment = build_worker_environment(make_spec())
     assert not {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} & set(environment)
     assert {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} <= set(environment[LEFT_OUT].split())
-    record = run_worker(make_spec(), Path("r0.json"), Path("r0.log"))
+    record = measure_alone(make_spec(), Path("r0.json"), Path("r0.log"))
     assert "OPENBLAS_CORETYPE" in record.effective_options["left out of the environment"]
 
 
@@ -161,11 +162,11 @@ def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> N
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     program = (
         "import json, pathlib;"
-        "from harness.measuring.launch import run_worker;"
+        "from harness.measuring.block import BlockEntry, measure_block;"
         "from harness.trials.spec import TrialSpec;"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
-        "run_worker(spec, folder / 'r0.json', folder / 'r0.log')"
+        "measure_block([BlockEntry(spec, folder / 'r0.json', folder / 'r0.log')])"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen([sys.executable, "-c", program], env=environment)
@@ -289,7 +290,7 @@ def test_full_disk_aborts_run_without_record(make_spec: MakeSpec, tmp_path: Path
     started, others = time.monotonic(), psutil.Process().children(recursive=True)
     spec = make_spec(system_options={"fault": "flood:stdout"})
     with pytest.raises(OSError, match="No space left on device"):
-        run_worker(spec, folder / "r0.json", tmp_path / "logs" / "r0.log")
+        measure_alone(spec, folder / "r0.json", tmp_path / "logs" / "r0.log")
     assert time.monotonic() - started < spec.limits.time_s
     assert not list(folder.iterdir())
     assert set(psutil.Process().children(recursive=True)) <= set(others)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,10 @@ from harness.contracts.system import Clock
 from harness.measuring import worker
 from harness.measuring.child import REFUSED
 from harness.measuring.launch import build_worker_environment
-from harness.measuring.worker import main
-from harness.trials.spec import TrialSpec
+from harness.measuring.worker import write_measured
+from harness.trials.spec import Timing, TrialSpec
 from tests.support import odd_system
-from tests.support.measured import measure
+from tests.support.measured import OwnTurns, measure
 
 MakeSpec = Callable[..., TrialSpec]
 REFERENCE_IS_FINITE = "the reference is finite there; fix the system, not the model"
@@ -43,9 +45,8 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert 1 <= record.n_warmup <= 10
     assert record.timer_overhead_s is not None
     assert 0 < record.timer_overhead_s < min(record.samples_s)
-    assert record.core_rate_per_s is not None
-    assert record.core_rate_per_s > 0
-    assert len(record.samples_s) - len(record.phase_samples_s) in (0, 2)
+    assert sum(turn.n_passes for turn in record.turns) == len(record.samples_s) / 2
+    assert record.block == "here"
     assert all(seconds > 0 for seconds in record.phase_samples_s)
     assert record.gpu is None
     assert record.versions["fake"] == "1.0"
@@ -58,9 +59,11 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
 def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path: Path) -> None:
     record = measure(make_spec(), tmp_path)
     pairs = zip(record.samples_s[::2], record.samples_s[1::2], strict=True)
-    totals = sorted(first + second for first, second in pairs)
-    middle = (totals[(len(totals) - 1) // 2] + totals[len(totals) // 2]) / 2
-    assert record.instances_per_s == pytest.approx(4 / middle)
+    passes_s = iter([first + second for first, second in pairs])
+    turns = [(statistics.median(islice(passes_s, t.n_passes)), t) for t in record.turns]
+    undisturbed = [seconds for seconds, turn in turns if not turn.is_disturbed]
+    chosen = undisturbed if len(undisturbed) >= 3 else [seconds for seconds, _ in turns]
+    assert record.instances_per_s == pytest.approx(4 / statistics.median(chosen))
 
 
 def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -171,8 +174,8 @@ def test_wrong_input_is_one_line_and_no_record(
     words: str,
 ) -> None:
     (tmp_path / "spec.json").write_text(json.dumps(make_spec().to_dict() | changes))
-    arguments = [str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]
-    assert main(arguments) == REFUSED
+    paths = tmp_path / "spec.json", tmp_path / "r0.json"
+    assert write_measured(*paths, "here", OwnTurns(Timing())) == REFUSED
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert words in error
@@ -192,8 +195,11 @@ def test_a_worker_loads_no_framework_of_others(
     spec = make_spec(adapter=adapter)
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     program = (
-        "import sys; from harness.measuring.worker import main;"
-        f"code = main({[str(tmp_path / 'spec.json'), str(tmp_path / 'r0.json')]});"
+        "import pathlib, sys; from harness.measuring.worker import write_measured;"
+        "from harness.trials.spec import Timing; from tests.support.measured import OwnTurns;"
+        "turns = OwnTurns(Timing(min_seconds=0.0));"
+        f"folder = pathlib.Path({str(tmp_path)!r});"
+        "code = write_measured(folder / 'spec.json', folder / 'r0.json', 'b', turns);"
         f"print(code, [name for name in {FOREIGN} if name in sys.modules])"
     )
     done = subprocess.run(
@@ -225,7 +231,7 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
         monkeypatch.setattr(worker, name, noted)
 
     before_the_baseline = ["Reference", "release_memory", "measure_resident_bytes"]
-    around_the_passes = ["release_memory", "warm_up", "reset_peak_memory", "time_passes"]
+    around_the_passes = ["release_memory", "warm_up", "reset_peak_memory", "take_turns"]
     for name in {*before_the_baseline, *around_the_passes}:
         note(name)
     assert measure(make_spec(), tmp_path).status == "ok"

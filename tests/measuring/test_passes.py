@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from harness.contracts.system import Clock, Counters
+from harness.machine.noise import Scheduling
 from harness.measuring.clock import Sample
+from harness.measuring.cycles import MAX_PASSES
 from harness.measuring.passes import (
-    MAX_PASSES,
+    WAITING_S,
     Passes,
     TimedSamples,
     WarmUp,
     compute_mean_counters,
     compute_phase_medians,
-    compute_throughput,
-    time_passes,
+    take_turns,
     warm_up,
 )
 from harness.trials.spec import Timing
 from tests.support.fake_time import FakeTime, Scripted
+from tests.support.measured import OwnTurns
+
+TWO = [(10, 20), (30, 40)]  # a pass is 101 ms of timed work and 2 s of loading, which is not timed
 
 
 @pytest.fixture
@@ -31,9 +34,15 @@ def time() -> FakeTime:
     return FakeTime()
 
 
-def timed_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> TimedSamples:
-    values = {"min_seconds": 0.0, "min_passes": 1, "max_seconds": 1e7} | timing
-    return time_passes(Passes(Scripted(time), time), costs, Timing(**values))
+IDLE = Scheduling(cpu_s=0.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
+
+
+def timed_of(
+    system: Scripted, costs: Sequence[Sequence[float]], read: Any = lambda: IDLE, **timing: Any
+) -> TimedSamples:
+    values = {"min_seconds": 0.0, "min_passes": 3, "max_seconds": 1e7} | timing
+    turns = OwnTurns(Timing(**values))
+    return take_turns(Passes(system, system.time), costs, turns, read)
 
 
 def n_passes_of(timed: TimedSamples, n_mini_batches: int = 2) -> tuple[int, int]:
@@ -43,26 +52,10 @@ def n_passes_of(timed: TimedSamples, n_mini_batches: int = 2) -> tuple[int, int]
 
 
 def test_loading_is_not_timed(time: FakeTime) -> None:
-    found = timed_of(time, [(1, 2), (3, 4)])
+    found = timed_of(Scripted(time), TWO)
     for samples in (found.whole, found.marked):
-        assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
-
-
-def test_work_between_passes_is_not_timed(time: FakeTime) -> None:
-    n_done = 0
-
-    def between() -> None:
-        nonlocal n_done
-        n_done += 1
-        time.move(500)
-
-    timing = Timing(min_seconds=0.0, min_passes=2)
-    passes = Passes(Scripted(time), time)
-    found = time_passes(passes, [(1, 2), (3, 4)], timing, between)
-    assert sum(n_passes_of(found)) == 3
-    assert n_done == 2, "never before a pass that a speed is told of"
-    for samples in (found.whole[:2], found.whole[2:], found.marked):
-        assert [sample.total_s for sample in samples] == pytest.approx([0.0035, 0.0075])
+        n_passes = len(samples) // 2
+        assert [one.total_s for one in samples] == pytest.approx([0.0305, 0.0705] * n_passes)
 
 
 class Ahead(Scripted):
@@ -90,35 +83,68 @@ class Ahead(Scripted):
 def test_construction_ahead_is_timed_in_same_pass(time: FakeTime) -> None:
     """The first mini-batch of a pass is constructed in its own run, and nothing after the last."""
     costs = [(1, 2), (10, 20), (100, 200)]
-    timing = Timing(min_seconds=0.0, min_passes=2)
-    found = time_passes(Passes(Ahead(time), time), costs, timing)
+    found = timed_of(Ahead(time), costs)
     each = [0.013, 0.120, 0.200]
     for samples in (found.whole, found.marked):
         n_passes = len(samples) // len(each)
         assert [one.total_s for one in samples] == pytest.approx(each * n_passes)
 
 
-TWO = [(1, 2), (3, 4)]  # a pass is 11 ms of timed work and 2 s of loading, which does not count
-
-
 @pytest.mark.parametrize(
     ("costs", "timing", "n_passes"),
     [
         (TWO, {"min_passes": 1}, (1, 1)),
-        (TWO, {"min_passes": 3}, (3, 2)),
-        (TWO, {"min_passes": 4}, (4, 3)),
-        (TWO, {"min_seconds": 0.023}, (2, 1)),
-        (TWO, {"min_passes": 50, "max_seconds": 1.0}, (1, 1)),  # one of each kind
-        ([(0, 0)], {"min_seconds": 1e7}, (MAX_PASSES / 2, MAX_PASSES / 2)),  # limited
+        (TWO, {"min_passes": 3}, (3, 1)),
+        (TWO, {"min_passes": 5}, (5, 2)),
+        (TWO, {"min_passes": 1, "min_seconds": 0.35}, (3, 1)),
+        (TWO, {"min_passes": 50, "max_seconds": 0.15}, (1, 1)),  # one of each kind
+        ([(0, 0)], {"min_seconds": 1e6}, None),  # limited
     ],
 )
 def test_passes_are_whole_and_as_many_as_asked_for(
     time: FakeTime,
     costs: Sequence[Sequence[float]],
     timing: dict[str, float],
-    n_passes: tuple[int, int],
+    n_passes: tuple[int, int] | None,
 ) -> None:
-    assert n_passes_of(timed_of(time, costs, **timing), len(costs)) == n_passes
+    timed = timed_of(Scripted(time), costs, **timing)
+    if n_passes is None:
+        assert len(timed.turns) == pytest.approx(MAX_PASSES * 3 / 4, abs=1)
+    else:
+        assert n_passes_of(timed, len(costs)) == n_passes
+
+
+def test_short_passes_fill_a_turn(time: FakeTime) -> None:
+    """A pass of 2.5 ms runs eight times in a turn of 20 ms, except in the first turn."""
+    timed = timed_of(Scripted(time), [(1, 1)])
+    assert [turn.n_passes for turn in timed.turns] == [1, 8, 8]
+    assert len(timed.whole) == 1 + 8 + 8
+    assert len(timed.marked) == 8
+
+
+def test_a_turn_has_the_counters_of_its_time(time: FakeTime) -> None:
+    """Each turn takes 2.101 s with loading: 50 ms of waiting are above 2 % of it."""
+    waits_s = iter([0.0, 0.0, 0.05, 0.05, 0.05, 0.05, 0.09, 0.09, 0.5])
+
+    def read() -> Scheduling:
+        return replace(IDLE, wait_s=next(waits_s))
+
+    timed = timed_of(Scripted(time), TWO, read)
+    assert [turn.wait_s for turn in timed.turns] == pytest.approx([0.05, 0.04, 0.41])
+    assert [turn.is_disturbed for turn in timed.turns] == [True, False, True]
+    assert [turn.cycle for turn in timed.turns] == [0, 2, 3]
+
+
+def test_cpu_time_between_turns_is_counted(time: FakeTime) -> None:
+    """The counters advance by a second in a turn and by 0.2 s between turns."""
+    readings = iter([0.0, 0.2, 1.2, 1.4, 2.4, 2.6, 3.6, 3.8, 4.8])
+
+    def read() -> Scheduling:
+        return replace(IDLE, cpu_s=next(readings))
+
+    timed = timed_of(Scripted(time), TWO, read)
+    assert timed.inside_s == pytest.approx(4.0)
+    assert timed.outside_s == pytest.approx(4 * (0.2 - WAITING_S))
 
 
 class Device(Scripted):
@@ -129,34 +155,17 @@ class Device(Scripted):
         self.time.move(10)
 
 
-def test_marks_are_neither_waited_for_nor_read_in_every_second_pass(time: FakeTime) -> None:
+def test_marks_are_neither_waited_for_nor_read_in_unmarked_turns(time: FakeTime) -> None:
     system = Device(time)
-    timing = Timing(min_seconds=0.0, min_passes=3)
-    runs = time_passes(Passes(system, time), [(1, 2)], timing)
-    # A run takes 3.5 ms; the wait at its end always counts, those at marks only in marked runs.
-    assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0135] * 3)
+    runs = timed_of(system, [(10, 20)])
+    # A run takes 30.5 ms; the wait at its end always counts, those at marks only in marked runs.
+    assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0405] * 3)
     assert [sample.phases_s for sample in runs.whole] == [{}] * 3
-    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0335] * 2)
-    assert runs.marked[0].phases_s == pytest.approx({"construct": 0.011, "forward": 0.012})
+    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0605])
+    assert runs.marked[0].phases_s == pytest.approx({"construct": 0.020, "forward": 0.030})
     begin = ["load", "synchronize", "run"]
     whole, marked = [*begin, "synchronize"], [*begin, *["synchronize"] * 3]
-    assert system.events == 2 * [*whole, *marked] + whole
-
-
-class Slowing(Scripted):
-    """System whose every run takes a millisecond more than the previous one."""
-
-    def run(self, clock: Clock, *, update: bool = True) -> None:
-        self.costs = (self.events.count("run"), 0)
-        super().run(clock)
-
-
-def test_a_drift_meets_both_kinds_of_passes_alike(time: FakeTime) -> None:
-    timing = Timing(min_seconds=0, min_passes=50, max_seconds=1e7)
-    runs = time_passes(Passes(Slowing(time), time), [(0, 0)], timing)
-    means = [np.mean([sample.total_s for sample in kind]) for kind in (runs.whole, runs.marked)]
-    assert means[0] == pytest.approx(means[1], rel=0.01)
-    assert (len(runs.whole), len(runs.marked)) == (50, 49)
+    assert system.events == [*whole, *marked, *whole, *whole]
 
 
 class WarmingUp(Scripted):
@@ -228,9 +237,3 @@ def test_phase_medians_are_none_for_unmeasured_phases() -> None:
         "backward": None,  # never marked
         "update": None,  # marked, but not among the phases that the system separates
     }
-
-
-def test_instances_per_s_divides_by_the_median_pass() -> None:
-    samples_s = [1.0, 2.0, 1.0, 3.0, 10.0, 20.0]  # passes of 3, 4 and 30 seconds
-    assert compute_throughput(samples_s, 2, n_instances=8) == 2.0
-    assert compute_throughput([0.0, 0.0], 2, n_instances=8) is None

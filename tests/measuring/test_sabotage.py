@@ -11,7 +11,7 @@ import pytest
 from harness.measuring import mini_batch_check, reference_check, timed_check
 from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import Verdict
-from harness.records.cross_check import mark_contradictions
+from harness.records.cross_check import cross_check_records
 from harness.records.record import Record, locate_record
 from harness.trials.spec import Timing, TrialSpec
 from tests.support.measured import MakeSpec, measure, measure_at, spec_of
@@ -198,6 +198,6 @@ def test_wrong_first_record_is_hidden(make_spec: MakeSpec, tmp_path: Path) -> No
     assert first.fingerprint is not None
     assert second.fingerprint is not None
     assert (first.fingerprint.proved, second.fingerprint.proved) == (False, True)
-    shown = mark_contradictions([first, second])
+    shown = cross_check_records([first, second])
     assert [one.status for one in shown if one is not None] == ["wrong_result", "ok"]
     assert "differs from Honest, which the reference confirmed" in str(shown[0] and shown[0].reason)

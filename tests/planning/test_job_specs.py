@@ -27,9 +27,9 @@ def test_written_orders_are_read_back_unchanged(
 ) -> None:
     spec = make_spec(batch_size=2)
     name = spec.trial_id
-    turns = ((Step(name, 0),), (Step(name, 1),))
+    repetitions = ((Step(name, 0),), (Step(name, 1),))
     for order in (
-        Order(tmp_path, NODES, "code", turns, {name: spec}, {name: (name, "other")}),
+        Order(tmp_path, NODES, "code", repetitions, {name: spec}, {name: (name, "other")}),
         Order(tmp_path, NODES, "code", count=("model=tree_lstm", "out=x"), shares_machine=True),
         Order(tmp_path),
     ):

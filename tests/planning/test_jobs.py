@@ -74,9 +74,9 @@ def test_rounds_follow_each_other_and_systems_stand_as_drawn(
         rounds = [step.round for step in job.steps]
         assert rounds == sorted(rounds)
         points = []
-        for turn in job.turns:
-            members = [specs[step.name] for step in turn]
-            (round_,) = {step.round for step in turn}
+        for repetition in job.repetitions:
+            members = [specs[step.name] for step in repetition]
+            (round_,) = {step.round for step in repetition}
             (point,) = set(map(format_point, members))
             points.append((round_, point))
             assert members == shuffle_round(members, round_, lambda spec: spec)
@@ -84,7 +84,7 @@ def test_rounds_follow_each_other_and_systems_stand_as_drawn(
 
 
 def test_prioritized_experiment_comes_first(plans: Plans) -> None:
-    (first, *_, last) = build_local_jobs(plans, {"apart"})[ALL].turns
+    (first, *_, last) = build_local_jobs(plans, {"apart"})[ALL].repetitions
     assert set(first) == {step for step in wanted(plans["apart"]) if step.round == 0}
     assert {step.round for step in last} == {2}
 

@@ -44,8 +44,8 @@ def test_a_budget_bounds_it() -> None:
 
 @pytest.mark.parametrize(("now", "fits"), [(1000.0, True), (1140.0, True), (1141.0, False)])
 def test_a_step_that_would_end_too_late_does_not_begin(now: float, fits: bool) -> None:
-    assert RunPlan(1000.0, 1200.0, STEPS).fits(Path("r0.json"), now) is fits
-    assert RunPlan(1000.0, None, STEPS).fits(Path("r0.json"), now)
+    assert RunPlan(1000.0, 1200.0, STEPS).fits([Path("r0.json")], now) is fits
+    assert RunPlan(1000.0, None, STEPS).fits([Path("r0.json")], now)
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:

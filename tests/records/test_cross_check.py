@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from harness.records.cross_check import (
     find_other_fingerprints,
     hash_build,
     hash_group,
-    mark_contradictions,
     select_latest_builds,
 )
 from harness.records.fingerprint import Fingerprint, find_difference
@@ -34,45 +33,6 @@ def make_round(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Re
         return make_record(make_spec(round=round_, threads=threads), **changes)
 
     return record
-
-
-def warnings_of(records: Sequence[Record | None]) -> dict[int, tuple[str, ...]]:
-    seen = enumerate(cross_check_records(records))
-    return {k: one.warnings for k, one in seen if one is not None and one.warnings}
-
-
-@pytest.mark.parametrize(
-    ("rates", "uneven"),
-    [
-        ((1000.0, 1010.0, 990.0), []),
-        ((1000.0, 1010.0, 880.0, 905.0, 990.0), [2]),
-        ((1000.0, 1010.0, 1115.0, 1005.0, 990.0), [2]),
-        ((700.0, 1000.0), [0, 1]),
-        ((1000.0,), []),
-    ],
-)
-def test_deviating_core_speed_gives_a_warning(
-    make_round: Callable[..., Record], rates: Sequence[float], uneven: list[int]
-) -> None:
-    records = [make_round(k, core_rate_per_s=rate) for k, rate in enumerate(rates)]
-    assert warnings_of(records) == {k: ("core_speed_deviation",) for k in uneven}
-
-
-def test_records_of_two_tables_are_not_compared(make_round: Callable[..., Record]) -> None:
-    fast = [make_round(k, core_rate_per_s=1000.0) for k in range(3)]
-    slow = [make_round(k, threads=2, core_rate_per_s=700.0) for k in range(3)]
-    assert warnings_of([*fast, *slow]) == {}
-
-
-def test_records_without_core_rates_are_unchanged(make_round: Callable[..., Record]) -> None:
-    records = [make_round(), None, make_round(1, core_rate_per_s=1000.0), make_round(2)]
-    assert cross_check_records(records) == records
-
-
-def test_a_warning_is_given_once(make_round: Callable[..., Record]) -> None:
-    known = make_round(warnings=("background_load", "core_speed_deviation"), core_rate_per_s=700.0)
-    others = [make_round(k, core_rate_per_s=1000.0) for k in (1, 2)]
-    assert warnings_of([known, *others]) == {0: ("background_load", "core_speed_deviation")}
 
 
 def test_contradicting_records_become_wrong_result(
@@ -144,7 +104,7 @@ def test_zeros_are_equal_and_no_number_differs() -> None:
 def test_three_frameworks_outvote_one(make: Callable[..., Record]) -> None:
     right = [make("a", "on_core", fingerprint()), make("b", "on_torch", fingerprint())]
     wrong = make("c", "on_dynet", WRONG)
-    shown = mark_contradictions([*right, wrong])
+    shown = cross_check_records([*right, wrong])
     assert shown[:2] == right
     assert shown[2] is not None
     assert (shown[2].status, wrong.status) == ("wrong_result", "ok")
@@ -163,9 +123,9 @@ def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]
         for k, framework in enumerate(frameworks)
         for round_ in (0, 1, 2)
     ]
-    assert mark_contradictions(records) == records
+    assert cross_check_records(records) == records
     odd = make("odd", "on_jax", first, round_=1)
-    (shown,) = mark_contradictions([*records, odd])[-1:]
+    (shown,) = cross_check_records([*records, odd])[-1:]
     assert shown is not None
     assert "the loss of a pass by 0.03" in (shown.reason or "")
 
@@ -173,7 +133,7 @@ def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]
 def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None:
     """Several presets with the same error do not outvote another framework."""
     wrong = [make(name, "on_core", WRONG) for name in ("a", "b", "c", "d")]
-    shown = mark_contradictions([*wrong, make("e", "on_torch", fingerprint())])
+    shown = cross_check_records([*wrong, make("e", "on_torch", fingerprint())])
     assert {one.status for one in shown if one is not None} == {"wrong_result"}
     reason = str(shown[0] and shown[0].reason)
     assert reason.startswith("a and e differ (gradient of W of mini-batch 1 by 0.001); measure")
@@ -181,7 +141,7 @@ def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None
 
 def test_whom_the_reference_confirmed_is_right(make: Callable[..., Record]) -> None:
     proved = make("e", "on_torch", fingerprint(proved=True))
-    shown = mark_contradictions([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
+    shown = cross_check_records([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
     assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]
 
 
@@ -204,7 +164,7 @@ def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
         make("d", "on_jax", WRONG, status="wrong_result"),
         None,
     ]
-    assert mark_contradictions(records) == records
+    assert cross_check_records(records) == records
 
 
 def test_records_of_the_same_workload_are_found(

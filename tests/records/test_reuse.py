@@ -17,7 +17,7 @@ from harness.machine.facts import describe_machine
 from harness.measuring.launch import record_unmeasured
 from harness.records.cross_check import check_comparable
 from harness.records.record import Record
-from harness.records.reuse import OwnData, Present
+from harness.records.reuse import OwnData, Present, are_same_versions
 from harness.records.tidy import build_frame
 from harness.trials.sources import hash_trial_source, read_harness_versions
 from harness.trials.spec import TrialSpec
@@ -146,6 +146,23 @@ def test_a_record_of_another_machine_is_not_kept(
     record = measured_now(spec, machine=describe_machine().to_dict() | changed)
     assert not Present().is_kept(record, spec)
     assert Present(measures_here=False).is_kept(record, spec)
+
+
+@pytest.mark.parametrize(
+    ("version", "other", "is_same"),
+    [
+        ("2.13.0", "2.13.0", True),
+        ("2.13.0+cu130", "2.13.0", True),
+        ("2.13.0", "2.13.0+cpu", True),
+        ("2.13.0+cu130", "2.13.0+cpu", False),
+        ("2.13.0+cu130", "2.13.1", False),
+        ("2.13.0", "2.13.0rc1", False),
+    ],
+)
+def test_a_local_label_counts_only_if_both_have_one(
+    version: str, other: str, is_same: bool
+) -> None:
+    assert are_same_versions(version, other) == is_same
 
 
 def test_a_record_of_another_version_is_not_kept(

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from harness.records.stats import (
-    DRIFT_PASSES,
     INTERVAL,
     INTERVAL_ROUNDS,
     RANGE,
     Summary,
-    compute_relative_iqr,
-    compute_relative_spread,
-    find_sample_warnings,
+    is_too_short,
     name_interval,
     sum_passes,
     summarize_rounds,
 )
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
-STEADY = [0.010, 0.020] * 12
 # Errors of a round around a true median of 0.
 DISTRIBUTIONS: dict[str, Draw] = {
     "normal": lambda rng, size: rng.normal(size=size),
@@ -107,70 +102,22 @@ def test_passes_are_summed() -> None:
         sum_passes([1.0, 2.0, 3.0], 2)
 
 
-def test_relative_iqr() -> None:
-    assert compute_relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
-    assert compute_relative_iqr([0.0, 0.0]) == 0.0
-
-
-def test_mini_batches_of_unlike_size_are_no_spread() -> None:
-    assert compute_relative_spread(STEADY, 2) == 0.0
-    assert compute_relative_spread(STEADY, 1) > 0.1
-
-
-CLOCK_S = 1e-7
-warnings_of = partial(find_sample_warnings, timer_overhead_s=CLOCK_S)
-
-
-def noisy(n: int, spread: float = 0.001) -> list[float]:
-    """Return samples of about 10 ms, evenly spread and in random order."""
-    values = np.linspace(1 - spread, 1 + spread, n)
-    return list(0.01 * np.random.default_rng(0).permutation(values))
-
-
-def noisy_with_a_slow_one() -> list[float]:
-    return [0.05, *noisy(60)[1:]]
-
-
-WIDE = [0.0085, 0.01, 0.0115]
-STEPS = [0.01] * 20 + [0.0103] * 20
-WARNINGS: dict[str, tuple[list[float], int, tuple[str, ...]]] = {
-    "two steady mini-batches": (STEADY, 2, ()),
-    "none": ([], 2, ()),
-    "noise": (noisy(60), 1, ()),
-    "one that does not move the median": (noisy_with_a_slow_one(), 1, ()),
-    "a wide spread of few": (WIDE * 3, 1, ("wide_interval",)),
-    "a wide spread of many, whose median is known well": (WIDE * 40, 1, ()),
-    "a trend whose end is no other number": ([*STEPS, *[0.0107] * 20], 1, ()),
-    "a trend upwards": ([*STEPS, *[0.0111] * 20], 1, ("drift",)),
-    "a trend downwards": ([0.0109] * 20 + [0.0106] * 20 + [0.01] * 20, 1, ("drift",)),
-    "too few for a trend": ([0.01] * (DRIFT_PASSES - 2) + [0.0107], 1, ()),
-}
-
-
-@pytest.mark.parametrize("name", WARNINGS)
-def test_samples_are_warned_of_as_far_as_the_median_is_uncertain(name: str) -> None:
-    samples, n_mini_batches, expected = WARNINGS[name]
-    assert warnings_of(samples, n_mini_batches) == expected
-
-
-def test_outliers_that_move_the_median_pass_are() -> None:
-    # In every pass, a different one of four mini-batches takes five times as long, so that a pass
-    # takes twice as long; otherwise mini-batches are steady.
-    samples = 0.01 * np.ones((40, 4)) * np.linspace(0.99, 1.01, 40)[:, None]
-    samples[np.arange(40), np.arange(40) % 4] *= 5
-    assert "outliers" in warnings_of(list(samples.ravel()), 4)
-    few = 0.01 * np.ones((40, 4)) * np.linspace(0.99, 1.01, 40)[:, None]
-    few[:6, 0] *= 5
-    assert "outliers" not in warnings_of(list(few.ravel()), 4)
-
-
-def test_two_samples_far_apart_are_no_outliers_of_each_other() -> None:
-    samples = np.full((2, 20), 0.01) * np.linspace(0.999, 1.001, 40).reshape(2, 20)
-    samples[1, 3] *= 3
-    assert "outliers" not in warnings_of(list(samples.ravel()), 20)
-
-
 def test_samples_below_clock_resolution_are_too_short() -> None:
-    samples = [1e-4] * 9
-    assert find_sample_warnings(samples, 1, 0.99e-6) == ()
-    assert find_sample_warnings(samples, 1, 1.01e-6) == ("too_short",)
+    assert not is_too_short([1e-4] * 9, timer_overhead_s=0.99e-6)
+    assert is_too_short([1e-4] * 9, timer_overhead_s=1.01e-6)
+    assert not is_too_short([], timer_overhead_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_wide"),
+    [
+        ([1.0], False),
+        ([0.98, 1.0, 1.029], False),
+        ([0.97, 1.0, 1.021], True),
+        ([-0.97, -1.0, -1.021], True),
+    ],
+)
+def test_an_interval_above_five_percent_of_the_median_is_wide(
+    values: list[float], is_wide: bool
+) -> None:
+    assert summarize_rounds(values).is_wide == is_wide

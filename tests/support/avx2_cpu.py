@@ -10,7 +10,7 @@ Commands that tests start as programs remove the variables from their workers
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,11 +31,11 @@ def _workers_get_the_variables() -> Iterator[None]:
     """Add the variables to a worker's environment, which is created without them."""
     from harness.measuring import launch
 
-    supervise: Any = launch.supervise_child
+    build: Any = launch.build_worker_environment
 
-    def narrow(interpreter: str, child: Any, environment: Mapping[str, str], *rest: Any) -> Any:
-        return supervise(interpreter, child, {**environment, **VARIABLES}, *rest)
+    def narrow(spec: Any) -> dict[str, str]:
+        return {**build(spec), **VARIABLES}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "supervise_child", narrow)
+        patch.setattr(launch, "build_worker_environment", narrow)
         yield

@@ -1,4 +1,4 @@
-"""A trial measured by the worker in this process."""
+"""A trial measured by the worker in this process, or by a block of one worker."""
 
 from __future__ import annotations
 
@@ -6,9 +6,32 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.measuring.worker import main
+from harness.errors import BenchError
+from harness.measuring.block import BlockEntry, measure_block
+from harness.measuring.cycles import Progress, is_marked, list_unsettled
+from harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport
+from harness.measuring.worker import write_measured
 from harness.records.record import Record, read_record
 from harness.trials.spec import Timing, TrialSpec
+
+
+class OwnTurns:
+    """Turns of a block of one system, without a parent."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.progress = Progress(timing)
+        self.cycle = -1
+
+    def wait(self) -> Command:
+        """Return the next turn at once."""
+        self.cycle += 1
+        if not list_unsettled({0: self.progress}):
+            return Command(LAST, self.cycle)
+        return Command(MARKED if is_marked(self.cycle) else WHOLE, self.cycle)
+
+    def report(self, done: PassReport) -> None:
+        """Note the passes of a turn."""
+        self.progress.add(self.cycle, done)
 
 
 def measure(spec: TrialSpec, folder: Path) -> Record:
@@ -21,8 +44,18 @@ def measure_at(spec: TrialSpec, path: Path) -> Record:
     path.parent.mkdir(parents=True, exist_ok=True)
     spec_path = path.with_name("spec.json")
     spec_path.write_text(json.dumps(spec.to_dict()))
-    assert main([str(spec_path), str(path)]) == 0
+    assert write_measured(spec_path, path, "here", OwnTurns(spec.timing)) == 0
     return read_record(path)
+
+
+def measure_alone(
+    spec: TrialSpec, path: Path, log: Path, *, records_invalid_data: bool = False
+) -> Record:
+    """Measure a round as a block of its own; raise the error with which it was refused."""
+    (outcome,) = measure_block([BlockEntry(spec, path, log, records_invalid_data)])
+    if isinstance(outcome, BenchError):
+        raise outcome
+    return outcome
 
 
 MakeSpec = Callable[..., TrialSpec]

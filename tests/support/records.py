@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from harness.measuring.passes import compute_throughput
 from harness.planning.artifacts import Choices, PlannedTrial
 from harness.records.count_row import AnyCount, parse_count, write_count
 from harness.records.record import (
@@ -22,6 +21,7 @@ from harness.records.record import (
     build_trial,
     write_record,
 )
+from harness.records.turns import Turn, collect_turn_seconds, compute_pass_s
 from harness.trials.spec import TrialSpec
 from harness.values.paths import CONF_DIR
 from tests.support.made_up_counts import made_up_row
@@ -78,8 +78,18 @@ def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
     if speed is not None and "samples_s" not in changes:
         return changed | {"samples_s": (n_instances / speed / n,) * n}
     samples = changed["samples_s"]
-    printed = {"instances_per_s": compute_throughput(samples, n, n_instances) if samples else None}
+    printed = {"instances_per_s": None}
+    if samples:
+        printed["instances_per_s"] = speed_of(samples, n, n_instances, changed.get("turns") or ())
     return changed | printed | changes
+
+
+def speed_of(
+    samples_s: Sequence[float], n_mini_batches: int, n_instances: int, turns: Sequence[Turn] = ()
+) -> float | None:
+    """Return the instances per second that a record with these samples must have."""
+    median_s = compute_pass_s(collect_turn_seconds(samples_s, n_mini_batches, turns))
+    return n_instances / median_s if median_s > 0 else None
 
 
 def plain_count(name: str = "count-a", **changes: Any) -> AnyCount:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.measuring.launch import run_worker
 from harness.records.record import Record, build_trial
 from harness.terminal.reporting import (
     Reporter,
@@ -20,6 +19,7 @@ from harness.terminal.reporting import (
     format_trials,
 )
 from harness.trials.spec import TrialSpec
+from tests.support.measured import measure_alone
 
 MakeSpec = Callable[..., TrialSpec]
 
@@ -35,7 +35,7 @@ def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record
     spec = make_spec(policy="depth", hidden_size=256, batch_size=64)
     words = format_trial(build_trial(spec))
     assert words == "fake:depth tree_fc complete_trees bs=64 h=256 train cpu/1 r0"
-    assert format_outcome(a_record(spec)) == "813 instances/s ±1.5%  ok"
+    assert format_outcome(a_record(spec)) == "813 instances/s ±2.1%  ok"
     assert format_outcome(a_record(spec, warnings=("background_load",))).endswith(
         "ok (background_load)"
     )
@@ -98,7 +98,7 @@ def test_nothing_is_drawn_while_a_worker_runs(make_spec: MakeSpec, tmp_path: Any
     with Reporter(2, Console(file=screen, force_terminal=True, width=100)) as reporter:
         reporter.show_trial("a trial")
         before = screen.getvalue()
-        run_worker(make_spec(), tmp_path / "r0.json", tmp_path / "r0.log")
+        measure_alone(make_spec(), tmp_path / "r0.json", tmp_path / "r0.log")
         assert screen.getvalue() == before
         reporter.write_result("a trial")
         assert screen.getvalue() != before

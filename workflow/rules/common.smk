@@ -97,13 +97,13 @@ def write_orders(names):
     fields = dict(zip(TRIALS, build_fields([trial.spec for trial in TRIALS.values()])))
     for name in names:
         steps = set(measured_by(name))
-        turns = [tuple(step for step in turn if step in steps) for turn in JOBS[name].turns]
+        repetitions = [tuple(step for step in repetition if step in steps) for repetition in JOBS[name].repetitions]
         trials = {step.name for step in steps}
         Order(
             RESULTS,
             NODES,
             code,
-            turns=tuple(filter(None, turns)),
+            repetitions=tuple(filter(None, repetitions)),
             specs={one: TRIALS[one].to_spec(CHOICES.conf_dir) for one in trials},
             running={one: fields[one].running for one in trials if fields[one]},
         ).write(build_order_path(RESULTS, name))

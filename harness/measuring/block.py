@@ -1,0 +1,312 @@
+"""Blocks: systems of one point, alive side by side, that run their timed passes in turns.
+
+Every system is a process of its own: loaded, checked, compiled and warm before it waits for its
+first turn. A block is the unit within which ratios are computed; its repetitions (rounds) start
+fresh processes. As many systems are alive at once as memory allows. A larger block is measured in
+parts, and the fastest system of the first part takes turns in all of them.
+"""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness.errors import BenchError
+from harness.machine.facts import list_usable_cpus, read_memory_bytes
+from harness.machine.files import drop_leftovers
+from harness.machine.folders import make_temporary_folder
+from harness.measuring.cycles import (
+    Progress,
+    find_fastest,
+    is_marked,
+    list_unsettled,
+    shuffle,
+)
+from harness.measuring.launch import (
+    Launched,
+    drop_log,
+    explain_unstartable,
+    launch_worker,
+    record_unmeasured,
+    settle_round,
+)
+from harness.measuring.process_tree import contain_descendants
+from harness.measuring.supervise import MEMORY_SHARE, Watch
+from harness.measuring.turns import (
+    LAST,
+    MARKED,
+    READY,
+    WHOLE,
+    Command,
+    MessageBuffer,
+    encode,
+    parse_report,
+)
+from harness.records.files import convert_write_errors
+from harness.records.record import Record
+from harness.trials.spec import TrialSpec
+
+USUAL_BYTES = 2**30  # expected memory of a process before any of the block is known
+AUTO = "auto"  # policy that compares alternatives by their times
+_CHUNK_BYTES = 65536
+
+Outcome = Record | BenchError
+Hear = Callable[[int, str], None]
+Settled = Callable[[int, Outcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEntry:
+    """Round of a trial to be measured in a block.
+
+    Attributes:
+        log: File for the worker's output; deleted unless the trial crashed.
+        records_invalid_data: Whether invalid data yields a record instead of an error.
+    """
+
+    spec: TrialSpec
+    path: Path
+    log: Path
+    records_invalid_data: bool = False
+
+
+def _ignore(_: int, __: object) -> None:
+    """Ignore a progress line or an outcome."""
+
+
+def measure_block(
+    entries: Sequence[BlockEntry], hear: Hear = _ignore, settled: Settled = _ignore
+) -> list[Outcome]:
+    """Measure one repetition of a block; return each entry's record, or the error that refused it.
+
+    No exception, including an interruption, leaves a process, a log or a partial file.
+
+    Args:
+        hear: Receives the number of an entry and a progress line of its worker.
+        settled: Receives the number of an entry and its outcome as soon as it is known.
+
+    Raises:
+        OutputError: A record or a log cannot be written.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(make_temporary_folder())
+        watch = Watch(stack.enter_context(contain_descendants()))
+        block = _Block(entries, folder, watch, hear, settled)
+        stack.enter_context(_end_all(block))
+        block.run()
+    return [block.outcomes[number] for number in range(len(entries))]
+
+
+@contextmanager
+def _end_all(block: _Block) -> Iterator[None]:
+    """End the workers that are still running when the context ends."""
+    try:
+        yield
+    finally:
+        for seat in block.seats.values():
+            with suppress(OSError):
+                seat.worker.child.end()
+            with suppress(OSError):  # the directory itself may have caused the error
+                drop_leftovers(seat.entry.path)
+            drop_log(seat.entry.log)
+
+
+class _Seat:
+    """Running worker of a block.
+
+    Attributes:
+        is_ready: Whether it waits for a turn.
+    """
+
+    def __init__(self, entry: BlockEntry, worker: Launched) -> None:
+        self.entry, self.worker = entry, worker
+        self.progress = Progress(entry.spec.timing)
+        self.is_prepared = self.is_ready = False
+        self._lines = MessageBuffer()
+        self._cycle = 0
+
+    def give(self, command: Command) -> None:
+        """Give the worker a turn."""
+        self._cycle = command.cycle
+        self.is_ready, self.worker.child.is_active = False, True
+        channel = self.worker.child.channel
+        if channel is not None:
+            with suppress(OSError):  # it has ended, which the next wait notices
+                channel.sendall(encode(asdict(command)))
+
+    def take_messages(self) -> None:
+        """Take what the worker has sent."""
+        child = self.worker.child
+        if child.channel is None:
+            return
+        try:
+            data = child.channel.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            child.close_channel()  # it ends soon
+            return
+        self._lines.add(data)
+        try:
+            while (message := self._lines.take()) is not None:
+                if message == READY:
+                    self.is_prepared = True
+                else:
+                    self.progress.add(self._cycle, parse_report(message))
+                self.is_ready, child.is_active = True, False
+        except ValueError as error:
+            child.exceed("crash", f"wrote to the harness's socket: {error}")
+
+
+class _Block:
+    """Repetition of a block in progress.
+
+    Attributes:
+        seats: Running workers by the number of their entry.
+        outcomes: Outcomes by the number of their entry.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[BlockEntry],
+        folder: Path,
+        watch: Watch,
+        hear: Hear,
+        settled: Settled,
+    ) -> None:
+        self.seats: dict[int, _Seat] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self._entries, self._folder, self._watch = entries, folder, watch
+        self._hear, self._settled = hear, settled
+        self._name = uuid.uuid4().hex[:12]
+        self._cycle = 0
+        choosing = [n for n, entry in enumerate(entries) if entry.spec.policy == AUTO]
+        others = [n for n in range(len(entries)) if n not in choosing]
+        self._waiting = deque([*choosing, *others])
+        self._alone: deque[int] = deque()  # entries that need too much memory together with others
+        most_threads = max((entry.spec.threads for entry in entries), default=1)
+        self._n_at_once = max(1, len(list_usable_cpus()) // most_threads)
+
+    def run(self) -> None:
+        """Measure all entries, part by part."""
+        anchor: int | None = None
+        while self._waiting or self._alone:
+            if not self._waiting:
+                self._finish(list(self.seats))
+                self._waiting.append(self._alone.popleft())
+            self._prepare_part()
+            self._run_cycles()
+            ready = {n: seat.progress for n, seat in self.seats.items()}
+            anchor = anchor if anchor in ready else (find_fastest(ready) if ready else None)
+            stays = {anchor} if self._waiting else set()
+            self._finish([number for number in ready if number not in stays])
+        self._finish(list(self.seats))
+
+    def _prepare_part(self) -> None:
+        """Start workers side by side, as many as memory allows, and wait until all are ready."""
+        while True:
+            while self._waiting and self._may_start(self._waiting[0]):
+                self._start(self._waiting.popleft())
+            if all(seat.is_prepared for seat in self.seats.values()):
+                return
+            self._wait()
+
+    def _may_start(self, number: int) -> bool:
+        preparing = [seat for seat in self.seats.values() if not seat.is_prepared]
+        chooses = self._entries[number].spec.policy == AUTO
+        if any(seat.entry.spec.policy == AUTO for seat in preparing) or (chooses and preparing):
+            return False  # its alternatives are timed, so nothing else may run
+        if len(preparing) >= self._n_at_once:
+            return False
+        if len(self.seats) <= 1:
+            return True  # at least one joins the first; it is evicted if memory does not suffice
+        used = self._watch.used_bytes
+        expected = max(used.values(), default=USUAL_BYTES)
+        return sum(used.values()) + expected <= compute_memory_share()
+
+    def _start(self, number: int) -> None:
+        entry = self._entries[number]
+        drop_leftovers(entry.path)
+        reason = explain_unstartable(entry.spec)
+        if reason is not None:
+            self._settle(number, record_unmeasured(entry.spec, entry.path, "unsupported", reason))
+            return
+        with convert_write_errors(entry.log):
+            entry.log.parent.mkdir(parents=True, exist_ok=True)
+            entry.log.touch()
+        folder = self._folder / str(number)
+        folder.mkdir(exist_ok=True)
+        worker = launch_worker(
+            entry.spec, entry.path, entry.log, folder, self._name, lambda t: self._hear(number, t)
+        )
+        self.seats[number] = _Seat(entry, worker)
+
+    def _run_cycles(self) -> None:
+        while True:
+            progress = {number: seat.progress for number, seat in self.seats.items()}
+            active = list_unsettled(progress) if progress else []
+            if not active:
+                return
+            kind = MARKED if is_marked(self._cycle) else WHOLE
+            for number in shuffle(active, self._name, self._cycle):
+                if number in self.seats:
+                    self.seats[number].give(Command(kind, self._cycle))
+                    while number in self.seats and not self.seats[number].is_ready:
+                        self._wait()
+            self._cycle += 1
+
+    def _finish(self, numbers: Sequence[int]) -> None:
+        """End the turns of workers, one after the other, because their last checks are timed."""
+        for number in numbers:
+            if number in self.seats:
+                self.seats[number].give(Command(LAST, self._cycle))
+            while number in self.seats:
+                self._wait()
+
+    def _wait(self) -> None:
+        """Wait until something happens, and settle the workers that have ended."""
+        children = [seat.worker.child for seat in self.seats.values()]
+        self._watch.wait(children)
+        for number, seat in list(self.seats.items()):
+            seat.take_messages()
+            if seat.worker.child.has_ended:
+                del self.seats[number]
+                entry = seat.entry
+                try:
+                    outcome = settle_round(
+                        seat.worker, entry.path, entry.log, entry.records_invalid_data
+                    )
+                except BaseException:
+                    self.seats[number] = seat  # to be cleaned up
+                    raise
+                self._settle(number, outcome)
+        self._evict_youngest()
+
+    def _evict_youngest(self) -> None:
+        """End the youngest worker if all together use too much memory; it is measured alone."""
+        used = self._watch.used_bytes
+        if len(self.seats) < 2 or sum(used.values()) <= compute_memory_share():
+            return
+        number = list(self.seats)[-1]
+        seat = self.seats.pop(number)
+        seat.worker.child.exceed("oom", "the block needs too much memory")
+        seat.worker.child.end()
+        drop_leftovers(seat.entry.path)
+        self._watch.used_bytes.clear()
+        self._alone.append(number)
+
+    def _settle(self, number: int, outcome: Outcome) -> None:
+        self.outcomes[number] = outcome
+        self._settled(number, outcome)
+
+
+def compute_memory_share() -> int:
+    """Return the bytes that all workers of a block may use together."""
+    return int(MEMORY_SHARE * read_memory_bytes())

@@ -1,0 +1,139 @@
+"""Output of a child process: bounded logs, progress lines, last words and refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from collections.abc import Callable, Sequence
+from io import FileIO
+from pathlib import Path
+
+from harness import errors
+from harness.errors import BenchError, OutputError
+from harness.measuring.child import PROGRESS_PREFIX, REFUSED, locate_refusal
+
+KEPT_BYTES = 512 * 2**10  # logged bytes of a child's first output, and as many of its last
+_SHOWN = 500  # characters of a child's last output in messages
+_LEFT_OUT = " ... "
+_TRACEBACK = "Traceback (most recent call last):"
+_CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
+_PROGRESS_BYTES = PROGRESS_PREFIX.encode()
+
+
+class BoundedLog:
+    """Log file with the first KEPT_BYTES of the output and, after `finish`, the last ones."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+        self._room = KEPT_BYTES
+        self._last = bytearray()
+        self._n_left_out = 0
+
+    def write(self, data: bytes) -> None:
+        """Write the first bytes to the file, and remember the last ones.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        self._write_to_file(data[: self._room])
+        self._last += data[self._room :]
+        self._room -= min(self._room, len(data))
+        excess = max(0, len(self._last) - KEPT_BYTES)
+        del self._last[:excess]
+        self._n_left_out += excess
+
+    def finish(self) -> None:
+        """Append the last bytes to the file."""
+        if self._n_left_out:
+            self._write_to_file(f"\n[{self._n_left_out} bytes omitted]\n".encode())
+        self._write_to_file(bytes(self._last))
+
+    def _write_to_file(self, data: bytes) -> None:
+        while data:
+            data = data[self._file.write(data) or 0 :]
+
+
+class ChildOutput:
+    """Reader of the pipe to which a child prints.
+
+    The waiting parent reads it in the same thread, so that a child that prints endlessly can
+    neither fill the disk nor keep the parent from checking the limits.
+
+    Attributes:
+        is_over: Whether the child has closed the pipe.
+
+    Args:
+        pipe: File descriptor of the reading end.
+        hear: Receives the child's progress lines (see child.report_progress) and no other output.
+    """
+
+    def __init__(
+        self, pipe: int, log: BoundedLog, hear: Callable[[str], None] = lambda words: None
+    ) -> None:
+        os.set_blocking(pipe, False)
+        self.pipe, self.is_over = pipe, False
+        self._log, self._hear = log, hear
+        self._unfinished = b""  # the incomplete last line, cut to the length of a progress line
+
+    def take_rest(self) -> None:
+        """Read the rest of the pipe without waiting for more."""
+        poll = select.poll()
+        poll.register(self.pipe, select.POLLIN)
+        while not self.is_over and poll.poll(0):
+            self.take_chunk()
+        self._log.finish()
+
+    def take_chunk(self) -> None:
+        """Read what the pipe holds, at most a chunk."""
+        data = os.read(self.pipe, _CHUNK_BYTES)
+        self.is_over = not data
+        self._log.write(data)
+        *lines, unfinished = (self._unfinished + data).split(b"\n")
+        self._unfinished = unfinished[:_SHOWN]
+        for line in lines:
+            if line.startswith(_PROGRESS_BYTES):
+                message = line[len(_PROGRESS_BYTES) :][:_SHOWN]
+                self._hear(message.decode(errors="replace"))
+
+
+def read_last_line(log: Path) -> str:
+    """Return the last output of a process in one line; empty if it printed nothing.
+
+    After a traceback this starts at the type of the exception, because the last line of a long
+    message is not informative.
+    """
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    filled = [line for line in lines if line.strip()]
+    text = " ".join(" ".join(filled[_find_last_message(filled) :]).split())
+    if len(text) <= _SHOWN:
+        return text
+    half = (_SHOWN - len(_LEFT_OUT)) // 2
+    return f"{text[:half]}{_LEFT_OUT}{text[-half:]}"
+
+
+def _find_last_message(lines: Sequence[str]) -> int:
+    """Return the index of the exception after the last traceback, or else of the last line."""
+    begins = [index for index, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
+    below = range(begins[-1] + 1, len(lines)) if begins else ()
+    return next((index for index in below if not lines[index].startswith(" ")), -1)
+
+
+def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
+    """Return the refusal of a worker as an error of the original type, or None.
+
+    Raises:
+        OutputError: The worker could not write its refusal.
+    """
+    path = locate_refusal(spec_path)
+    if exit_code != REFUSED or not path.exists():
+        return None
+    try:
+        refusal = json.loads(path.read_text(encoding="utf-8"))
+        error: BenchError = getattr(errors, refusal["error"])(refusal["line"])
+    except (ValueError, TypeError, KeyError) as fault:
+        raise OutputError(
+            f"the worker's error in {path.parent} is truncated; free disk space there or set TMPDIR"
+            " to another directory, then rerun"
+        ) from fault
+    return error

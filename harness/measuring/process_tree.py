@@ -1,0 +1,111 @@
+"""Process trees: descendants that end with their context, and those left by killed runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+
+_SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
+_PATIENCE_S = 10.0  # wait for processes that are blocked by a device and ignore signals
+Members = Callable[[], list[psutil.Process]]
+
+
+@contextmanager
+def contain_descendants() -> Iterator[Members]:
+    """End all descendants of this process that were started in the block when it ends.
+
+    Yields a function that returns the current ones. Linux makes this process the parent of orphans,
+    even of detached ones; on other systems orphans are not found.
+    """
+    before = _list_descendants()
+    with _adopt_orphans():
+        try:
+            yield lambda: list(_list_descendants() - before)
+        finally:
+            _end_all(lambda: _list_descendants() - before)
+
+
+def mark(word: str) -> str:
+    """Return the mark by which `end_marked` finds processes that this process starts.
+
+    It has the word and the process id of the owner.
+    """
+    return f"{word}:{os.getpid()}"
+
+
+def end_marked(variable: str, word: str) -> int:
+    """End this user's processes that carry a mark of the word in an environment variable.
+
+    This process, its ancestors and processes whose owner is still running are spared.
+
+    Returns:
+        The number of processes ended.
+    """
+    spared = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    processes = {
+        process
+        for process in psutil.process_iter()
+        if process.pid not in spared and _is_left(process, variable, word)
+    }
+    _end_all(lambda: {process for process in processes if process.is_running()})
+    return len(processes)
+
+
+def _is_left(process: psutil.Process, variable: str, word: str) -> bool:
+    try:
+        if process.uids().real != os.getuid():
+            return False
+        marks = [entry.partition(":") for entry in process.environ().get(variable, "").split()]
+        owners = [int(pid) for name, _, pid in marks if name == word and pid.isdecimal()]
+        return bool(owners) and not any(_is_owner_alive(owner, process) for owner in owners)
+    except (psutil.Error, OSError):  # it has ended, or access is denied
+        return False
+
+
+def _is_owner_alive(owner_pid: int, started: psutil.Process) -> bool:
+    """Return whether the owner of a process is still running.
+
+    This process does not count as an owner: processes with its mark are left from an earlier run.
+    """
+    if owner_pid == os.getpid():
+        return False
+    try:
+        owner = psutil.Process(owner_pid)
+        is_older = owner.create_time() <= started.create_time()  # else the id has been reused
+        return is_older and owner.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _list_descendants() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _end_all(members: Callable[[], Iterable[psutil.Process]]) -> None:
+    """Kill repeatedly until no process is left: a killed process may just have started another."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while (left := list(members())) and time.monotonic() < deadline:
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=1.0)
+
+
+@contextmanager
+def _adopt_orphans() -> Iterator[None]:
+    if sys.platform != "linux":
+        yield
+        return
+    prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
+    prctl(_GET_ADOPTS, ctypes.byref(before))
+    prctl(_SET_ADOPTS, 1)
+    try:
+        yield
+    finally:
+        prctl(_SET_ADOPTS, before.value)

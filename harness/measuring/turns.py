@@ -1,0 +1,139 @@
+"""Turns of a block: how the parent tells a worker to run, and what the worker reports back.
+
+A worker that is ready waits in a read and uses no CPU time while another system has its turn. Each
+message is one line of JSON. The worker reports READY once, and then one PassReport for each turn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from harness.errors import BenchError
+
+WHOLE, MARKED, LAST = "whole", "marked", "last"  # kinds of turns
+READY = {"ready": True}
+_CHUNK_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Turn that a worker gets.
+
+    Attributes:
+        kind: WHOLE or MARKED for a turn of passes; LAST ends all turns.
+        cycle: Number of the cycle.
+    """
+
+    kind: str
+    cycle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """Report on the passes that a worker has completed in its turn.
+
+    Attributes:
+        seconds: Median timed seconds of a pass.
+        timed_s: Timed seconds of all passes.
+        is_disturbed: See harness.machine.noise.Scheduling.is_disturbed.
+    """
+
+    seconds: float
+    timed_s: float
+    is_disturbed: bool
+
+
+class Turns(Protocol):
+    """Worker's view of its turns."""
+
+    def wait(self) -> Command:
+        """Wait for the next turn."""
+
+    def report(self, done: PassReport) -> None:
+        """Report that the passes of this turn are completed."""
+
+
+class TurnsFromParent:
+    """Turns that the parent gives through a socket.
+
+    Args:
+        descriptor: File descriptor of this process's end of the socket.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lines = MessageBuffer()
+        self._is_ready = False
+
+    def wait(self) -> Command:
+        """Wait for the next turn; the first call reports that this worker is ready.
+
+        Raises:
+            BenchError: The parent has closed the socket.
+        """
+        if not self._is_ready:
+            self._send(READY)
+            self._is_ready = True
+        while True:
+            message = self._lines.take()
+            if message is not None:
+                return Command(str(message["kind"]), int(message["cycle"]))
+            data = os.read(self._descriptor, _CHUNK_BYTES)
+            if not data:
+                raise BenchError("the parent gives no more turns; start the measurement again")
+            self._lines.add(data)
+
+    def report(self, done: PassReport) -> None:
+        """Report that the passes of this turn are completed."""
+        self._send(asdict(done))
+
+    def _send(self, message: dict[str, Any]) -> None:
+        os.write(self._descriptor, encode(message))
+
+
+class MessageBuffer:
+    """Buffer of received bytes that yields complete messages."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def add(self, data: bytes) -> None:
+        """Append received bytes."""
+        self._data += data
+
+    def take(self) -> dict[str, Any] | None:
+        """Remove and return the first complete message; None without one.
+
+        Raises:
+            ValueError: A line is not a message, as only a system can send it.
+        """
+        line, end, rest = self._data.partition(b"\n")
+        if not end:
+            return None
+        self._data = rest
+        message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError(f"{line!r} is not a message: expected an object")
+        return message
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Return a message as a line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+def parse_report(message: dict[str, Any]) -> PassReport:
+    """Return the report in a message.
+
+    Raises:
+        ValueError: It has none.
+    """
+    try:
+        return PassReport(
+            float(message["seconds"]), float(message["timed_s"]), bool(message["is_disturbed"])
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{message} is not a report of a pass") from error

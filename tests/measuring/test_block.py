@@ -1,0 +1,251 @@
+"""Blocks: live systems take turns, and a faulty one costs only itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.errors import BenchError
+from harness.measuring import block
+from harness.measuring.block import BlockEntry, measure_block
+from harness.measuring.launch import ROOT
+from harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
+from harness.records.record import Record
+from harness.records.turns import collect_turn_seconds, compute_ratio
+from harness.trials.spec import Limits, Timing, TrialSpec
+
+pytestmark = pytest.mark.slow  # together they take seconds
+
+MakeSpec = Callable[..., TrialSpec]
+TIMING = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=6)
+LATE = """\
+from tests.support import odd_system
+
+
+class Adapter(odd_system.Adapter):
+    \"\"\"System whose fault happens in its turns, after all checks.\"\"\"
+
+    def run(self, clock, *, update=True):
+        super().run(clock, update=update)
+        if self.n_runs > 60:
+            {doing}
+"""
+BURNS = """\
+import threading
+
+from tests.support import odd_system
+
+
+class Adapter(odd_system.Adapter):
+    def prepare(self, model, weights):
+        super().prepare(model, weights)
+        threading.Thread(target=self.burn, daemon=True).start()
+
+    def burn(self):
+        while True:
+            sum(range(1000))
+"""
+
+
+def entry_of(spec: TrialSpec, folder: Path, name: str) -> BlockEntry:
+    return BlockEntry(spec, folder / "raw" / name / "r0.json", folder / "logs" / f"{name}.log")
+
+
+def measure(folder: Path, **specs: TrialSpec) -> dict[str, Record]:
+    """Measure a block and return its records by name; none may be refused."""
+    outcomes = measure_block([entry_of(spec, folder, name) for name, spec in specs.items()])
+    found = {}
+    for name, outcome in zip(specs, outcomes, strict=True):
+        assert isinstance(outcome, Record), outcome
+        found[name] = outcome
+    assert not psutil.Process().children(recursive=True)
+    return found
+
+
+def cycles_of(record: Record) -> set[int]:
+    return {turn.cycle for turn in record.turns}
+
+
+def test_systems_of_a_block_share_its_cycles(make_spec: MakeSpec, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    quick = make_spec(timing=TIMING, system_options={"log": log})
+    found = measure(tmp_path, a=quick, b=quick, c=make_spec(timing=TIMING))
+    assert {record.status for record in found.values()} == {"ok"}
+    assert len({record.block for record in found.values()}) == 1
+    shared = set.intersection(*map(cycles_of, found.values()))
+    assert len(shared) >= TIMING.min_passes
+    assert all(record.phase_samples_s for record in found.values())
+    pairs = [
+        collect_turn_seconds(found[name].samples_s, 2, found[name].turns) for name in ("a", "b")
+    ]
+    assert compute_ratio(*pairs) is not None
+    # Runs of the two processes never interleave within a turn: a turn has many runs of one.
+    lines = [line.split(", ")[1] for line in Path(log).read_text().splitlines()]
+    switches = sum(first != second for first, second in itertools.pairwise(lines))
+    assert switches < len(lines) / 4
+
+
+@pytest.mark.parametrize(
+    ("doing", "limits", "status"),
+    [
+        ("odd_system.do('abort')", {}, "crash"),
+        ("odd_system.do('exit:0')", {}, "crash"),
+        ("odd_system.do('wait')", {"time_s": 6.0}, "timeout"),
+        ("odd_system.do('loop')", {"time_s": 6.0}, "timeout"),
+        ("odd_system.do('hog')", {"memory_bytes": 500 * 2**20}, "oom"),
+        ("odd_system.do('raise:value')", {}, "crash"),
+        ("import os, sys; os.write(int(sys.argv[-1]), b'[]\\n')", {}, "crash"),
+    ],
+)
+def test_a_fault_costs_only_its_own_system(
+    make_spec: MakeSpec,
+    make_module: Callable[[str], str],
+    tmp_path: Path,
+    doing: str,
+    limits: dict[str, float],
+    status: str,
+) -> None:
+    adapter = make_module(LATE.replace("{doing}", doing))
+    faulty = make_spec(adapter=adapter, timing=TIMING, limits=Limits(**limits))
+    good = make_spec(timing=TIMING)
+    found = measure(tmp_path, first=good, faulty=faulty, last=good)
+    assert found["faulty"].status == status
+    assert [found[name].status for name in ("first", "last")] == ["ok", "ok"]
+    shared = cycles_of(found["first"]) & cycles_of(found["last"])
+    assert len(shared) >= TIMING.min_passes
+
+
+def test_waiting_for_others_does_not_count_as_own_time(make_spec: MakeSpec, tmp_path: Path) -> None:
+    slow = make_spec(system_options={"pause_s": 5.0}, timing=TIMING)
+    quick = make_spec(timing=TIMING, limits=Limits(time_s=4.5))
+    found = measure(tmp_path, slow=slow, quick=quick)
+    assert {name: record.status for name, record in found.items()} == {"slow": "ok", "quick": "ok"}
+
+
+def test_wrong_input_refuses_its_own_system(make_spec: MakeSpec, tmp_path: Path) -> None:
+    wrong = make_spec(dataset_options={"n_leaves": 3}, timing=TIMING)
+    entries = [
+        entry_of(make_spec(timing=TIMING), tmp_path, "right"),
+        entry_of(wrong, tmp_path, "wrong"),
+    ]
+    right, refused = measure_block(entries)
+    assert isinstance(right, Record)
+    assert right.status == "ok"
+    assert isinstance(refused, BenchError)
+    assert "n_leaves" in str(refused)
+    assert not entries[1].path.exists()
+    assert not entries[1].log.exists()
+
+
+def test_a_system_that_works_out_of_turn_is_caught(
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    timing = Timing(min_seconds=1.0, n_mini_batches=2)
+    busy = make_spec(adapter=make_module(BURNS), timing=timing)
+    found = measure(tmp_path, busy=busy, honest=make_spec(timing=timing))
+    assert found["honest"].status == "ok"
+    assert found["busy"].status == "wrong_result"
+    assert "while other systems had their turn" in str(found["busy"].reason)
+
+
+def test_a_little_cpu_time_out_of_turn_is_allowed() -> None:
+    assert find_outside_fault(10.0, 0.99 * (10.0 * OUTSIDE_SHARE + OUTSIDE_S)) is None
+    assert find_outside_fault(10.0, 1.01 * (10.0 * OUTSIDE_SHARE + OUTSIDE_S)) is not None
+
+
+def test_a_block_that_needs_too_much_memory_is_measured_in_parts(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[int] = []
+    may_start = block._Block._may_start
+
+    def limited(self: Any, number: int) -> bool:
+        fits = len(self.seats) < 2 and may_start(self, number)
+        starts.extend([number] if fits else [])
+        return fits
+
+    monkeypatch.setattr(block._Block, "_may_start", limited)
+    spec = make_spec(timing=TIMING)
+    found = measure(tmp_path, a=spec, b=spec, c=spec, d=spec)
+    assert starts == [0, 1, 2, 3]
+    assert {record.status for record in found.values()} == {"ok"}
+    anchors = [
+        name
+        for name, record in found.items()
+        if all(len(cycles_of(record) & cycles_of(other)) >= 6 for other in found.values())
+    ]
+    assert len(anchors) == 1, "one system takes turns in all parts"
+
+
+def test_a_system_that_does_not_fit_beside_others_is_measured_alone(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block, "compute_memory_share", lambda: 1)
+    spec = make_spec(timing=TIMING, system_options={"pause_s": 0.5})
+    found = measure(tmp_path, a=spec, b=spec)
+    assert {record.status for record in found.values()} == {"ok"}
+    assert not cycles_of(found["a"]) & cycles_of(found["b"])
+
+
+def test_nothing_starts_beside_a_system_that_times_its_alternatives(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    specs = [make_spec(policy=policy) for policy in (None, "auto", None)]
+    entries = [entry_of(spec, tmp_path, str(k)) for k, spec in enumerate(specs)]
+    watch = SimpleNamespace(used_bytes={})
+    made = block._Block(entries, tmp_path, watch, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
+    made._n_at_once = 3
+    assert list(made._waiting) == [1, 0, 2], "it comes first"
+    made.seats[1] = SimpleNamespace(entry=entries[1], is_prepared=False)  # type: ignore[assignment]
+    assert not made._may_start(0)
+    made.seats[1].is_prepared = True
+    assert made._may_start(0)
+
+
+def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if happened():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+def test_a_killed_parent_leaves_no_worker(make_spec: MakeSpec, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    timing = Timing(min_seconds=1e4, max_seconds=1e5, n_mini_batches=2)
+    spec = make_spec(timing=timing, system_options={"log": str(log)})
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    program = (
+        "import json, pathlib;"
+        "from harness.measuring.block import BlockEntry, measure_block;"
+        "from harness.trials.spec import TrialSpec;"
+        f"folder = pathlib.Path({str(tmp_path)!r});"
+        "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
+        "measure_block([BlockEntry(spec, folder / f'{k}.json', folder / f'{k}.log') for k in '01'])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", program], env=environment)
+
+    def pids() -> set[int]:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return {int(line.split(", ")[1]) for line in lines if line.startswith("goes on")}
+
+    assert wait_for(lambda: len(pids()) == 2 and len(log.read_text().splitlines()) > 500)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert wait_for(lambda: not any(map(psutil.pid_exists, pids())))
+    assert not list(tmp_path.glob("?.json"))

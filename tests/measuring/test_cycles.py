@@ -1,0 +1,211 @@
+"""Cycles: when a system has had enough passes, and what blocks gain over sequential rounds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from harness.measuring.cycles import (
+    EXTENSION,
+    MARKED_EVERY,
+    MAX_PASSES,
+    Progress,
+    estimate_error,
+    find_fastest,
+    is_marked,
+    list_unsettled,
+    shuffle,
+)
+from harness.measuring.turns import PassReport
+from harness.records.stats import compute_standard_error, summarize_rounds
+from harness.trials.spec import Timing
+
+Speed = Callable[[int, int], float]  # seconds of a member's pass in a cycle
+
+
+def run_cycles(
+    timings: list[Timing], speed: Speed, *, disturbed: Speed = lambda *_: 0.0
+) -> dict[int, Progress]:
+    """Run cycles until no member needs further passes."""
+    progress = {number: Progress(timing) for number, timing in enumerate(timings)}
+    for cycle in range(10 * MAX_PASSES):
+        active = list_unsettled(progress)
+        if not active:
+            return progress
+        for number in active:
+            seconds = speed(number, cycle)
+            doubt = bool(disturbed(number, cycle))
+            progress[number].add(cycle, PassReport(seconds, seconds, doubt))
+    raise AssertionError("the cycles do not end")
+
+
+def timing(**values: float) -> Timing:
+    return Timing(**{"min_seconds": 0.0, "min_passes": 3, "max_seconds": 1e6, **values})
+
+
+def test_one_cycle_of_four_is_marked() -> None:
+    assert [is_marked(cycle) for cycle in range(9)] == [False, True, *[False] * 3, True] + [
+        False
+    ] * 3
+
+
+def test_orders_are_random_and_reproducible() -> None:
+    orders = [tuple(shuffle(range(3), "block", cycle)) for cycle in range(600)]
+    assert orders == [tuple(shuffle([2, 0, 1], "block", cycle)) for cycle in range(600)]
+    counts = Counter(orders)
+    assert len(counts) == 6
+    # Binomial: 100 of 600 each, with a standard deviation of 9.
+    assert all(60 < n < 140 for n in counts.values())
+
+
+def test_even_systems_stop_at_the_least_number_of_passes() -> None:
+    found = run_cycles([timing(min_passes=5)] * 3, lambda number, _: 1.0 + number)
+    assert [len(each.whole) for each in found.values()] == [5, 5, 5]
+
+
+def test_at_least_one_pass_of_each_kind_runs() -> None:
+    found = run_cycles([timing(min_passes=1)], lambda *_: 1.0)
+    assert (len(found[0].whole), found[0].n_passes) == (1, 2)
+
+
+def test_passes_go_on_until_the_ratio_is_known() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.lognormal(sigma=0.05, size=(2, 10_000))
+    found = run_cycles(
+        [timing(min_seconds=1e3)] * 2, lambda number, cycle: 1e2 * float(noise[number, cycle])
+    )
+    error = estimate_error(found[1], found[0])
+    assert error <= 0.01 or found[1].timed_s >= EXTENSION * 1e3
+    assert len(found[1].whole) > 10
+
+
+def test_what_slows_both_alike_needs_no_further_passes() -> None:
+    rng = np.random.default_rng(0)
+    slowdown = rng.lognormal(sigma=0.5, size=10_000)
+    speeds = timing(min_seconds=0.1, min_passes=5)
+    pair = run_cycles([speeds] * 2, lambda number, cycle: (1 + number) * float(slowdown[cycle]))
+    assert [len(each.whole) for each in pair.values()] == [5, 5]
+
+
+def test_a_settled_system_rests_while_others_go_on() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.lognormal(sigma=0.1, size=10_000)
+    speeds = [timing(min_seconds=60.0)] * 3
+    found = run_cycles(
+        speeds, lambda number, cycle: 10 * (1 + number) * float(noise[cycle] if number == 2 else 1)
+    )
+    n_passes = [len(each.whole) for each in found.values()]
+    assert n_passes[1] < n_passes[2] <= n_passes[0], "the fastest is the base of all others"
+
+
+@pytest.mark.parametrize(
+    ("values", "most"),
+    [
+        ({"min_seconds": 10.0}, EXTENSION * 10.0 + 1),
+        ({"min_seconds": 1e5, "max_seconds": 30.0}, 31.0),
+        ({"min_seconds": 1e7, "max_seconds": 1e7}, MAX_PASSES),
+    ],
+)
+def test_passes_have_bounds(values: dict[str, float], most: float) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.lognormal(sigma=3.0, size=10_000)
+    found = run_cycles([timing(**values)], lambda _, cycle: min(1.0, float(noise[cycle])))
+    assert found[0].timed_s <= most
+    assert found[0].n_passes <= MAX_PASSES
+
+
+def test_disturbed_cycles_are_no_evidence() -> None:
+    own, base = Progress(timing()), Progress(timing())
+    for cycle in (0, 2, 3, 4, 6):
+        own.add(cycle, PassReport(2.0 + (cycle == 4), 2.0, cycle == 4))
+        base.add(cycle, PassReport(1.0, 1.0, False))
+    assert estimate_error(own, base) == 0.0
+    for cycle, seconds in ((3, 1.0), (4, 3.0), (6, 1.5)):
+        own.whole[cycle] = PassReport(seconds, seconds, False)
+    assert estimate_error(own, base) > 0.0
+
+
+def test_a_member_of_a_later_part_gets_its_own_cycles_with_the_first() -> None:
+    first, late = Progress(timing()), Progress(timing())
+    for cycle in range(9):
+        first.add(cycle, PassReport(2.0, 2.0, False))
+    late.add(9, PassReport(1.0, 1.0, False))
+    late.add(10, PassReport(1.0, 1.0, False))
+    late.add(11, PassReport(1.0, 1.0, False))
+    assert find_fastest({0: first, 1: late}) == 1
+    assert list_unsettled({0: first, 1: late}) == [0, 1], "they share no cycle"
+
+
+def test_the_standard_error_is_that_of_a_median() -> None:
+    rng = np.random.default_rng(1)
+    draws = rng.normal(size=(2000, 40))
+    estimated = np.median([compute_standard_error(values) for values in draws])
+    assert estimated == pytest.approx(np.std(np.median(draws, axis=1)), rel=0.1)
+    assert compute_standard_error([1.0, 2.0]) == math.inf
+
+
+# Simulated machines: the slowdown of a pass at a time, in seconds of work.
+def drift(rng: np.random.Generator, now_s: np.ndarray) -> np.ndarray:
+    """Slow, by up to half, over ten minutes."""
+    return 1 + 0.25 * np.sin(now_s / 600 * 2 * np.pi + rng.uniform(0, 2 * np.pi))
+
+
+def steps(rng: np.random.Generator, now_s: np.ndarray) -> np.ndarray:
+    """Switch between two clock rates, every 40 s on average."""
+    changes = np.cumsum(rng.exponential(40, size=1000))
+    return 1 + 0.2 * (np.searchsorted(changes, now_s) % 2)
+
+
+def bursts(rng: np.random.Generator, now_s: np.ndarray) -> np.ndarray:
+    """Slow down threefold in one pass of ten."""
+    return 1 + 2.0 * (rng.random(now_s.shape) < 0.1)
+
+
+def measure_repetition(
+    rng: np.random.Generator,
+    machine: Callable[[np.random.Generator, np.ndarray], np.ndarray],
+    *,
+    in_turns: bool,
+    n_passes: int = 20,
+) -> float:
+    """Return the ratio of two systems, 2 in truth, from one repetition on a simulated machine.
+
+    Each process has an effect of its own with two humps, such as the place of its memory.
+    """
+    processes = rng.choice([0.99, 1.01], size=2)
+    order = np.arange(2 * n_passes).reshape((n_passes, 2) if in_turns else (2, n_passes))
+    at = order if in_turns else order.T
+    now_s = at * 1.0 + (0 if in_turns else 12.0) * (at >= n_passes)  # with a start in between
+    seconds = machine(rng, now_s) * np.array([2.0, 1.0]) * processes
+    seconds *= rng.lognormal(sigma=0.01, size=seconds.shape)
+    if in_turns:
+        return float(np.median(seconds[:, 0] / seconds[:, 1]))
+    return float(np.median(seconds[:, 0]) / np.median(seconds[:, 1]))
+
+
+@pytest.mark.parametrize("machine", [drift, steps, bursts])
+def test_intervals_of_blocks_cover_the_truth_and_are_narrower(
+    machine: Callable[[np.random.Generator, np.ndarray], np.ndarray],
+) -> None:
+    rng = np.random.default_rng(3)
+    covered, spreads = [], {True: [], False: []}
+    for _ in range(1000):
+        for in_turns in (True, False):
+            values = [measure_repetition(rng, machine, in_turns=in_turns) for _ in range(6)]
+            summary = summarize_rounds(values)
+            assert summary.low is not None
+            assert summary.high is not None
+            spreads[in_turns].append(summary.high - summary.low)
+            if in_turns:
+                covered.append(summary.low <= 2.0 <= summary.high)
+    assert 0.93 <= np.mean(covered) <= 0.985
+    assert np.median(spreads[True]) <= np.median(spreads[False]) * (1.1 if machine is bursts else 1)
+
+
+def test_every_fourth_turn_is_enough_for_phases() -> None:
+    found = run_cycles([timing(min_passes=30)], lambda *_: 1.0)
+    assert found[0].n_passes - len(found[0].whole) == pytest.approx(30 / (MARKED_EVERY - 1), abs=1)
