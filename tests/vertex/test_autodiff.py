@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.reference import run_reference
 from harness.values.arrays import as_int_array
@@ -21,8 +20,6 @@ from harness.vertex.tracing import VertexTracer, trace
 from tests.support.engine_models import EXAMPLES
 from tests.support.finite_differences import STEP, wrong_gradients
 from tests.support.random_programs import RandomModel, models, sketches
-from tests.support.random_trees import trees
-from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
 
 
@@ -39,25 +36,6 @@ def _wrong(model: Model, instances: list[Any], n_entries: int, seed: int = 1) ->
 def test_gradients_of_whole_models(name: str) -> None:
     model, instances = EXAMPLES[name]
     assert _wrong(model, instances, n_entries=12) == []
-
-
-TREE_MODELS = [TreeLSTM(SIZES), TreeFC(SIZES, variant="fold"), TreeFC(SIZES, variant="cavs")]
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(trees(), min_size=1, max_size=2), st.sampled_from([0, 2]), st.integers(0, 99))
-def test_gradients_on_random_trees(instances: list[Tree], which: int, seed: int) -> None:
-    model = TREE_MODELS[which]
-    if isinstance(model, TreeFC):
-        # At kinks of relu, finite differences are meaningless: far from zero every unit is active.
-        weights = {k: np.abs(w) for k, w in draw_initial_weights(model, seed).items()}
-        gradients = run_reference(model, weights, instances, "train").gradients
-        wrong = wrong_gradients(
-            lambda w: run_reference(model, w, instances, "infer").loss, weights, gradients, 6
-        )
-    else:
-        wrong = _wrong(model, instances, n_entries=4, seed=seed)
-    assert wrong == []
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
