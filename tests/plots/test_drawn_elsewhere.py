@@ -142,10 +142,10 @@ def test_the_same_is_drawn_as_where_it_was_measured(
 def test_scale_device_and_threads_are_those_of_the_records(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
 ) -> None:
-    gpu = measured(TABLE, scale="paper", device="cuda", threads=64)
+    gpu = measured(TABLE, scale="medium", device="cuda", threads=64)
     found = plan_of(gpu)
     assert (found.choices.scale, found.choices.device, found.choices.threads) == (
-        "paper",
+        "medium",
         "cuda",
         64,
     )

@@ -13,7 +13,13 @@ from typing import Any
 import pandas as pd
 
 from harness.commands import draw
-from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact, plan_counts
+from harness.planning.artifacts import (
+    Choices,
+    PlannedTrial,
+    build_choices,
+    plan_artifact,
+    plan_counts,
+)
 from harness.planning.config import Composer
 from plots.declaration import read_declaration
 from plots.experiment import Experiment, load_experiment
@@ -27,6 +33,12 @@ KEYS = ("scale", "device", "data-root", "results-dir", "conf-dir")
 
 
 Load = Callable[..., Experiment]
+
+
+def choose(conf_dir: Path, results_dir: Path, scale: str = "smoke") -> Choices:
+    """Return choices for the CPU without a real dataset, so that synthetic ones replace it."""
+    config = {"scale": scale, "device": "cpu", "data_root": results_dir / "no_data"}
+    return build_choices({**config, "results_dir": results_dir, "conf_dir": conf_dir}, {})
 
 
 @cache
