@@ -119,7 +119,7 @@ class Interpreter(CallWriter):
 
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
         """Run the branches one after the other, and return their results."""
-        return [require_result(branch(), "concurrent") for branch in branches]
+        return [require_result(branch()) for branch in branches]
 
     def stage(self) -> StageRequest:
         """Return a stage; the order of computation does not change."""

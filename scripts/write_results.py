@@ -167,10 +167,10 @@ def format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> list[st
     return [f"{value:,.0f}{DAGGER * bool(warning)}" for value, warning in pairs]
 
 
-def format_gain(row: pd.Series, factor: float = BETWEEN_RUNS) -> str:
-    """Format a speedup, in bold if its whole interval is beyond a factor."""
+def format_gain(row: pd.Series) -> str:
+    """Format a speedup, in bold if its whole interval is beyond BETWEEN_RUNS."""
     text = format_ratio(row.speedup, row.speedup_low, row.speedup_high, row.speedup_warnings)
-    is_clear = classify(row.speedup_low, row.speedup_high, factor) != "unclear"
+    is_clear = classify(row.speedup_low, row.speedup_high) != "unclear"
     return f"**{text}**" if is_clear else text
 
 

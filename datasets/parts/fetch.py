@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from harness.contracts.home import Checksums, Home, find_checksum, find_checksum_mismatch
 from harness.errors import DataError
@@ -283,14 +283,10 @@ def _extract_member(
         )
     try:
         with opened.open(info) as stream:  # ends at the declared size
-            yield from _read_all(stream)
+            while chunk := stream.read(CHUNK_BYTES):
+                yield chunk
     except DAMAGED:
         raise DataError(f"{archive.url} is a damaged zip file: cannot read {member}") from None
-
-
-def _read_all(stream: IO[bytes]) -> Iterator[bytes]:
-    while chunk := stream.read(CHUNK_BYTES):
-        yield chunk
 
 
 def _place(files: Mapping[str, Path], targets: Mapping[str, Path]) -> None:

@@ -55,7 +55,8 @@ class Compiled(Compilable, Generic[P, R]):
     ) -> None:
         self.function, self.fast, self.without_lock = function, fast, without_lock
         functools.update_wrapper(self, function)
-        self._check_defaults()
+        if function.__defaults__ or function.__kwdefaults__:
+            raise CompileError(f"{self.__module__}.{self.__name__} has defaults; remove them")
         HELPERS[function] = fast
         if "<locals>" not in function.__qualname__:
             own = _BY_MODULE.setdefault(function.__module__, [])
@@ -70,10 +71,6 @@ class Compiled(Compilable, Generic[P, R]):
         except (KeyError, NameError, CompileError) as error:
             where = f"{self.__module__}.{self.__name__}"
             raise CompileError(f"{where}: missing or unsupported annotation: {error}") from error
-
-    def _check_defaults(self) -> None:
-        if self.function.__defaults__ or self.function.__kwdefaults__:
-            raise CompileError(f"{self.__module__}.{self.__name__} has defaults; remove them")
 
     @property
     def named(self) -> Sequence[type]:

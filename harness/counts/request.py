@@ -250,7 +250,7 @@ def _select_fitting(
 ) -> list[list[str]]:
     kept = []
     for point in points:
-        chosen = read_settings(text for text in point if _is_group_setting(text))
+        chosen = read_settings(t for t in point if t.startswith(("model=", "dataset=")))
         config = composer.compose_config({"system": "null"} | chosen)
         if find_model_class(config.model.model).instance_kind == config.dataset.instance_kind:
             kept.append(point)
@@ -263,10 +263,6 @@ def _select_fitting(
                     f" remove it, or add a {other} of its kind"
                 )
     return kept
-
-
-def _is_group_setting(setting: str) -> bool:
-    return setting.partition("=")[0] in ("model", "dataset")
 
 
 @dataclass(frozen=True, slots=True)

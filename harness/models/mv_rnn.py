@@ -62,8 +62,7 @@ class MVRNN(Model):
 
     def program(self, p: CallWriter, tree: Tree) -> list[Any]:
         """Build the same graph by recursion over one tree."""
-        vertices: list[Any] = write_tree(p, tree, outputs="all")
-        return vertices
+        return write_tree(p, tree)
 
     def leaf(self, v: VertexTracer) -> None:
         """Look up a row of each table."""

@@ -49,8 +49,7 @@ class TreeLSTM(Model):
 
     def program(self, p: CallWriter, tree: Tree) -> list[Any]:
         """Build the same graph by recursion over one tree."""
-        vertices: list[Any] = write_tree(p, tree, outputs="all")
-        return vertices
+        return write_tree(p, tree)
 
     def leaf(self, v: VertexTracer) -> None:
         """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""

@@ -53,8 +53,7 @@ class TreeLSTM2Type(TreeLSTM):
 
     def program(self, p: CallWriter, tree: Tree) -> list[Any]:
         """Build the same graph by recursion over one tree."""
-        vertices: list[Any] = write_tree(p, tree, "all", TYPE_NAMES, self.assign_kinds)
-        return vertices
+        return write_tree(p, tree, TYPE_NAMES, self.assign_kinds)
 
     def assign_kinds(self, table: IntArray, sizes: IntArray) -> IntArray:
         """Return 0 or 1 for every vertex (n,), from its tree's words, its index and the seed."""

@@ -113,7 +113,7 @@ class Recorder(CallWriter):
         add, results = self._log.append, []
         add(OPEN)
         for branch in branches:
-            results.append(require_result(branch(), "concurrent"))
+            results.append(require_result(branch()))
             add(BRANCH)
         add(CLOSE)
         return results
@@ -123,7 +123,7 @@ class Recorder(CallWriter):
         add, results = self._log.append, []
         add(OPEN)
         for items in zip(*lists, strict=True):
-            results.append(require_result(function(*items), "concurrent"))
+            results.append(require_result(function(*items)))
             add(BRANCH)
         add(CLOSE)
         return results
@@ -186,12 +186,6 @@ class Recorder(CallWriter):
             entries = pack_numbers(self._log)
             self._log.clear()
             self._decoder.take(entries)
-
-    def find_numbers(self, name: str, vertices: Sequence[int]) -> list[int]:
-        """Return the external numbers of vertices; -1 for none."""
-        index = self.rules.names.index(name)
-        numbers: list[int] = self._decoder.arrays.pulled[index, list(vertices)].tolist()
-        return numbers
 
 
 # Attributes that a program reaches as p.NAME, so no block can have these names.

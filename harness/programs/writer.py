@@ -173,12 +173,13 @@ class CallWriter(ABC):
         raise ProgramError(f"{self.n_open} forks or values have no yield; yield them")
 
 
-def require_result(result: Any, how: str) -> Any:
+def require_result(result: Any) -> Any:
     """Return the result of a branch; raise ProgramError for one that waits."""
     if type(result) is GeneratorType:
         raise ProgramError(
             f"{result.gi_code.co_filename.rpartition('/')[2]}:{result.gi_code.co_firstlineno}"
-            f" {result.__name__} waits for values, but runs in {how}; yield p.fork(...) instead"
+            f" {result.__name__} waits for values, but runs in concurrent; yield p.fork(...)"
+            " instead"
         )
     return result
 

@@ -28,7 +28,7 @@ from harness.planning.kinds import SystemFile
 from plots.tables.cells import format_plain
 
 WIDTH_IN = 7.0
-TITLE_PT, PANEL_PT, TEXT_PT, SMALL_PT = 9.0, 8.0, 7.5, 7.0
+TITLE_PT, TEXT_PT, SMALL_PT = 9.0, 7.5, 7.0
 CAPTION_LINES = 3
 INK, DIM, GRAY = "#222222", "#555555", "#8a8a8a"
 STYLE, COLORS = Path(__file__).with_name("page.mplstyle"), Path(__file__).parents[1] / "looks.yaml"
@@ -74,11 +74,11 @@ def measure_text(text: str, size: float = TEXT_PT, weight: str = "normal") -> fl
     return float(width) / 72
 
 
-def wrap_text(text: str, width_in: float, size: float = TEXT_PT) -> list[str]:
-    """Break text between words into lines of at most this width."""
+def wrap_caption(caption: str) -> list[str]:
+    """Break a caption between words into lines as wide as the page."""
     lines: list[str] = []
-    for word in text.split():
-        if lines and measure_text(f"{lines[-1]} {word}", size) <= width_in:
+    for word in caption.split():
+        if lines and measure_text(f"{lines[-1]} {word}", SMALL_PT) <= WIDTH_IN:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
@@ -99,7 +99,7 @@ def add_title(figure: Figure, title: str) -> None:
 
 def fits_caption(caption: str) -> bool:
     """Return whether a caption has at most three lines."""
-    return len(wrap_text(caption, WIDTH_IN, SMALL_PT)) <= CAPTION_LINES
+    return len(wrap_caption(caption)) <= CAPTION_LINES
 
 
 def add_caption(figure: Figure, caption: str) -> None:
@@ -108,7 +108,7 @@ def add_caption(figure: Figure, caption: str) -> None:
     Raises:
         ConfigError: for more than three lines.
     """
-    lines = wrap_text(caption, WIDTH_IN, SMALL_PT)
+    lines = wrap_caption(caption)
     if not fits_caption(caption):
         raise ConfigError(
             f"a caption has {len(lines)} lines: expected at most {CAPTION_LINES}; move details to"

@@ -87,7 +87,7 @@ def format_significant(value: float) -> str:
     return f"{rounded:,.{n_decimals}f}"
 
 
-def format_plain(value: float, _position: int | None = None) -> str:
+def format_plain(value: float) -> str:
     """Format a number without trailing zeros: 0.25, 4, 1,500."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 

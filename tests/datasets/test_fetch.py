@@ -230,9 +230,9 @@ def refused(home: Home, root: Path, opener: Opener, checked: bool = True) -> str
 class Endless:
     """Response without an end; a test that reads too much fails."""
 
-    def __init__(self, piece: bytes = bytes(999), n_most: int = 10_000) -> None:
+    def __init__(self, piece: bytes) -> None:
         self.headers: dict[str, str] = {}
-        self._piece, self._n_left = piece, n_most
+        self._piece, self._n_left = piece, 10_000
 
     def read1(self, n_bytes: int, /) -> bytes:
         self._n_left -= 1

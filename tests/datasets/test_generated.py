@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,11 @@ def measures(corpus: Corpus) -> dict[str, NDArray[np.int64]]:
     return {name: np.array(values) for name, values in found.items() if values}
 
 
+@cache
+def measures_of(name: str) -> dict[str, NDArray[np.int64]]:
+    return measures(generated(name))
+
+
 def arc_lengths(sentence: ParsedSentence) -> list[int]:
     """Return the distance of each word from its head, negative before it, except for the root's."""
     n = len(sentence.heads)
@@ -295,7 +301,7 @@ STATED: dict[str, dict[str, tuple[float, int, int]]] = {
 
 @pytest.mark.parametrize("name", STATED)
 def test_lengths_have_the_mean_and_the_extremes_of_the_corpus(name: str) -> None:
-    found = measures(generated(name))
+    found = measures_of(name)
     for measure, (mean, shortest, longest) in STATED[name].items():
         values = found[measure]
         assert values.mean() == pytest.approx(mean, rel=0.03)
@@ -316,7 +322,7 @@ def test_lengths_are_distributed_as_in_the_real_part(name: str, data_root: Path)
     if not (data_root / REAL[name].removesuffix("_dev")).is_dir():
         pytest.skip(f"{data_root} has no {REAL[name].removesuffix('_dev')}/")
     real = measures(generated(REAL[name], root=data_root))
-    drawn = measures(generated(name))
+    drawn = measures_of(name)
     tenths = np.linspace(0.1, 0.9, 9)
     for measure, values in real.items():
         one, other = np.quantile(values, tenths), np.quantile(drawn[measure], tenths)
@@ -341,13 +347,13 @@ def test_rare_words_are_spelled_alike_wherever_they_are() -> None:
 
 
 def test_trees_lean_as_in_the_treebank() -> None:
-    arcs = measures(generated("ud_ewt_synthetic"))["arcs"]
+    arcs = measures_of("ud_ewt_synthetic")["arcs"]
     assert (arcs < 0).mean() == pytest.approx(0.610, abs=0.03)
     assert np.abs(arcs).mean() == pytest.approx(3.13, rel=0.05)
 
 
 def test_translation_length_correlates_with_source_length() -> None:
-    found = measures(generated("iwslt15_synthetic"))
+    found = measures_of("iwslt15_synthetic")
     correlation = np.corrcoef(found["source"], found["target"])[0, 1]
     assert correlation == pytest.approx(0.944, abs=0.03)
 

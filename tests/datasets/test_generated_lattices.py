@@ -123,6 +123,6 @@ def test_policies_need_as_many_batches_as_on_the_real_ones(data_root: Path) -> N
 def test_ids_of_lattices_may_share_rows_as_in_the_release() -> None:
     own, shared = drawn_lattices(), drawn_lattices(vocab_modulo=256)
     assert (shared.get_size("words"), shared.get_size("characters")) == (256, 256)
-    for one, other in zip(lattices(own)[:5], lattices(shared)[:5], strict=True):
+    for one, other in zip(own.instances[:5], shared.instances[:5], strict=True):
         np.testing.assert_array_equal(one.tokens % 256, other.tokens)
         np.testing.assert_array_equal(one.sources, other.sources)

@@ -19,7 +19,6 @@ from tests.support.corpora import (
     DOGS_BARK,
     IWSLT,
     PTB,
-    TWO_OF_12,
     load,
     options_of,
     word,
@@ -284,12 +283,6 @@ def test_the_transitions_lead_to_the_tree(ud_ewt: Path) -> None:
     dogs = load("ud_ewt", ud_ewt).instances[0]
     assert dogs.n_transitions == 8
     assert (dogs.kinds == SHIFT).sum() == 4
-
-
-@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n \n", "\r\n\r\n"])
-def test_the_last_sentence_may_end_with_the_file(ud_ewt: Path, end: str) -> None:
-    write(ud_ewt / "ud_ewt", {"train": f"{TWO_OF_12}\n\n{TWO_OF_12}{end}"}, ".conllu")
-    assert len(load("ud_ewt", ud_ewt).instances) == 2
 
 
 def test_a_file_without_any_projective_tree_is_refused(ud_ewt: Path) -> None:

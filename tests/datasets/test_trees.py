@@ -68,15 +68,6 @@ def test_escapes_are_undone() -> None:
     assert parse_tree(r"(2 1\/2)", {"1/2": 7}, 0, CLASSES).words.tolist() == [7]
 
 
-def test_vertices_are_in_post_order() -> None:
-    ids = {"good": 0, "bad": 1}
-    tree = parse_tree("(3 (2 good) (1 (0 bad) (2 good)))", ids, 2, CLASSES)
-    assert tree.words.tolist() == [0, 1, 0, -1, -1]
-    assert tree.labels.tolist() == [2, 0, 2, 1, 3]
-    assert tree.left.tolist() == [-1, -1, -1, 1, 0]
-    assert tree.right.tolist() == [-1, -1, -1, 2, 3]
-
-
 def test_words_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
     write_corpus("sst", tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
     dev = load("sst", tmp_path, "dev", vocab_modulo=3)

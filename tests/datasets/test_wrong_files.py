@@ -310,6 +310,9 @@ PASSED_OVER = {
     "a byte order mark": lambda content: b"\xef\xbb\xbf" + content,
     "carriage returns before line feeds": lambda content: content.replace(b"\n", b"\r\n"),
     "no newline at the end": lambda content: content.rstrip(b"\n"),
+    "a blank line at the end": lambda content: content + b"\n",
+    "blank lines at the end": lambda content: content + b"\n\n \n",
+    "other blank lines at the end": lambda content: content + b"\r\n\t\n",
 }
 
 
@@ -324,6 +327,14 @@ def test_every_reader_tolerates_harmless_changes(name: str, change: str, tmp_pat
         assert "the file is truncated" in refused(name, tmp_path)
     else:
         assert same(load(name, tmp_path), expected)
+
+
+@pytest.mark.parametrize("name", ["ud_ewt", "weibo_lexicon"])
+def test_several_blank_lines_separate_sentences_as_one_does(name: str, tmp_path: Path) -> None:
+    file = first_file(name, tmp_path)
+    expected = load(name, tmp_path)
+    file.write_text("\n" + file.read_text().replace("\n\n", "\n\n\n"))
+    assert same(load(name, tmp_path), expected)
 
 
 AS_TEXT = "; save the file as UTF-8 with line feeds"

@@ -7,17 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.policy import load_policy
 from harness.engine.rows.launches import split_into_launches
 from harness.engine.switches import Switches
-from harness.granularity.operators import OperatorModel
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.segments import schedule_in_segments
 from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule, check_schedule
-from tests.support.engine_models import EXAMPLES, example
+from harness.values.schedule import Schedule
+from tests.support.engine_models import example
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.random_graphs import graph_of
 
@@ -82,13 +78,3 @@ def test_batches_of_several_shapes_are_right_and_counted_once(
     assert result.counters.n_batches == adapter.schedule.n_batches < n_launches
     assert result.counters.lower_bound is not None
     assert result.counters.lower_bound <= result.counters.n_batches
-
-
-@pytest.mark.parametrize("policy", POLICIES[:3])
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_schedules_of_operators_are_valid_and_not_below_the_bound(name: str, policy: str) -> None:
-    model, instances = EXAMPLES[name]
-    graph = OperatorModel(model).mini_batch(instances).graph
-    schedule = schedule_in_segments(load_policy(policy), graph)
-    check_schedule(graph, schedule)
-    assert compute_lower_bound(graph) <= schedule.n_batches

@@ -120,7 +120,6 @@ WAYS = {"run.json": "empty", "run.cubin": "a bit changed", "*.sha256": "cut off"
 def test_damaged_kernel_is_compiled_again(tmp_path: Path) -> None:
     """Each damage is applied to the kernel that was compiled after the previous damage."""
     assert run(tmp_path) == "compiled True"
-    assert run(tmp_path) == "found True"
     for pattern, damage in WAYS.items():
         damaged = files(tmp_path, pattern)
         assert damaged, pattern

@@ -30,9 +30,9 @@ def _rows(n: int, width: int) -> Floats:
     return rng.standard_normal((n, width), dtype=np.float32)
 
 
-def _in_wider(n: int, width: int, columns: int = 2) -> Floats:
+def _in_wider(n: int, width: int) -> Floats:
     """Return rows of a wider matrix, with NaN in all columns that must not be read or written."""
-    whole = np.full((n, width + columns), np.nan, np.float32)
+    whole = np.full((n, width + 2), np.nan, np.float32)
     rows = whole[:, 1 : 1 + width]
     rows[:] = _rows(n, width)
     return rows

@@ -12,22 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.model import trace_functions
-from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.granularity.sharing import find_shareable_pulls, share_equal
 from harness.granularity.vertices import VertexModel, cut_output
-from harness.reference import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
-from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.engine_models import EXAMPLES
 from tests.support.random_graphs import graph_of
 from tests.support.random_trees import trees
 from tests.support.sketches import Sketch
 
-SHARING = Switches(backend="stepwise", deduplicate_inputs=True)
-MODEL = EXAMPLES["tree_lstm"][0]
 LOSS_READS_MORE = "passes_on"
 
 
@@ -57,17 +52,6 @@ def test_sharing_preserves_expression_of_each_output(instances: list[Tree]) -> N
     np.testing.assert_array_equal(
         after.output_pulls["label"], before.pulls["label"][before.outputs]
     )
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_results_stay_as_they_are(name: str) -> None:
-    """Also for repeated instances; test_against_reference.py covers every policy."""
-    model, instances, weights = example(name)
-    reference = run_reference(model, weights, instances * 2, "train")
-    for outputs in ("stage", "vertices")[: 1 if name == LOSS_READS_MORE else 2]:
-        switches = replace(SHARING, outputs=outputs)
-        result = run(prepared(model, weights, switches), instances * 2)
-        assert disagreements(result, reference) == [], outputs
 
 
 def test_all_pulls_must_be_equal() -> None:

@@ -9,10 +9,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.commands import draw
-from harness.planning.artifacts import Choices, build_choices
+from harness.planning.artifacts import Choices
 from harness.planning.config import Composer
 from plots.experiment import Experiment
-from tests.support.experiments import Load, load_made_up
+from tests.support.experiments import Load, choose, load_made_up
 from tests.support.records import Change, conf_with_made_up_systems
 
 
@@ -24,15 +24,8 @@ def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def choices(conf_dir: Path, tmp_path: Path) -> Choices:
-    """Return choices of small sizes without a real dataset, so that synthetic trees replace it."""
-    config = {
-        "scale": "smoke",
-        "device": "cpu",
-        "data_root": conf_dir.parent / "no_data",
-        "results_dir": tmp_path / "results",
-        "conf_dir": conf_dir,
-    }
-    return build_choices(config, {})
+    """Return choices of small sizes."""
+    return choose(conf_dir, tmp_path / "results")
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact
+from harness.planning.artifacts import PlannedTrial, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.grid import (
     SCALES,
@@ -25,7 +27,7 @@ from plots.declaration import DECLARED, read_declaration
 from plots.experiment import Experiment, load_experiment
 from plots.published import PUBLISHED
 from plots.tables.cells import DAGGER, EN_DASH, MAX_COLUMNS, Table
-from tests.support.experiments import Load, build_tables, select_number
+from tests.support.experiments import Load, build_tables, choose, select_number
 from tests.support.records import Change
 
 HEADLINE, SWEEP = "headline_var_lstm", "cavs_short_table1_tree_lstm"
@@ -271,14 +273,27 @@ def test_variants_of_a_system_are_one_column(load: Load, tmp_path: Path) -> None
     assert "tf_static" not in set(table.numbers.system)
 
 
+@pytest.fixture(scope="module")
+def unmeasured(
+    conf_dir: Path, composer: Composer, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], Table]:
+    """Return a function that builds the table of an experiment without any record, once."""
+    folder = tmp_path_factory.mktemp("unmeasured")
+
+    @cache
+    def build(name: str, scale: str) -> Table:
+        choices = choose(conf_dir, folder, scale)
+        return find_table(load_experiment(name, choices, plan_artifact(name, choices, composer)))
+
+    return build
+
+
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", CARD)
 def test_tables_of_the_project_card_need_no_record(
-    name: str, scale: str, choices: Choices, composer: Composer
+    name: str, scale: str, unmeasured: Callable[[str, str], Table]
 ) -> None:
-    chosen = replace(choices, scale=scale)
-    trials = plan_artifact(name, chosen, composer)
-    (table,) = build_tables(load_experiment(name, chosen, trials))
+    table = unmeasured(name, scale)
     assert set(table.numbers.status) == {NOT_MEASURED}
     parts = list(table.split_parts())
     assert parts
@@ -307,32 +322,30 @@ def test_the_card_names_times_shares_and_switches(load: Load) -> None:
     assert get_row(ablation, "all on (Engine)")[1] == "1"
 
 
-@pytest.mark.parametrize("workload", ["Fixed-LSTM", "Var-LSTM", "Tree-FC", "Tree-LSTM", "Lattice"])
 def test_epoch_times_have_batch_sizes_and_hidden_sizes_of_every_workload(
-    workload: str, choices: Choices, composer: Composer
+    unmeasured: Callable[[str, str], Table],
 ) -> None:
-    chosen = replace(choices, scale="paper")
-    trials = plan_artifact("epoch_times", chosen, composer)
-    numbers = find_table(load_experiment("epoch_times", chosen, trials)).numbers
+    numbers = unmeasured("epoch_times", "paper").numbers
     assert set(numbers.quantity) == {"instance_s"}
-    for size in ("batch_size", "hidden_size"):
+    for workload, size in product(
+        ("Fixed-LSTM", "Var-LSTM", "Tree-FC", "Tree-LSTM", "Lattice"),
+        ("batch_size", "hidden_size"),
+    ):
         axis = f" by {size.replace('_', ' ')}"
         ours = numbers[
             numbers.setting.str.startswith(workload) & numbers.setting.str.endswith(axis)
         ]
         shown = ours[ours.system == "vertex"].groupby("setting")[size].nunique()
-        assert len(shown), axis
-        assert shown.min() >= 5, axis
-        assert ours.system.nunique() >= 4, axis
+        assert len(shown), (workload, axis)
+        assert shown.min() >= 5, (workload, axis)
+        assert ours.system.nunique() >= 4, (workload, axis)
 
 
 def test_the_ablation_has_each_switch_alone_off_and_alone_on(
-    choices: Choices, composer: Composer
+    unmeasured: Callable[[str, str], Table],
 ) -> None:
     """Both walks give the switches, since one of them does not change the granularity."""
-    chosen = replace(choices, scale="paper")
-    trials = plan_artifact("ablation", chosen, composer)
-    shown = set(find_table(load_experiment("ablation", chosen, trials)).numbers.setting)
+    shown = set(unmeasured("ablation", "paper").numbers.setting)
     declared = read_declaration("ablation", CONF_DIR).table["settings"]
     assert shown == set(declared)
     content = read_experiment("switch_walks")

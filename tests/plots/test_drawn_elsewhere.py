@@ -23,7 +23,7 @@ from plots.captions import build_title
 from plots.draw import draw_experiment
 from plots.drawable import Drawable, Elsewhere, select_drawable
 from plots.experiment import load_experiment
-from tests.support.experiments import FIGURE, TABLE, read_rows
+from tests.support.experiments import FIGURE, TABLE, plan_once, read_rows
 from tests.support.made_up_counts import LEARNING
 from tests.support.records import (
     conf_with_made_up_systems,
@@ -72,7 +72,7 @@ def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[...
     def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **printed: Any) -> list[Record]:
         config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | printed
         choices = build_choices(config, {}, frozenset(datasets))
-        trials = [t for name in names for t in plan_artifact(name, choices, composer)]
+        trials = [t for name in names for t in plan_once(name, choices, composer)]
         return [as_measured(t, round_) for t in trials for round_ in range(t.rounds)]
 
     return measure
@@ -142,10 +142,10 @@ def test_the_same_is_drawn_as_where_it_was_measured(
 def test_scale_device_and_threads_are_those_of_the_records(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
 ) -> None:
-    gpu = measured(TABLE, scale="paper", device="cuda", threads=64)
+    gpu = measured(TABLE, scale="medium", device="cuda", threads=64)
     found = plan_of(gpu)
     assert (found.choices.scale, found.choices.device, found.choices.threads) == (
-        "paper",
+        "medium",
         "cuda",
         64,
     )

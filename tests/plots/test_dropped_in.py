@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.artifacts import Choices, build_choices, plan_artifact
+from harness.planning.artifacts import Choices, plan_artifact
 from harness.planning.config import Composer
 from plots.experiment import Experiment, load_experiment
-from tests.support.experiments import FIGURE, TABLE, read_rows, run_draw
+from tests.support.experiments import FIGURE, TABLE, choose, read_rows, run_draw
 from tests.support.records import conf_with_made_up_systems, write_made_up_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pixels")]
@@ -40,11 +40,6 @@ def composer(conf_dir: Path) -> Composer:
     return Composer(conf_dir)
 
 
-def choose(conf_dir: Path, tmp_path: Path, scale: str) -> Choices:
-    config = {"scale": scale, "device": "cpu", "data_root": tmp_path / "none"}
-    return build_choices({**config, "results_dir": tmp_path, "conf_dir": conf_dir}, {})
-
-
 def load(name: str, choices: Choices, composer: Composer) -> Experiment:
     trials = plan_artifact(name, choices, composer)
     write_made_up_records(trials, choices)
@@ -55,7 +50,7 @@ def load(name: str, choices: Choices, composer: Composer) -> Experiment:
 def test_only_the_table_of_systems_has_its_column(
     name: str, conf_dir: Path, composer: Composer, tmp_path: Path
 ) -> None:
-    choices = choose(conf_dir, tmp_path, "smoke")
+    choices = choose(conf_dir, tmp_path)
     load(name, choices, composer)
     assert run_draw(name, choices) == 0
     systems = (tmp_path / f"tables/{name}_systems.md").read_text(encoding="utf-8")
@@ -81,7 +76,7 @@ def test_systems_not_measured_at_a_scale_have_no_column(
     conf_dir: Path, composer: Composer, tmp_path: Path
 ) -> None:
     """Tables of the Cavs paper have few systems at the small scale."""
-    experiment = load(TABLE, choose(conf_dir, tmp_path, "smoke"), composer)
+    experiment = load(TABLE, choose(conf_dir, tmp_path), composer)
     assert "fresh" in experiment.declaration.compare["systems"]
     systems = experiment.compare["systems"]
     assert systems == ("cavs", "dynet", "fold", "torch_levels", "torchfold", "vertex")

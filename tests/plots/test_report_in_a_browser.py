@@ -57,7 +57,7 @@ AROUND = """<!DOCTYPE html><body><script>addEventListener("message", (m) => {
 def folder(choices: Choices, composer: Composer) -> Path:
     """Return a directory with a report that checks itself."""
     draw_made_up(choices, composer, FIGURE, TABLE)
-    draw_answers(choices, composer, {"vertex": 300.0, "dynet": 150.0})
+    draw_answers(choices, composer)
     page = build_page(choices, ANSWERS, FIGURE, TABLE)
     (choices.results_dir / "report.html").write_text(page.replace("</body>", f"{LOOK}</body>"))
     return choices.results_dir

@@ -32,17 +32,15 @@ from tests.support.corpora import train_part
 from tests.support.exact_minimum import minimum_batches
 from tests.support.plain_critical_share import plain_batches
 from tests.support.random_graphs import graph_of, graphs
-from tests.support.released_lattices import lattice_graph, read_lattices
 
 POLICIES = ("critical_share", "beam_2", "beam_20")
 SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
-INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
 LATTICES = {
-    # states, batch size: bound, then the policies in order
-    ("hc", 8): (354, 378, 376, 372),
-    ("h", 8): (252, 273, 271, 271),
-    ("hc", 32): (516, 551, 550, 546),
-    ("h", 32): (368, 405, 402, 398),
+    # model, batch size: bound, then the policies in order
+    (LatticeLSTM, 8): (354, 378, 376, 372),
+    (LatticeGRU, 8): (252, 273, 271, 271),
+    (LatticeLSTM, 32): (516, 551, 550, 546),
+    (LatticeGRU, 32): (368, 405, 402, 398),
 }
 
 
@@ -77,12 +75,6 @@ def test_chains_longer_than_levels_can_tell(length: int) -> None:
     assert count("critical_share", graph) == compute_lower_bound(graph) == length + 3
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_graphs_of_no_or_only_unbatchable_vertices(policy: str) -> None:
-    assert count(policy, graph_of([], [], n_types=3)) == 0
-    assert count(policy, graph_of([0, 0], [[], [0]], n_types=1)) == 2
-
-
 def random_dag(rng: np.random.Generator) -> Graph:
     """Return a graph of three types, with at most two arguments among the six previous vertices."""
     n = int(rng.integers(6, 15))
@@ -102,32 +94,6 @@ def test_frequency_of_reaching_the_exact_minimum() -> None:
     assert [reached[policy] for policy in policies] == [43, 90, 99, 100, 100]
 
 
-def test_the_tree_of_figure_1_takes_every_output_in_one_batch() -> None:
-    # A chain of four I, one O for each, one R after all (ED-Batch, Fig. 1).
-    types = [INTERNAL] * 4 + [OUTPUT] * 4 + [REDUCTION]
-    graph = graph_of(types, [[], [0], [1], [2], [0], [1], [2], [3], [4, 5, 6, 7]])
-    schedule = load_policy("critical_share")(graph)
-    assert graph.types[schedule.order[schedule.starts[:-1]]].tolist() == [1, 1, 1, 1, 2, 3]
-
-
-@pytest.mark.parametrize("depth", [2, 3, 5])
-def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
-    # ED-Batch, Fig. 10: a chain of I with an O at each, next to a chain of O with an I at each. The
-    # right choice among I and O depends on the position in each chain. A state machine whose states
-    # are sets of ready types cannot make it; levels of chains can.
-    types, args = [], []
-    for chain, leaf in ((INTERNAL, OUTPUT), (OUTPUT, INTERNAL)):
-        for step in range(depth):
-            types += [chain, leaf]
-            above = len(types) - 2
-            args += [[above - 2] if step else [], [above]]
-    graph = graph_of(types, args)
-    assert compute_lower_bound(graph) == 2 * depth
-    assert count("critical_share", graph) == 2 * depth + 1
-    if depth < 5:
-        assert minimum_batches(graph) == 2 * depth + 1
-
-
 def test_moving_vertices_to_earlier_batches_reaches_the_minimum() -> None:
     # Paths 3-1-2, 2-3 and 1: no type occurs twice on a path, so no type is chained, and the
     # smallest type goes first: five batches. 2, 3, 1, 2 contains all three paths; moving vertices
@@ -136,20 +102,6 @@ def test_moving_vertices_to_earlier_batches_reaches_the_minimum() -> None:
     assert minimum_batches(graph) == 4
     assert count("critical_share", graph) == 4
     assert count("beam_2", graph) == 4
-
-
-def test_chains_of_two_directions_reach_the_bound() -> None:
-    # The structure of a bidirectional tagger: two types of chains, and an output of both.
-    types, args = [], []
-    for length in (5, 9, 2, 7):
-        first = len(types)
-        types += [1] * length + [2] * length + [3] * length
-        forward = [[first + i - 1] if i else [] for i in range(length)]
-        backward = [[first + length + i - 1] if i else [] for i in range(length)]
-        both = [[first + i, first + 2 * length - 1 - i] for i in range(length)]
-        args += forward + backward + both
-    graph = graph_of(types, args)
-    assert count("critical_share", graph) == compute_lower_bound(graph) == 9 + 9 + 1
 
 
 @pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, MVRNN])
@@ -162,14 +114,15 @@ def test_trees_reach_the_bound(data_root: Path, model: type[Model]) -> None:
             assert count("critical_share", graph) == compute_lower_bound(graph)
 
 
-@pytest.mark.parametrize(("states", "batch_size"), LATTICES)
-def test_counts_on_lattices(data_root: Path, states: str, batch_size: int) -> None:
-    file = data_root / "lattice" / "train.txt"
-    if not file.exists():
-        pytest.skip(f"{file} is missing")
-    graph = lattice_graph(read_lattices(file, batch_size), states)
+@pytest.mark.parametrize(("model", "batch_size"), LATTICES)
+def test_counts_on_lattices(data_root: Path, model: type[Model], batch_size: int) -> None:
+    if not (data_root / "lattice").exists():
+        pytest.skip(f"{data_root / 'lattice'} is missing")
+    corpus = train_part("weibo_lattice", data_root)
+    built = model(ModelSizes(4, corpus.sizes))
+    graph = build_released_graph(built, built.mini_batch(corpus.instances[:batch_size]))
     counts = [count(policy, graph) for policy in POLICIES]
-    assert (compute_lower_bound(graph), *counts) == LATTICES[states, batch_size]
+    assert (compute_lower_bound(graph), *counts) == LATTICES[model, batch_size]
 
 
 @pytest.mark.slow

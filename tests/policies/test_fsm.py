@@ -30,8 +30,8 @@ from harness.policies.fsm.machine import StateMachine
 from harness.policies.parts.bound import compute_lower_bound
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
+from plots.tables.swapped_types import IN_SEQUENCE, build_graph
 from tests.support.corpora import train_part
-from tests.support.exact_minimum import minimum_batches
 from tests.support.fsm_reference import Learner, Remaining
 from tests.support.policies import (
     INTERNAL,
@@ -162,22 +162,12 @@ def test_the_figure_is_learned() -> None:
     assert (choices[OUTPUT,], choices[REDUCTION,]) == (OUTPUT, REDUCTION)
 
 
-def test_no_encoding_knows_the_phase() -> None:
+def test_no_choice_in_the_state_of_both_types_reaches_the_bound() -> None:
     """ED-Batch, Fig. 10: with I and O swapped half way, one state needs two different choices."""
-    first, second = 1, 2
-    types, args = [], []
-    for chain, hanging, above in ((first, second, []), (second, first, [6])):
-        for level in range(4):
-            begin = len(types)
-            types += [chain, hanging]
-            args += [[begin - 2] if level else above, [begin]]
-    graph = graph_of(types, args)
-    assert minimum_batches(graph) == compute_lower_bound(graph) == 9
-    for encoding in ENCODINGS:
-        assert learn_by(encoding, graph).n_batches > 9
-    for choice in (first, second):
+    graph = build_graph(IN_SEQUENCE, 4)
+    for choice in (1, 2):
         machine = machine_of(graph, {(1,): 1, (2,): 2, (1, 2): choice})
-        assert machine(graph).n_batches > 9
+        assert machine(graph).n_batches > compute_lower_bound(graph)
 
 
 def test_equal_seeds_give_equal_machines_and_others_do_not(data_root: Path) -> None:

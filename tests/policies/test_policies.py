@@ -168,8 +168,8 @@ def test_depth_splits_the_outputs(name: str) -> None:
     assert len(order) == 9
 
 
-@pytest.mark.parametrize("name", ["sufficient", "sufficient_reversed"])
-def test_the_sufficient_condition_is_optimal_on_the_figure(name: str) -> None:
+@pytest.mark.parametrize("name", ["sufficient", "sufficient_reversed", "critical_share"])
+def test_sufficient_condition_and_critical_share_are_optimal_on_the_figure(name: str) -> None:
     graph = chain_with_outputs()
     expected = [INTERNAL] * 4 + [OUTPUT, REDUCTION]
     assert types_in_order(graph, schedule_by(name, graph)) == expected

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.policy import LearningSettings, learn_policy, load_policy
+from harness.contracts.policy import LearningSettings, learn_policy
 from harness.errors import ConfigError, OutputError
 from plots.figures.state_machine import END, draw_machine, list_transitions
 from plots.write import save_figure
@@ -141,8 +141,3 @@ def test_a_machine_without_states_can_be_drawn() -> None:
     transitions = list_transitions(ignorant, figure())
     assert set(transitions.state) == {"unseen"}
     assert set(transitions.next_state) == {"unseen", END}
-
-
-def test_only_state_machines_are_drawn() -> None:
-    with pytest.raises(ConfigError, match="only a state machine can be drawn"):
-        draw_machine(load_policy("agenda"), figure(), "States")  # type: ignore[arg-type]

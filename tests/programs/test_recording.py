@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import random
 from dataclasses import fields
-from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -186,11 +185,9 @@ PLAIN: Script = (
 BATCH = [Scripted(NESTED, 0), Scripted(PLAIN, 1), Scripted(NESTED, 2), Scripted((), 3)]
 
 
-def test_every_switch_and_every_pair_is_there() -> None:
+def test_every_switch_is_there() -> None:
+    """Every pair is, too: see test_every_pair_of_settings_is_there."""
     assert {field.name for field in fields(Switches)} == {*SWITCHES, *OF_OTHERS}
-    for a, b in combinations(SETTINGS, 2):
-        seen = {(one[a], one[b]) for one in CHOICES}
-        assert seen == set(product(SETTINGS[a], SETTINGS[b]))
     assert len(CHOICES) < 100, "pairs, and not everything with everything"
 
 

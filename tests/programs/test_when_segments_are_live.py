@@ -31,7 +31,7 @@ from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import NoClock
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
-from tests.support.run_programs import SEED, Decides, OwnArrays, live_adapter
+from tests.support.run_programs import SEED, OwnArrays, live_adapter
 from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
 SINCE = "deferred_reason"
@@ -160,11 +160,6 @@ def test_program_runner_is_reported_only_when_programs_run() -> None:
 
     assert facts_of(DRNN(SIZES), SENTENCES)[RUN_BY] == "compiled code"
     assert RUN_BY not in facts_of(TreeLSTM(SIZES), TREES)  # its graphs are built from arrays
-
-
-def test_a_number_itself_may_decide(runs: list[int]) -> None:
-    model, batch = Decides(), [Scripted((), k) for k in range(5)]
-    assert_true(result_of(adapter_of(model), batch), model, batch)
 
 
 @pytest.mark.parametrize(

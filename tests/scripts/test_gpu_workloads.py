@@ -1,11 +1,16 @@
-"""Every model is among the workloads that the GPU scripts count, model and compile."""
+"""Scripts for GPUs: every model is among their workloads; ceilings are measured anywhere."""
 
 from __future__ import annotations
+
+import json
+
+import pytest
 
 from harness.engine.backends.cuda.backend import Backend
 from harness.models.seq2seq import Seq2Seq
 from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.values.paths import CONF_DIR
+from scripts import gpu_device
 from scripts.gpu_workloads import WORKLOADS
 
 # The backend has no kernels for the operators of its attention.
@@ -28,3 +33,14 @@ def test_uncounted_models_share_functions_with_counted_ones() -> None:
         assert counted.name in {one.model for one in WORKLOADS}
         for function in (*model.vertex_types, "output"):
             assert getattr(model, function) is getattr(counted, function)
+
+
+def test_ceilings_of_a_device_without_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_device, "PRODUCTS", ((2, 3, 4),))
+    found = gpu_device.measure_ceilings("cpu", copied_bytes=2**16)
+    assert json.loads(json.dumps(found)) == found
+    assert found["launch_us"] is found["barrier_us"] is None
+    products = found["product_gflop_per_s"]
+    assert isinstance(products, dict)
+    assert list(products) == ["2x3x4"]
+    assert products["2x3x4"] > 0

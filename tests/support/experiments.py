@@ -13,7 +13,13 @@ from typing import Any
 import pandas as pd
 
 from harness.commands import draw
-from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact, plan_counts
+from harness.planning.artifacts import (
+    Choices,
+    PlannedTrial,
+    build_choices,
+    plan_artifact,
+    plan_counts,
+)
 from harness.planning.config import Composer
 from plots.declaration import read_declaration
 from plots.experiment import Experiment, load_experiment
@@ -27,6 +33,12 @@ KEYS = ("scale", "device", "data-root", "results-dir", "conf-dir")
 
 
 Load = Callable[..., Experiment]
+
+
+def choose(conf_dir: Path, results_dir: Path, scale: str = "smoke") -> Choices:
+    """Return choices for the CPU without a real dataset, so that synthetic ones replace it."""
+    config = {"scale": scale, "device": "cpu", "data_root": results_dir / "no_data"}
+    return build_choices({**config, "results_dir": results_dir, "conf_dir": conf_dir}, {})
 
 
 @cache
@@ -103,22 +115,14 @@ def draw_made_up(choices: Choices, composer: Composer, *names: str) -> None:
         assert run_draw(name, choices) == 0
 
 
-def draw_answers(
-    choices: Choices, composer: Composer, speeds: dict[str, float], **changes: Any
-) -> Path:
-    """Draw the answers with one measured headline, and return the CSV file of its table.
-
-    Args:
-        choices: settings of the experiment.
-        composer: composes the configuration.
-        speeds: instances per second by system; 10 for all others.
-        **changes: fields of every record.
-    """
+def draw_answers(choices: Choices, composer: Composer) -> Path:
+    """Draw the answers with one measured headline, and return the CSV file of its table."""
+    speeds = {"vertex": 300.0, "dynet": 150.0}
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
         if trial.settings["experiment"] != HEADLINE:
             return None
-        return {"instances_per_s": speeds.get(trial.settings["system"], 10.0) + round_} | changes
+        return {"instances_per_s": speeds.get(trial.settings["system"], 10.0) + round_}
 
     write_measured(ANSWERS, choices, composer, change)
     assert run_draw(ANSWERS, choices) == 0

@@ -16,7 +16,6 @@ def wrong_gradients(
     loss: Callable[[Mapping[str, Array]], float],
     weights: Mapping[str, Array],
     gradients: Mapping[str, Array],
-    n_entries: int | None = None,
 ) -> list[str]:
     """Return a line for each wrong entry of the gradients.
 
@@ -24,21 +23,15 @@ def wrong_gradients(
         loss: returns the loss from weights.
         weights: values of the parameters.
         gradients: gradients by name.
-        n_entries: number of entries that are compared per parameter, chosen by a fixed seed; None
-            for all.
     """
     wrong = [f"no gradient of {name}" for name in weights if name not in gradients]
     wrong += [f"{name} is no parameter" for name in gradients if name not in weights]
     values = {name: np.array(value, dtype=np.float64) for name, value in weights.items()}
-    stream = np.random.default_rng(0)
     for name, value in values.items():
         if name not in gradients:
             continue
         flat, found = value.reshape(-1), np.asarray(gradients[name]).reshape(-1)
-        chosen = np.arange(flat.size)
-        if n_entries is not None and flat.size > n_entries:
-            chosen = np.sort(stream.choice(flat.size, n_entries, replace=False))
-        for k in chosen.tolist():
+        for k in range(flat.size):
             expected = _difference(loss, values, flat, k)
             if not np.isclose(found[k], expected, rtol=1e-5, atol=1e-7):
                 wrong.append(f"{name}[{k}]: {found[k]:.10g}, by differences {expected:.10g}")

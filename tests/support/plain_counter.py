@@ -57,7 +57,7 @@ class PlainCounter(CallWriter):
         results = []
         for branch in branches:
             self._counter = start
-            results.append(require_result(branch(), "concurrent"))
+            results.append(require_result(branch()))
             deepest = max(deepest, self._counter)
         self._counter = deepest
         return results

@@ -40,12 +40,10 @@ def learn(**changes: Any) -> StateMachine:
 FEW = LearningSettings(trials=3)
 
 
-def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
+def schedule_by(name: str, graph: Graph) -> Schedule:
     """Schedule a graph, segment by segment if it has several; policies learn on the first one."""
     if is_learned(name):
-        return schedule_in_segments(
-            learn_policy(name, [select_first_segment(graph)], settings), graph
-        )
+        return schedule_in_segments(learn_policy(name, [select_first_segment(graph)], FEW), graph)
     return schedule_in_segments(load_policy(name), graph)
 
 

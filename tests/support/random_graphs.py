@@ -59,9 +59,9 @@ def graphs(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph
 
 
 @st.composite
-def graphs_in_segments(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph:
+def graphs_in_segments(draw: st.DrawFn) -> Graph:
     """Draw a graph whose vertices appear in segments, some of which may be empty."""
-    graph = draw(graphs(max_vertices, max_types))
+    graph = draw(graphs())
     segments: list[int] = []
     for v, t in enumerate(graph.types.tolist()):
         earliest = max((segments[a] for a in graph.select_args(v).tolist()), default=0)

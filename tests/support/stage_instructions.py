@@ -14,11 +14,11 @@ from harness.engine.switches import Switches
 
 
 def instructions_of(
-    model: Model, switches: Switches | None = None, *, train: bool = True
+    model: Model, switches: Switches | None = None
 ) -> Iterator[tuple[str, Instruction]]:
     """Yield all instructions, each with its stage."""
     for type_id, function in enumerate(trace_functions(model).values(), 1):
-        plan = lower(function, switches or Switches(), Backend.abilities, train)
+        plan = lower(function, switches or Switches(), Backend.abilities, train=True)
         shapes = {name: one.shape for name, one in model.parameters.items()}
         shapes |= {node.name: node.shape for node in plan.nodes if node.op == "parameter"}
         for stage in STAGES:

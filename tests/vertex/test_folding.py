@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harness.contracts.model import trace_functions
 from harness.engine.switches import Switches
 from harness.reference import run_reference
 from harness.vertex.folding import FoldedTable, fold_tables
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import disagreements, prepared, run
-
-
-@pytest.mark.parametrize("granularity", ["vertex", "operator"])
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_results_stay_as_they_are(name: str, granularity: str) -> None:
-    model, instances, weights = example(name)
-    reference = run_reference(model, weights, instances, "infer")
-    for fusion in (True, False):
-        switches = Switches(granularity=granularity, fusion=fusion, fold_tables=True)
-        adapter = prepared(model, weights, switches, "agenda", mode="infer")
-        assert disagreements(run(adapter, instances), reference) == []
 
 
 def test_a_product_of_a_look_up_is_a_look_up() -> None:

@@ -37,8 +37,8 @@ PUBLISHED = {
 
 
 @cache
-def block_of(cell: str, hidden_size: int = 64) -> OperatorBlock:
-    model = CellModel(ModelSizes(hidden_size, {"words": 2}), cell=cell)
+def block_of(cell: str) -> OperatorBlock:
+    model = CellModel(ModelSizes(64, {"words": 2}), cell=cell)
     return OperatorBlock(trace_functions(model)["cell"])
 
 

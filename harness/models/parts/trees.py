@@ -24,14 +24,16 @@ Kinds = Callable[[IntArray, IntArray], IntArray]
 def write_tree(
     p: CallWriter,
     tree: Tree,
-    outputs: str,
     type_names: tuple[str, ...] = TYPE_NAMES,
     internal_kinds: Kinds | None = None,
-) -> list[Any] | Any:
+) -> list[Any]:
     """Build the same graph as a program: recursion from the root, both children concurrently.
 
     Args:
-        outputs, internal_kinds: see build_tree_mini_batch.
+        internal_kinds: see build_tree_mini_batch.
+
+    Returns:
+        All vertices.
     """
     words, labels, left, right = (row.tolist() for row in tree.table)
     vertices: list[Any] = [None] * len(words)
@@ -47,8 +49,8 @@ def write_tree(
             vertices[v] = internal[kinds[v]](*children, word=words[v], label=labels[v])
         return vertices[v]
 
-    root = visit(len(words) - 1)
-    return vertices if outputs == "all" else root
+    visit(len(words) - 1)
+    return vertices
 
 
 def build_tree_mini_batch(
