@@ -26,6 +26,8 @@ OWN_DATA = "your data"  # source of a file that the user names, dataset.path
 OWN_SPLIT = "train"  # the only split of such a file
 LAST = ("drop", "keep")  # what happens to the last, partial mini-batch
 ORDERS = ("shuffled", "file", "length")
+CLASSES, ANY = "classes", "any"
+LABELS = (CLASSES, "words", ANY)  # of instances: classes, next words, or what the user's file has
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ class Model(ABC):
 
     Attributes:
         is_trainable: Whether all operators have gradients.
+        labels: What the model predicts: "classes", or "words" for a language model. Trials need a
+            dataset with such labels.
 
     Raises:
         ConfigError: An option whose name ends in `_size` is below 0 or too large for an array.
@@ -108,6 +110,7 @@ class Model(ABC):
     instance_kind: ClassVar[str]
     vertex_types: tuple[str, ...]
     is_trainable: ClassVar[bool] = True
+    labels: ClassVar[str] = "classes"
 
     def __init__(self, sizes: ModelSizes, **options: Any) -> None:
         for name in (option for option in options if option.endswith("_size")):

@@ -159,7 +159,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         {"system": "null"} | read_settings(overrides)
     )  # without a framework
     request = Request(
-        spec=resolve_spec(config, conf_dir=composer.conf_dir),
+        spec=resolve_spec(config, conf_dir=composer.conf_dir, needs_labels=False),
         policies=policies,
         granularity=own["granularity"],
         outputs=own["outputs"],

@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.model import ModelSizes, find_model_class, trace_functions
+from harness.counts.request import parse_request
 from harness.errors import BenchError, ConfigError, DataError
 from harness.planning.config import Composer, build_dataset_options
-from harness.planning.yaml_files import list_formats, read_mapping
+from harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from harness.records.reuse import OwnData
 from harness.values.paths import CONF_DIR
 from plots.captions import build_title
@@ -31,6 +33,7 @@ FILES = {
     "pairs": "a house\tmột nhà\nno\tkhông\n",
     "instances": '{"words": [0], "labels": [0], "children": [[]]}\n' * 2,
 }
+SIZE_NAMES = ("words", "classes", "characters")
 MODELS = {
     "trees": "tree_lstm",
     "lattices": "lattice_lstm",
@@ -241,6 +244,53 @@ def test_every_format_fits_a_model(tmp_path: Path) -> None:
         file = tmp_path / f"{form}.txt"
         file.write_text(FILES[form])
         resolve(dataset=form, model=model, **{"dataset.path": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("form", "model", "reason", "fitting"),
+    [
+        (
+            "conll",
+            "var_lstm",
+            "predicts words, but the labels of dataset=conll are",
+            "text",
+        ),
+        ("text", "bilstm", "predicts classes, but the labels of dataset=text are", "conll"),
+    ],
+)
+def test_tags_are_not_taken_for_words(
+    form: str, model: str, reason: str, fitting: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text(FILES[form])
+    chosen = {"dataset.path": str(file)}
+    with pytest.raises(ConfigError, match=f"model={model} {reason} .*; choose one of: ") as caught:
+        resolve(dataset=form, model=model, **chosen)
+    choices = str(caught.value).rpartition(": ")[2].split(", ")
+    assert fitting in choices
+    assert form not in choices
+    ids = tmp_path / "mine.jsonl"
+    ids.write_text('{"words": [0, 1], "labels": [1, 0]}\n')
+    chosen = {"dataset.path": str(ids), "dataset.options.kind": "chain"}
+    resolve(dataset="instances", model=model, **chosen)
+    # Counts do not depend on labels.
+    parse_request([f"dataset={form}", f"model={model}", f"dataset.path={file}"])
+
+
+def test_models_predict_what_they_declare() -> None:
+    sizes = {name: 101 + index for index, name in enumerate(SIZE_NAMES)}
+    for name in list_choices("model"):
+        kind = find_model_class(read_mapping(CONF_DIR / f"model/{name}.yaml")["model"])
+        if kind.instance_kind not in ("tree", "lattice", "chain"):
+            continue
+        functions = trace_functions(kind(ModelSizes(2, sizes)))
+        widths = {
+            function.nodes[node.inputs[0]].width
+            for function in functions.values()
+            for node in function.nodes
+            if node.op == "pick_neg_log_softmax"
+        }
+        assert widths & {*sizes.values()} <= {sizes[kind.labels]}, name
 
 
 def test_formats_use_the_readers_of_corpora() -> None:
