@@ -111,7 +111,10 @@ def test_describe_finds_the_format(
         ("Ann\tB-PER\nlives\tO\n", ["may be conll or pairs", "describe FORMAT dataset.path="]),
         ("( O\nAnn B-PER\n", ["mine.txt is not trees", "; run `bench-data describe FORMAT"]),
         ("no\tnot\na house\tno house\n", ["may be conll or pairs"]),
-        ("# a heading\nand text\n", ["mine.txt is not conllu", "; run `bench-data describe FORMAT"]),
+        (
+            "# a heading\nand text\n",
+            ["mine.txt is not conllu", "; run `bench-data describe FORMAT"],
+        ),
         (
             "Ann NNP B-PER\nlives O\n\nBob NNP B-PER\n",
             ["neither conll nor text", ":2: expected 3 columns", ":3: the sentence is empty"],
