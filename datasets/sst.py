@@ -204,15 +204,16 @@ def parse_tree(
     Raises:
         DataError: for a malformed tree, with the reason, to which the caller adds file and line.
     """
-    label_of = {f"({label}": class_ for label, class_ in classes.items()}
-    if binarize is not None:
-        label_of["("] = NO_LABEL
+    no_label = None if binarize is None else NO_LABEL
     vertices = _Vertices(word_ids, unknown)
     parts: Parts = []
     enclosing: list[tuple[int, Parts]] = []  # label of each open vertex, and the parts before it
     for token in TOKEN.findall(line):
-        if token in label_of:
-            enclosing.append((label_of[token], parts))
+        if token[0] == "(":
+            opened = classes.get(token[1:]) if token != "(" else no_label
+            if opened is None:
+                raise DataError(_explain_invalid_label(token[1:], len(classes)))
+            enclosing.append((opened, parts))
             parts = []
         elif token == ")":
             if not enclosing:
@@ -225,8 +226,6 @@ def parse_tree(
             )
             outer.append(vertex)
             parts = outer
-        elif token[0] == "(":
-            raise DataError(_explain_invalid_label(token[1:], len(classes)))
         else:
             parts.append(token)
     if enclosing or len(parts) != 1 or isinstance(parts[0], str):
