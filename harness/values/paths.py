@@ -7,6 +7,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF_DIR = ROOT / "conf"
+SNAKEFILE = ROOT / "workflow" / "Snakefile"
+
+
+def is_checkout() -> bool:
+    """Return whether the code is in a checkout, and not installed from a wheel."""
+    return (ROOT / "pyproject.toml").is_file()
 
 
 def find_data_root(environment: Mapping[str, str]) -> Path:
