@@ -29,6 +29,8 @@ LAST = ("drop", KEEP)  # what happens to the last, partial mini-batch
 FILE_ORDER = "file"
 ORDERS = ("shuffled", FILE_ORDER, "length")
 CLASSES, ANY = "classes", "any"
+MAX_CHILDREN = "children"  # size of a corpus of trees that are not binary: their most children
+BINARIZE, NONE, AUTO = "binarize", "none", "auto"  # a loader's option, and two of its values
 LABELS = (CLASSES, "words", ANY)  # of instances: classes, next words, or what the user's file has
 
 

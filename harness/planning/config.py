@@ -38,7 +38,7 @@ from harness.planning.yaml_files import (
 )
 from harness.trials import spec as trial_spec
 from harness.trials.spec import ON_INVALID_DATA, TrialSpec
-from harness.trials.workload import build_model
+from harness.trials.workload import build_model, choose_arity
 from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
 from harness.values.paths import CONF_DIR, find_data_root
 
@@ -323,7 +323,7 @@ def resolve_spec(
         command=command,
     )
     _check(spec, dataset, conf_dir, needs_labels)
-    return spec
+    return choose_arity(spec)
 
 
 def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Options:
