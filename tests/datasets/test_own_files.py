@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import lzma
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +20,7 @@ from harness.contracts.model import ModelSizes, find_model_class, trace_function
 from harness.counts.request import parse_request
 from harness.errors import BenchError, ConfigError, DataError
 from harness.planning.config import Composer, build_dataset_options
+from harness.planning.overrides import read_settings
 from harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from harness.records.reuse import OwnData
 from harness.values.paths import CONF_DIR
@@ -260,6 +264,28 @@ def test_a_wrong_path_is_one_line(
         resolve(**settings)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a b=c,d.txt", "~/a.txt", "it's.txt", "ä{x}$[é].txt"])
+def test_the_message_for_an_odd_path_names_the_quotes(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"invalid argument .*; quote a value that has "
+    ) as caught:
+        read_settings([f"dataset.path={name}"])
+    assert str(caught.value).endswith("""as in KEY='"a, b"'""")
+    path = name.replace("'", "\\'")
+    assert read_settings([f"dataset.path='{path}'"]) == {"dataset.path": name}
+
+
+@pytest.mark.parametrize("module", [bz2, gzip, lzma])
+def test_compressed_files_are_named_as_such(module: Any, tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_bytes(module.compress(FILES["trees"].encode()))
+    form = {bz2: "bzip2", gzip: "gzip", lzma: "xz"}[module]
+    with pytest.raises(
+        DataError, match=rf"mine\.txt is compressed \({form}\); decompress it first"
+    ):
+        load_corpus("datasets.sst", "train", None, path=str(file))
 
 
 def test_the_content_identifies_a_trial_and_the_path_does_not(tmp_path: Path) -> None:
