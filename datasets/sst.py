@@ -8,9 +8,10 @@ Each line is a tree as an S-expression: `(label word)` or `(label left right)`, 
 a word are written as `\/` and `\*`.
 
 In a file of the user's own, a tree may have several lines, labels are any strings, and vertices
-have any number of children; such trees become binary ones. A vertex with one child is merged with
-it and keeps its own label, unless it has none. A vertex with more than two children gets vertices
-of its label in between.
+have any number of children. For models of any number of children, trees stay as they are; only a
+vertex without a label is merged with its child. For other models, they become binary ones: a vertex
+with one child is merged with it and keeps its own label, unless it has none, and a vertex with more
+than two children gets vertices of its label in between.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from datasets.parts.reading import (
     build_vocabulary,
     make_part_reader,
 )
-from harness.contracts.corpus import Corpus
+from harness.contracts.corpus import MAX_CHILDREN, Corpus
 from harness.contracts.home import Checksums, Home, find_checksum
 from harness.errors import DataError
 from harness.values.arrays import as_int_array
-from harness.values.instances import Tree
+from harness.values.instances import NaryTree, Tree
 
 NAME = "sst"
 CLASSES = {str(label): label for label in range(5)}
@@ -55,7 +56,9 @@ LABEL = re.compile(r"\(([^ \t()]*)")
 WORD = re.compile(r"[ \t]([^ \t\n()]+)[ \t]*\)")
 
 Parts = list[int | str]  # content of a vertex: words, and indices of vertices
-Side = Literal["left", "right"]  # on which the vertices are that make a tree binary
+Children = tuple[int, ...]  # of a vertex; (-1, -1) of a leaf
+LEAF = (-1, -1)
+Side = Literal["left", "right", "none", "auto"]  # how a tree becomes binary, see load
 
 
 def load(
@@ -76,7 +79,8 @@ def load(
         vocab_modulo: see datasets.parts.reading.TableRows.
         path: file of the user's own, read in place of the corpus.
         binarize: in such a file, the side of the vertices between one with more than two children
-            and its children: "right" makes (a b c) to (a (b c)).
+            and its children: "right" and "auto", which planning replaces by the model's choice,
+            make (a b c) to (a (b c)); "none" leaves trees as they are.
 
     Raises:
         DataError: for a missing, empty or malformed file (with file:line), or a wrong checksum.
@@ -123,31 +127,31 @@ def _load_own(text: CorpusPart, split: str, vocab_modulo: int, binarize: Side) -
     vocabulary = build_vocabulary(list_words(whole), vocab_modulo)
     names = sorted({*LABEL.findall(whole)} - {""}, key=_order_label)
     classes = {name: label for label, name in enumerate(names)}
-    trees = []
+    parsed = []
     for index, line in enumerate(text.lines):
         if line.strip(" \t"):
             try:
-                trees.append(
-                    parse_tree(line, vocabulary.known, vocabulary.unknown, classes, binarize)
+                parsed.append(
+                    _parse_vertices(line, vocabulary.known, vocabulary.unknown, classes, binarize)
                 )
             except DataError as error:
                 reason = f"{error}: expected trees of (label word) and (label child ...)"
                 raise text.build_error(index, reason) from None
     # Without the labels of merged vertices.
-    used = np.unique(np.concatenate([tree.labels for tree in trees]))
+    used = np.unique(np.concatenate([tree.labels for tree in parsed]))
+    for tree in parsed:
+        tree.labels = np.searchsorted(used, tree.labels).tolist()
+    numbers = {len(own) for tree in parsed for own in tree.children if own != LEAF}
+    is_binary = numbers <= {2}
     return Corpus(
         name=NAME,
         split=split,
-        instances=[
-            Tree(
-                tree.words,
-                as_int_array(np.searchsorted(used, tree.labels)),
-                tree.left,
-                tree.right,
-            )
-            for tree in trees
-        ],
-        sizes={"words": vocabulary.size, "classes": len(used)},
+        instances=[tree.build_binary() if is_binary else tree.build_nary() for tree in parsed],
+        sizes={
+            "words": vocabulary.size,
+            "classes": len(used),
+            **({} if is_binary else {MAX_CHILDREN: max(numbers)}),
+        },
         synthetic=False,
         sha256=text.sha256,
         source="",
@@ -191,28 +195,45 @@ def parse_tree(
     word_ids: Mapping[str, int],
     unknown: int,
     classes: Mapping[str, int],
-    binarize: Side | None = None,
 ) -> Tree:
-    """Parse one tree; vertices are numbered when their parenthesis closes, which is post-order.
+    """Parse one binary tree.
 
     Args:
         word_ids: id of each known word.
         unknown: id of all other words.
         classes: class of each label.
-        binarize: see `load`; None accepts only binary trees.
 
     Raises:
         DataError: for a malformed tree, with the reason, to which the caller adds file and line.
     """
-    label_of = {f"({label}": class_ for label, class_ in classes.items()}
-    if binarize is not None:
-        label_of["("] = NO_LABEL
+    return _parse_vertices(line, word_ids, unknown, classes).build_binary()
+
+
+def _parse_vertices(
+    line: str,
+    word_ids: Mapping[str, int],
+    unknown: int,
+    classes: Mapping[str, int],
+    binarize: Side | None = None,
+) -> _Vertices:
+    """Parse one tree; vertices are numbered when their parenthesis closes, which is post-order.
+
+    Args:
+        binarize: see `load`; None accepts only binary trees.
+
+    Raises:
+        DataError: for a malformed tree.
+    """
+    no_label = None if binarize is None else NO_LABEL
     vertices = _Vertices(word_ids, unknown)
     parts: Parts = []
     enclosing: list[tuple[int, Parts]] = []  # label of each open vertex, and the parts before it
     for token in TOKEN.findall(line):
-        if token in label_of:
-            enclosing.append((label_of[token], parts))
+        if token[0] == "(":
+            opened = classes.get(token[1:]) if token != "(" else no_label
+            if opened is None:
+                raise DataError(_explain_invalid_label(token[1:], len(classes)))
+            enclosing.append((opened, parts))
             parts = []
         elif token == ")":
             if not enclosing:
@@ -221,18 +242,15 @@ def parse_tree(
             vertex = (
                 vertices.add(parts, label)
                 if binarize is None
-                else vertices.add_binarized(parts, label, binarize)
+                else vertices.add_any(parts, label, binarize)
             )
             outer.append(vertex)
             parts = outer
-        elif token[0] == "(":
-            raise DataError(_explain_invalid_label(token[1:], len(classes)))
         else:
             parts.append(token)
     if enclosing or len(parts) != 1 or isinstance(parts[0], str):
         raise DataError(_explain_invalid_tree(parts, n_open=len(enclosing)))
-    left, right = np.array(vertices.children, dtype=np.int32).T
-    return Tree(np.array(vertices.words), np.array(vertices.labels), left, right)
+    return vertices
 
 
 @dataclass(slots=True)
@@ -247,7 +265,19 @@ class _Vertices:
     unknown: int
     words: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
-    children: list[tuple[int, int]] = field(default_factory=list)
+    children: list[Children] = field(default_factory=list)
+
+    def build_binary(self) -> Tree:
+        """Build the tree if all its vertices have two children or none."""
+        left, right = np.array(self.children, dtype=np.int32).T
+        return Tree(np.array(self.words), np.array(self.labels), left, right)
+
+    def build_nary(self) -> NaryTree:
+        """Build the tree with any number of children."""
+        below = [() if children == LEAF else children for children in self.children]
+        starts = np.cumsum([0, *map(len, below)])
+        children = as_int_array([child for group in below for child in group])
+        return NaryTree(as_int_array(self.words), as_int_array(self.labels), starts, children)
 
     def add(self, parts: Parts, label: int) -> int:
         """Add a vertex and return its number.
@@ -256,15 +286,23 @@ class _Vertices:
             DataError: for parts that are neither a word nor two children.
         """
         word, left_right = _parse_vertex(parts)
-        self.words.append(-1 if word is None else self.word_ids.get(word, self.unknown))
-        self.children.append(left_right)
+        return self._append(
+            -1 if word is None else self.word_ids.get(word, self.unknown), left_right, label
+        )
+
+    def _append(self, word: int, children: Children, label: int) -> int:
+        self.words.append(word)
+        self.children.append(children)
         self.labels.append(label)
         return len(self.labels) - 1
 
-    def add_binarized(self, parts: Parts, label: int, side: Side) -> int:
+    def add_any(self, parts: Parts, label: int, side: Side) -> int:
         """Add a vertex with any number of children, see the module's docstring."""
-        if parts and all(isinstance(part, int) for part in parts):
-            pair = slice(-2, None) if side == "right" else slice(0, 2)
+        children = tuple(part for part in parts if isinstance(part, int))
+        if side == "none" and children and len(children) == len(parts) and label != NO_LABEL:
+            return self._append(-1, children, label)
+        if children and len(children) == len(parts):
+            pair = slice(0, 2) if side == "left" else slice(-2, None)
             while len(parts) > 2 and label != NO_LABEL:
                 parts[pair] = [self.add(parts[pair], label)]
             if len(parts) == 1 and isinstance(child := parts[0], int):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import pandas as pd
 
@@ -17,9 +16,12 @@ from harness.records.numbers import (
     ratios,
     select_fastest,
 )
+from harness.records.tidy import OWN_CHECKSUM, OWN_PATH
+from harness.values.paths import shorten_paths
 from plots.tables.cells import DAGGER, format_ratio
 
 WORKLOAD = ("model", "dataset", "mode", "batch_size", "hidden_size")  # named in every line
+OWN_KEYS = (OWN_PATH, OWN_CHECKSUM)
 
 
 def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
@@ -78,19 +80,19 @@ def _compare(rows: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 
 
 def _split_workloads(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the name and rows of each workload; names have sizes and all keys that differ."""
+    """Yield the name and rows of each workload; names have sizes and all keys that differ.
+
+    A file of the user's own has the shortest name that no other file has.
+    """
+    files = shorten_paths(rows[OWN_PATH].dropna().unique() if OWN_PATH in rows else ())
     keys = list(dict.fromkeys([*WORKLOAD, *find_workload_keys(rows)]))
     for _, part in rows.groupby(keys, sort=False, dropna=False):
         first = part.iloc[0]
-        named = [first.model, _name_dataset(first), *_describe_settings(first, keys[2:])]
-        yield " ".join(named), part
-
-
-def _name_dataset(row: pd.Series) -> str:
-    """Return the name of a dataset, with the file if it is the user's own."""
-    path = row.get("dataset.options.path")
-    own = f" ({OWN_DATA}, {Path(path).name})" if isinstance(path, str) else ""
-    return f"{row.dataset}{own}"
+        path = first.get(OWN_PATH)
+        own = files[path] if isinstance(path, str) else None
+        settings = [key for key in keys[2:] if own is None or key not in OWN_KEYS]
+        dataset = first.dataset if own is None else f"{first.dataset} ({OWN_DATA}, {own})"
+        yield " ".join([first.model, dataset, *_describe_settings(first, settings)]), part
 
 
 def _name_trials(rows: pd.DataFrame) -> dict[str, str]:

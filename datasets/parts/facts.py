@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.corpus import Corpus
+from harness.contracts.corpus import MAX_CHILDREN, Corpus
 from harness.values.arrays import IntArray
-from harness.values.instances import Chain, Lattice, SentencePair, Tree
+from harness.values.instances import Chain, Lattice, NaryTree, SentencePair, Tree
 from harness.values.parsed import LEFT, RIGHT, SHIFT, ParsedSentence
 
 Facts = list[tuple[str, str]]
@@ -30,13 +30,15 @@ def describe_corpus(corpus: Corpus) -> Facts:
     ]
 
 
-def _describe_trees(corpus: Corpus, trees: Sequence[Tree]) -> Facts:
+def _describe_trees(corpus: Corpus, trees: Sequence[Tree | NaryTree]) -> Facts:
     leaves = np.array([tree.n_leaves for tree in trees])
     heights = np.array([tree.height for tree in trees])  # edges from the root to the farthest leaf
     words = np.concatenate([tree.words for tree in trees])
     n_internal = len(words) - leaves.sum()
+    most = corpus.sizes.get(MAX_CHILDREN)
     return [
         ("vertices", f"{len(words)}, {leaves.sum()} leaves and {n_internal} internal"),
+        *([("children", f"max {most}")] if most else []),
         ("leaves", f"mean {leaves.mean():.2f}, max {leaves.max()}"),
         ("height", f"mean {heights.mean():.2f}, max {heights.max()}"),
         ("vocabulary", _format_rows(corpus, "words", words[words >= 0])),

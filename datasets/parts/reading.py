@@ -26,6 +26,8 @@ from harness.values.arrays import IntArray, as_int_array
 from harness.values.instances import Instance
 
 T = TypeVar("T", bound=Instance)
+# First bytes of compressed files, by format.
+COMPRESSED = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ", "bzip2": b"BZh", "zip": b"PK\x03\x04"}
 
 
 class LazyInstances(Sequence[T], Generic[T]):
@@ -191,6 +193,9 @@ def decode_text(content: bytes, path: str) -> str:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
+        form = next((form for form, start in COMPRESSED.items() if content.startswith(start)), None)
+        if form is not None:
+            raise DataError(f"{path} is compressed ({form}); decompress it first") from None
         raise _build_text_error(content, path, error.start, "not UTF-8 text") from None
     for sign, name in (("\0", "a NUL character"), ("\r", "a carriage return without a line feed")):
         if sign in text:

@@ -11,14 +11,14 @@ from harness.errors import ConfigError
 from harness.machine.facts import pin_process
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import check_machine
-from harness.planning.requests import KEYS
+from harness.planning.requests import DRAW, KEYS, format_pipeline_command
 from harness.records.cross_check import cross_check_records
 from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.terminal.command_line import BenchJob, describe_plan, parse, plan
 from harness.terminal.exit_handling import run_command, tell
 from harness.terminal.measurement import lock_results, measure_all
-from harness.values.paths import CONF_DIR, ROOT
+from harness.values.paths import CONF_DIR, is_checkout
 from plots.declaration import SYSTEMS, read_declaration
 from plots.terminal import compare_with_baselines, rank_systems
 
@@ -92,12 +92,11 @@ def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
 
 
 def _format_drawing(experiment: str, keys: Mapping[str, object]) -> str:
-    """Return the command that draws an experiment; an installed package has no Snakefile."""
-    if not (ROOT / "Snakefile").is_file():
-        options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
-        return shlex.join(["python", "-m", "harness.commands.draw", experiment, *options])
-    config = shlex.join(f"{key}={value}" for key, value in keys.items())
-    return f"snakemake draw_{experiment}{config and f' --config {config}'}"
+    """Return the command that draws an experiment; without a checkout, without Snakemake."""
+    if is_checkout():
+        return format_pipeline_command(f"{DRAW}{experiment}", keys)
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
+    return shlex.join(["python", "-m", "harness.commands.draw", experiment, *options])
 
 
 if __name__ == "__main__":

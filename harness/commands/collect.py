@@ -23,6 +23,7 @@ import pandas as pd
 
 from harness.errors import ConfigError, RecordError
 from harness.machine.files import check_regular
+from harness.planning.requests import format_pipeline_command
 from harness.records.columns import is_table, to_csv
 from harness.records.cross_check import check_builds, cross_check_records, select_latest_builds
 from harness.records.files import Output, check_writable, replace_whole
@@ -148,7 +149,8 @@ def _merge(options: argparse.Namespace) -> None:
         for kind, held in by_kind.items():
             kept = _select_builds(held, latest=options.latest)
             tell(pack(kept, options.pack / kind, options.places))
-        tell(f"to draw them side by side: snakemake all --config records={options.pack}")
+        command = format_pipeline_command("all", {"records": options.pack})
+        tell(f"to draw them side by side: {command}")
         return
     text = to_csv(pd.concat([_to_frame(held) for held in by_kind.values()], ignore_index=True))
     if options.out is None:

@@ -14,7 +14,7 @@ from typing import Any
 from datasets.parts.facts import describe_corpus
 from datasets.parts.fetch import fetch, find_faults, is_complete
 from datasets.parts.reading import read_own_file
-from harness.contracts.corpus import load_corpus
+from harness.contracts.corpus import OWN_SPLIT, load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
 from harness.errors import ConfigError, DataError, suggest_name
 from harness.planning.config import Composer, build_dataset_options
@@ -191,21 +191,40 @@ def _describe(name: str, split: str, root: Path, overrides: Sequence[str]) -> No
 
 
 def _guess_format(path: Path) -> str:
-    """Return the dataset that reads a file of the user's own, by the file's first line.
+    """Return the dataset that reads a file of the user's own.
+
+    Its pattern matches the first line, and it is the only such dataset that reads the whole file.
 
     Raises:
-        DataError: for a file that is in no known format, or cannot be read.
+        DataError: for a file that is in no known format or in several, or cannot be read.
     """
     first = next((line for line in read_own_file(path).lines if line.strip()), "")
     formats = list_formats()
     names = [name for name, pattern in formats.items() if re.match(pattern, first)]
-    if len(names) == 1:
-        return names[0]
-    problem = f"may be {' or '.join(names)}" if names else "is in no known format"
+    faults = {name: _find_fault(name, path) for name in names}
+    reading = [name for name, fault in faults.items() if not fault]
+    if len(reading) == 1:
+        return reading[0]
+    problem = f"{path}:1: the first line is in no known format, {first[:40]!r}"
+    if reading:
+        problem = f"{path}:1: the first line may be {' or '.join(reading)}, {first[:40]!r}"
+    elif faults:
+        kind = f"neither {' nor '.join(faults)}" if len(faults) > 1 else f"not {names[0]}"
+        problem = f"{path} is {kind}: {'; '.join(faults.values())}"
     raise DataError(
-        f"{path}:1: the first line {problem}, {first[:40]!r}; run `bench-data describe FORMAT"
-        f" dataset.path={path}` with one of: {', '.join(names or formats)}"
+        f"{problem}; run `bench-data describe FORMAT {OPTION}path={path}` with one of:"
+        f" {', '.join(reading or formats)}"
     )
+
+
+def _find_fault(name: str, path: Path) -> str:
+    """Return the reason why a dataset cannot read a file, or ""."""
+    try:
+        chosen = Composer().compose_config({"dataset": name, "dataset.path": str(path)}).dataset
+        load_corpus(chosen.loader, OWN_SPLIT, None, **build_dataset_options(chosen))
+    except DataError as error:
+        return str(error)
+    return ""
 
 
 def _print_aligned(rows: Sequence[tuple[str, str]]) -> None:

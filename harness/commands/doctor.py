@@ -98,7 +98,7 @@ def _build_small_trial(system: SystemFile, device: str, composer: Composer) -> T
     models = [FIRST_MODEL, *list_choices("model")]
     model = next((name for name in models if system.can_run(name)), FIRST_MODEL)
     module = read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"]
-    fitting = find_datasets(find_model_class(module).instance_kind)
+    fitting = find_datasets(find_model_class(module))
     generated = [name for name in fitting if name.endswith("_synthetic")]
     chosen = {"system": system.name, "model": model, "dataset": (generated or fitting)[0]}
     return composer.resolve_trial({**chosen, "device": device, **_SMALL})

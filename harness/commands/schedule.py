@@ -202,8 +202,9 @@ def _build_parser() -> argparse.ArgumentParser:
         " first graph is saved; a saved policy is used for both graphs, or is unsupported if (ED)"
         " has other types. A failed policy has its status in place of a number."
         " With n_following=N, --json adds `following` and `following_ed`: n_batches and lower_bound"
-        " of the next N mini-batches (after its end, the file starts again), the mean ratio, and"
-        " the fraction of decisions in states that did not occur during learning.",
+        " of the next N mini-batches (after its end, the file starts again, unless"
+        " timing.last=keep), the mean ratio, and the fraction of decisions in states"
+        " that did not occur during learning.",
     )
     parser.add_argument(
         "settings",

@@ -24,8 +24,14 @@ Indices = NDArray[np.int64]
 
 OWN_DATA = "your data"  # source of a file that the user names, dataset.path
 OWN_SPLIT = "train"  # the only split of such a file
-LAST = ("drop", "keep")  # what happens to the last, partial mini-batch
-ORDERS = ("shuffled", "file", "length")
+KEEP = "keep"
+LAST = ("drop", KEEP)  # what happens to the last, partial mini-batch
+FILE_ORDER = "file"
+ORDERS = ("shuffled", FILE_ORDER, "length")
+CLASSES, ANY = "classes", "any"
+MAX_CHILDREN = "children"  # size of a corpus of trees that are not binary: their most children
+BINARIZE, NONE, AUTO = "binarize", "none", "auto"  # a loader's option, and two of its values
+LABELS = (CLASSES, "words", ANY)  # of instances: classes, next words, or what the user's file has
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +181,14 @@ def draw_mini_batches(
             f" batch_size={batch_size}; lower batch_size, set timing.last=keep or choose a larger"
             " dataset"
         )
-    sequence = np.arange(size) if order == "file" else draw_permutation(size, seed)
+    sequence = np.arange(size) if order == FILE_ORDER else draw_permutation(size, seed)
     if order == "length":
         sequence = sequence[: n * batch_size] if only_first else sequence
         grouped = _group_by_length(corpus.instances, sequence, batch_size, seed)
         sequence = (
             grouped if last == "drop" else np.concatenate([grouped, sequence[len(grouped) :]])
         )
-    if last == "keep":
+    if last == KEEP:
         cuts = range(0, min(n * batch_size, len(sequence)), batch_size)
         rows = [sequence[start : start + batch_size].tolist() for start in cuts]
         return [tuple(corpus.instances[index] for index in row) for row in rows]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.contracts.corpus import MAX_CHILDREN
 from harness.errors import ConfigError
 from harness.values.checked import LARGEST_SIZE, check_count
 from harness.values.graph import MiniBatch
@@ -99,6 +100,10 @@ class Model(ABC):
 
     Attributes:
         is_trainable: Whether all operators have gradients.
+        labels: What the model predicts: "classes", or "words" for a language model. Trials need a
+            dataset with such labels.
+        any_children: Whether the model runs trees whose vertices have any number of children. Such
+            trees of the user's own are then not made binary (dataset.options.binarize=auto).
 
     Raises:
         ConfigError: An option whose name ends in `_size` is below 0 or too large for an array.
@@ -108,12 +113,19 @@ class Model(ABC):
     instance_kind: ClassVar[str]
     vertex_types: tuple[str, ...]
     is_trainable: ClassVar[bool] = True
+    labels: ClassVar[str] = "classes"
+    any_children: ClassVar[bool] = False
 
     def __init__(self, sizes: ModelSizes, **options: Any) -> None:
         for name in (option for option in options if option.endswith("_size")):
             check_count(f"model.options.{name}", options[name], 0, LARGEST_SIZE)
         self.sizes = sizes
         self.options = options
+
+    @property
+    def max_children(self) -> int | None:
+        """Largest number of children in trees that are not binary; None for other instances."""
+        return self.sizes.data.get(MAX_CHILDREN)
 
     @property
     @abstractmethod

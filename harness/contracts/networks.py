@@ -15,6 +15,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from harness.contracts.model import Model
 from harness.errors import ConfigError
 from harness.machine.source_code import find_module_file, read_table_entries
 
@@ -59,6 +60,21 @@ def explain_missing_network(model: str, name: str) -> str | None:
     if model in known:
         return None
     return f"{name} has no model {model}; choose one of {', '.join(sorted(known))}"
+
+
+def explain_unrunnable(model: Model, name: str) -> str | None:
+    """Return the reason if a table has no network for a model and its instances, or None."""
+    return explain_missing_network(model.name, name) or explain_binary_only(model)
+
+
+def explain_binary_only(model: Model) -> str | None:
+    """Return the reason if a framework's network of binary trees gets others, or None."""
+    if model.max_children is None:
+        return None
+    return (
+        f"networks of frameworks run binary trees, but these have up to {model.max_children}"
+        " children; set dataset.options.binarize=right for all systems"
+    )
 
 
 def _list_modules(home: str) -> list[tuple[str, Path]]:

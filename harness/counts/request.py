@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import Corpus, hash_inputs, load_corpus
+from harness.contracts.corpus import FILE_ORDER, KEEP, Corpus, hash_inputs, load_corpus
 from harness.contracts.model import Model, find_model_class, trace_functions
 from harness.contracts.policy import (
     check_policy_name,
@@ -90,8 +90,9 @@ class Request:
     def title(self) -> str:
         """Description of the mini-batch."""
         spec, last = self.spec, self.offset + self.spec.batch_size - 1
+        end = f"at most {last}" if spec.timing.last == KEEP else str(last)
         return (
-            f"{spec.model}, {spec.dataset} {spec.split}, instances {self.offset} to {last},"
+            f"{spec.model}, {spec.dataset} {spec.split}, instances {self.offset} to {end},"
             f" {self.granularity} granularity{self._how_outputs}{self._which_seed}"
         )
 
@@ -159,7 +160,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         {"system": "null"} | read_settings(overrides)
     )  # without a framework
     request = Request(
-        spec=resolve_spec(config, conf_dir=composer.conf_dir),
+        spec=resolve_spec(config, conf_dir=composer.conf_dir, needs_labels=False),
         policies=policies,
         granularity=own["granularity"],
         outputs=own["outputs"],
@@ -199,6 +200,13 @@ def _split_settings(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
             )
         if key in PATHS:
             check_path_text(key, value)
+        if key == "order":
+            if value != FILE_ORDER:
+                raise ConfigError(
+                    f"{setting} is not allowed: expected {FILE_ORDER}, the order of counts; remove"
+                    " it"
+                )
+            continue
         if key in NOT_COUNTED:
             raise ConfigError(f"{setting}: counts have no {key}; remove it")
         if key in own:
@@ -361,19 +369,28 @@ class GraphSource:
         Raises:
             ConfigError: There are too few instances.
         """
-        end = offset + self.request.spec.batch_size
-        if end > len(self.corpus.instances):
+        size = self.request.spec.batch_size
+        is_full = self.request.spec.timing.last != KEEP
+        n_needed = offset + (size if is_full else 1)
+        if n_needed > len(self.corpus.instances):
+            needed = f" and batch_size={size} need" if is_full else " needs"
             raise ConfigError(
-                f"offset={offset} and batch_size={self.request.spec.batch_size} need {end}"
-                f" instances, but {self.corpus.name} ({self.corpus.split}) has"
-                f" {len(self.corpus.instances)}; set smaller values"
+                f"offset={offset}{needed} {n_needed} instances, but {self.corpus.name}"
+                f" ({self.corpus.split}) has {len(self.corpus.instances)}; set smaller values"
             )
-        return self._build_graphs(self.corpus.instances[offset:end])
+        return self._build_graphs(self.corpus.instances[offset : offset + size])
 
     def build_following(self) -> list[GraphPair]:
-        """Return the mini-batches after the first one; after its end, the file starts again."""
+        """Return the mini-batches after the first one, as harness.contracts.corpus draws them.
+
+        After its end the file starts again, unless timing.last=keep: then they end with the file.
+        """
         instances, size = self.corpus.instances, self.request.spec.batch_size
-        begins = (self.request.offset + (k + 1) * size for k in range(self.request.n_following))
+        first, n = self.request.offset + size, self.request.n_following
+        if self.request.spec.timing.last == KEEP:
+            cuts = range(first, min(first + n * size, len(instances)), size)
+            return [self._build_graphs(instances[start : start + size]) for start in cuts]
+        begins = range(first, first + n * size, size)
         return [
             self._build_graphs([instances[i % len(instances)] for i in range(begin, begin + size)])
             for begin in begins

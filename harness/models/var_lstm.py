@@ -42,6 +42,7 @@ class VarLSTM(Model):
 
     name = "var_lstm"
     instance_kind = "chain"
+    labels = "words"
     vertex_types: tuple[str, ...] = ("first", "step")
 
     def __init__(self, sizes: ModelSizes, layers: int = 1, **options: Any) -> None:

@@ -19,7 +19,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from harness.contracts.corpus import OWN_SPLIT, check_loader_options
+from harness.contracts.corpus import ANY, CLASSES, LABELS, OWN_SPLIT, check_loader_options
+from harness.contracts.model import Model
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError, suggest_name
 from harness.machine.files import read_regular
@@ -37,7 +38,7 @@ from harness.planning.yaml_files import (
 )
 from harness.trials import spec as trial_spec
 from harness.trials.spec import ON_INVALID_DATA, TrialSpec
-from harness.trials.workload import build_model
+from harness.trials.workload import build_model, choose_arity
 from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
 from harness.values.paths import CONF_DIR, find_data_root
 
@@ -70,6 +71,7 @@ class DatasetFile:
         first_line: for a format of the user's own files, the regular expression that their first
             line matches; None for a dataset with files of its own.
         path: the user's own file.
+        labels: labels of its instances, as in Model.labels; "any" fits every model.
     """
 
     name: Text
@@ -79,6 +81,7 @@ class DatasetFile:
     probe_file: str | None = None
     first_line: str | None = None
     path: Place | None = None
+    labels: Annotated[str, OneOf(LABELS)] = CLASSES
     options: Options = field(default_factory=dict)
 
 
@@ -279,13 +282,20 @@ def check_key(key: str, text: str = "") -> None:
     raise ConfigError(f"{fault}; choose one of: {choices}")
 
 
-def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:
+def resolve_spec(
+    config: BenchConfig,
+    command: str = "",
+    conf_dir: Path = CONF_DIR,
+    *,
+    needs_labels: bool = True,
+) -> TrialSpec:
     """Resolve a configuration to its trial.
 
     `harness.planning.nodes.check_machine` checks that the machine can run it.
 
     Args:
         command: command that runs the trial, for its record.
+        needs_labels: False if the labels of instances do not matter, as for counts of batches.
 
     Raises:
         ConfigError: if the model and the dataset do not fit together, or if the model, the loader
@@ -312,8 +322,8 @@ def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_D
         cache_dir=str(Path(config.results_dir) / ".reference"),
         command=command,
     )
-    _check(spec, dataset.instance_kind, conf_dir)
-    return spec
+    _check(spec, dataset, conf_dir, needs_labels)
+    return choose_arity(spec)
 
 
 def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Options:
@@ -368,7 +378,7 @@ def _add_hash(settings: LearningSettings) -> LearningSettings:
     return replace(settings, file_sha256=digest)
 
 
-def _check(spec: TrialSpec, instance_kind: str, conf_dir: Path) -> None:
+def _check(spec: TrialSpec, dataset: DatasetFile, conf_dir: Path, needs_labels: bool) -> None:
     check_loader_options(spec.loader, spec.dataset_options)
     if spec.policy is not None:
         check_policy_name(spec.policy, may_choose=True)
@@ -377,20 +387,34 @@ def _check(spec: TrialSpec, instance_kind: str, conf_dir: Path) -> None:
             f"policy={spec.policy}, but system={spec.system} has no policy option;"
             " remove policy, or choose a system of the engine"
         )
-    wanted = build_model(spec, data_sizes={}).instance_kind
-    if wanted != instance_kind:
-        raise ConfigError(
-            f"model={spec.model} expects {wanted} instances, but dataset={spec.dataset} has"
-            f" {instance_kind}; choose one of: {', '.join(find_datasets(wanted, conf_dir))}"
+    model = type(build_model(spec, data_sizes={}))
+    fault = ""
+    if model.instance_kind != dataset.instance_kind:
+        fault = (
+            f"expects {model.instance_kind} instances, but dataset={spec.dataset} has"
+            f" {dataset.instance_kind}"
         )
+    elif needs_labels and dataset.labels not in (model.labels, ANY):
+        fault = (
+            f"predicts {model.labels}, but the labels of dataset={spec.dataset} are"
+            f" {dataset.labels}"
+        )
+    if fault:
+        fitting = ", ".join(find_datasets(model, conf_dir))
+        raise ConfigError(f"model={spec.model} {fault}; choose one of: {fitting}")
 
 
-def find_datasets(instance_kind: str, conf_dir: Path = CONF_DIR) -> list[str]:
-    """Return the names of the datasets whose instances are of a kind."""
+def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:
+    """Return the names of the datasets with instances and labels for a model."""
+    contents = {
+        name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
+        for name in list_choices("dataset", conf_dir)
+    }
     return [
         name
-        for name in list_choices("dataset", conf_dir)
-        if read_mapping(conf_dir / "dataset" / f"{name}.yaml").get("instance_kind") == instance_kind
+        for name, content in contents.items()
+        if content.get("instance_kind") == model.instance_kind
+        and content.get("labels", CLASSES) in (model.labels, ANY)
     ]
 
 

@@ -23,6 +23,7 @@ from harness.values.paths import CONF_DIR
 Settings = Mapping[str, Any]  # values by key, with dots between levels
 MAX_TRIALS = 10_000  # of one sweep; all experiments together have 5,700 at the papers' sizes
 _PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:+%-]*", re.ASCII)  # needs no quotes on a command line
+_QUOTED = "KEY='\"a, b\"'"  # as typed in a shell
 _VALUES = frozenset({"null", "true", "false", "nan", "inf"})  # need quotes to be text
 
 
@@ -79,11 +80,12 @@ def _parse(text: str) -> Override:
     except OverrideParseException as error:
         raise ConfigError(
             f"invalid argument: expected KEY=VALUE, got {error.override!r}; quote a value that"
-            " has characters other than letters, digits and - _ . / : + %, as in KEY='\"a, b\"'"
+            f" has characters other than letters, digits and - _ . / : + %, as in {_QUOTED}"
         ) from error
     except (HydraException, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"invalid argument {text!r}: {' '.join(str(error).split())}; fix it"
+            f"invalid argument {text!r}: {' '.join(str(error).split())}; quote a value that has"
+            f" characters other than letters, digits and - _ . / : + %, as in {_QUOTED}"
         ) from error
 
 

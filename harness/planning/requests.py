@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from harness.planning.grid import CLAIMS, SCALES
 from harness.planning.nodes import read_nodes
 from harness.trials.spec import DEVICES
 from harness.values.checked import check_count, check_path_text
-from harness.values.paths import find_data_root
+from harness.values.paths import SNAKEFILE, find_data_root, is_checkout
 
 WORDS = {"scale": SCALES, "device": DEVICES}
 FOLDERS = ("results_dir", "data_root", "conf_dir")
@@ -112,6 +113,19 @@ def is_only_claims(targets: Collection[str]) -> bool:
             " run them one after the other"
         )
     return CLAIMS in targets
+
+
+def format_pipeline_command(target: str, config: Mapping[str, object] | None = None) -> str:
+    """Return the command that builds a target of the pipeline.
+
+    Snakemake looks for a Snakefile in the working directory; an installed package has its own.
+    """
+    words = ["snakemake", target]
+    if not is_checkout():
+        words += ["--snakefile", str(SNAKEFILE)]
+    if config:
+        words += ["--config", *(f"{key}={value}" for key, value in config.items())]
+    return shlex.join(words)
 
 
 DRAW = "draw_"

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.contracts.corpus import OWN_SPLIT
 from harness.contracts.system import PHASES
 from harness.errors import RecordError, suggest_name
 from harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
@@ -47,7 +46,7 @@ WEAK_BUILDS = {"wheel": "dynet_without_blas"}
 # Warning of a run on other kernels than those of the device's first backend.
 OTHER_KERNELS = "other_kernels"
 # Path and checksum of a file of the user's own.
-OWN_PATH, OWN_CHECKSUM = "dataset.options.path", f"dataset.options.sha256.{OWN_SPLIT}"
+OWN_PATH, OWN_CHECKSUM = "dataset.options.path", "dataset.options.sha256"
 SECTIONS = {
     "system.options": "system_options",
     "model.options": "model_options",
@@ -164,7 +163,8 @@ def build_frame_from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     data[settings] = data[settings].convert_dtypes()  # integers stay integers next to gaps
     if {OWN_PATH, OWN_CHECKSUM} <= {*settings}:
         # The content identifies a file, however its path was written.
-        data[OWN_PATH] = data.groupby(OWN_CHECKSUM)[OWN_PATH].transform("first")
+        own = data[data[OWN_PATH].notna()]
+        data.loc[own.index, OWN_PATH] = own.groupby(OWN_CHECKSUM)[OWN_PATH].transform("first")
     numbers = data[["device", *MEASURED]].copy()
     for name, quantity in QUANTITIES.items():
         numbers[name] = quantity(numbers).replace([np.inf, -np.inf], np.nan)

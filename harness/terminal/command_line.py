@@ -40,6 +40,7 @@ from harness.planning.durations import Durations, format_duration, read_duration
 from harness.planning.ordering import build_fields, compute_shared_n_instances, shuffle_round
 from harness.planning.overrides import Settings, read_points
 from harness.planning.references import convert_hydra_errors
+from harness.planning.requests import DRAW, format_pipeline_command
 from harness.records.files import Output, check_suffix, check_writable
 from harness.records.record import is_record, locate_record
 from harness.terminal.measurement import Measurement
@@ -294,7 +295,8 @@ def plan_experiment(
     composer = Composer(choices.conf_dir)
     trials = order_trials(plan_artifact(name, choices, composer))
     if not trials:
-        raise ConfigError(f"experiment={name} has no trials; draw it with snakemake draw_{name}")
+        command = format_pipeline_command(f"{DRAW}{name}", {"scale": choices.scale})
+        raise ConfigError(f"experiment={name} has no trials; draw it with {command}")
     specs: dict[str, TrialSpec] = {}
     for trial in trials:
         spec = composer.resolve_trial({**trial.all_settings, **(extra or {})})

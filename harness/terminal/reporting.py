@@ -17,6 +17,7 @@ from harness.records.record import Record, Trial, build_trial
 from harness.records.turns import collect_turn_seconds, compute_half_width
 from harness.terminal.exit_handling import tell
 from harness.trials.spec import TrialSpec
+from harness.values.paths import shorten_paths
 
 
 def format_trial(trial: Trial) -> str:
@@ -193,13 +194,14 @@ class Reporter:
 
 Options = Mapping[str, Any]  # by the keys of the command line, with dots
 
+_FILE, _CHECKSUM = "dataset.options.path", "dataset.options.sha256"
 _PARTS = {"system_options": "system", "model_options": "model", "dataset_options": "dataset"}
 
 
 def format_trials(specs: Sequence[TrialSpec]) -> list[str]:
     """Return the text of each trial, with the options that differ between equal ones."""
     names = [format_trial(build_trial(spec)) for spec in specs]
-    options = [dict(_flatten_values(spec.to_dict())) for spec in specs]
+    options = _name_own_files([dict(_flatten_values(spec.to_dict())) for spec in specs])
     alike = defaultdict[str, list[Options]](list)
     for name, values in zip(names, options, strict=True):
         alike[name].append(values)
@@ -209,6 +211,19 @@ def format_trials(specs: Sequence[TrialSpec]) -> list[str]:
             [name, *(f"{key}={format_value(values[key])}" for key in apart[name] if key in values)]
         )
         for name, values in zip(names, options, strict=True)
+    ]
+
+
+def _name_own_files(options: Sequence[Options]) -> list[Options]:
+    """Return the options with short names of the user's files, without their checksums."""
+    files = shorten_paths(values[_FILE] for values in options if _FILE in values)
+    return [
+        {
+            "dataset.path" if key == _FILE else key: files[value] if key == _FILE else value
+            for key, value in values.items()
+            if not (key.startswith(_CHECKSUM) and _FILE in values)
+        }
+        for values in options
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -12,7 +12,14 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.corpus import draw_mini_batches, hash_inputs, load_corpus
+from harness.contracts.corpus import (
+    AUTO,
+    BINARIZE,
+    NONE,
+    draw_mini_batches,
+    hash_inputs,
+    load_corpus,
+)
 from harness.contracts.model import (
     Model,
     ModelSizes,
@@ -23,7 +30,7 @@ from harness.contracts.model import (
 )
 from harness.contracts.options import check_options
 from harness.contracts.system import RunSettings
-from harness.errors import DataError
+from harness.errors import ConfigError, DataError
 from harness.trials.spec import TrialSpec
 from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
@@ -88,6 +95,25 @@ def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
     )
     check_options("model", list_model_options(kind), spec.model_options, f"model {spec.model}")
     return kind(sizes, **spec.model_options)
+
+
+def choose_arity(spec: TrialSpec) -> TrialSpec:
+    """Replace dataset.options.binarize=auto by the model's choice, which the record then has.
+
+    Raises:
+        ConfigError: The model runs only binary trees, but binarize=none leaves others as they are.
+    """
+    asked = spec.dataset_options.get(BINARIZE)
+    runs_any = find_model_class(spec.model_module).any_children
+    if asked == NONE and not runs_any:
+        raise ConfigError(
+            f"model={spec.model} runs binary trees, but dataset.options.{BINARIZE}={NONE}; set"
+            " right or left"
+        )
+    if asked != AUTO:
+        return spec
+    options = {**spec.dataset_options, BINARIZE: NONE if runs_any else "right"}
+    return replace(spec, dataset_options=options)
 
 
 @cache

@@ -84,6 +84,69 @@ class Tree:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class NaryTree:
+    """Tree with any number of children, with vertices in post-order as in Tree.
+
+    Attributes:
+        words: (n,) word id of a leaf, -1 at an internal vertex.
+        labels: (n,) class of each vertex.
+        child_start: (n + 1,) the children of vertex v are child_start[v] to child_start[v + 1].
+        children: (n - 1,) children of all vertices, in order.
+
+    Raises:
+        DataError: The arrays do not describe one tree.
+    """
+
+    words: IntArray
+    labels: IntArray
+    child_start: IntArray
+    children: IntArray
+
+    def __post_init__(self) -> None:
+        for name in ("words", "labels", "child_start", "children"):
+            object.__setattr__(self, name, as_int_array(getattr(self, name)))
+        n, starts = self.n_vertices, self.child_start
+        if n == 0:
+            raise DataError("a tree has no vertices; it needs at least one leaf")
+        if len(self.labels) != n or len(starts) != n + 1 or len(self.children) != n - 1:
+            raise DataError(
+                f"a tree of {n} words has {len(self.labels)} labels, {len(starts)} child_start and"
+                f" {len(self.children)} children: expected {n}, {n + 1} and {n - 1}"
+            )
+        counts = np.diff(starts)
+        if starts[0] != 0 or starts[-1] != n - 1 or counts.min() < 0:
+            raise DataError(f"child_start does not increase from 0 to {n - 1}")
+        if not np.array_equal(counts == 0, self.words >= 0):
+            raise DataError(
+                "a leaf has no word, or an internal vertex has one; only leaves have words"
+            )
+        if np.any(self.children >= np.arange(n).repeat(counts)):
+            raise DataError("a child comes after its parent; vertices must be in post-order")
+        if not np.array_equal(np.sort(self.children), np.arange(n - 1)):
+            raise DataError("a tree is not connected: each vertex but the root needs one parent")
+
+    @property
+    def n_vertices(self) -> int:
+        """Number of leaves and internal vertices."""
+        return len(self.words)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of vertices without children."""
+        return int((self.words >= 0).sum())
+
+    @property
+    def height(self) -> int:
+        """Number of edges on the longest path from the root to a leaf."""
+        heights = [0] * self.n_vertices
+        starts, children = self.child_start.tolist(), self.children.tolist()
+        for v in range(self.n_vertices):
+            below = children[starts[v] : starts[v + 1]]
+            heights[v] = 1 + max(heights[c] for c in below) if below else 0
+        return heights[-1]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Lattice:
     """Sentence as a lattice: states between characters, and arcs for characters and words.
 
@@ -247,7 +310,7 @@ class SentencePair:
         return len(self.target) - 1
 
 
-Instance = Tree | Lattice | Chain | SentencePair | ParsedSentence
+Instance = Tree | NaryTree | Lattice | Chain | SentencePair | ParsedSentence
 
 
 def compute_sort_key(instance: Instance) -> tuple[int, ...]:
@@ -256,7 +319,7 @@ def compute_sort_key(instance: Instance) -> tuple[int, ...]:
     A pair has the words of the source, then those of the target.
     """
     match instance:
-        case Tree():
+        case Tree() | NaryTree():
             return (instance.n_leaves,)
         case Lattice():
             return (instance.n_states - 1,)

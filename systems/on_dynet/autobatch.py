@@ -19,7 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import find_network_modules, load_network
+from harness.contracts.networks import (
+    explain_binary_only,
+    find_network_modules,
+    load_network,
+)
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from harness.trials.workload import count_lookups
 from systems.on_dynet.build import (
@@ -103,7 +107,7 @@ class Adapter(DynetSystem):
         if model.name not in known:
             how = "batched manually" if options.batching == "manual" else "written for DyNet"
             return f"model {model.name} is not {how}; it runs {', '.join(sorted(known))}"
-        reason = _explain_missing_dynet(options, settings.device)
+        reason = explain_binary_only(model) or _explain_missing_dynet(options, settings.device)
         return reason or cls.explain_missing_device(settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:

@@ -18,7 +18,7 @@ from jax._src.compilation_cache_interface import CacheInterface
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_missing_network, load_network
+from harness.contracts.networks import explain_unrunnable, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.machine.caches import make_cache_folder, read_cached, write_cached
 from harness.machine.facts import hash_cpu
@@ -164,7 +164,7 @@ class Adapter(System):
         """Return the reason if CUDA is missing or the model is not written for JAX."""
         if settings.device == "cuda" and not _has_cuda(settings):
             return "jax finds no CUDA device"
-        return explain_missing_network(model.name, NETWORKS)
+        return explain_unrunnable(model, NETWORKS)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Copy the weights to the device; programs are compiled when shapes are known."""

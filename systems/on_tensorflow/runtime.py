@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_missing_network, load_network
+from harness.contracts.networks import explain_unrunnable, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
@@ -70,7 +70,7 @@ class TensorFlowSystem(System):
         """Return the reason if CUDA is missing or the model is not written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
             return "tensorflow finds no CUDA device"
-        return explain_missing_network(model.name, cls.networks)
+        return explain_unrunnable(model, cls.networks)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the network; its programs are traced when mini-batches are known."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_missing_network, load_network
+from harness.contracts.networks import explain_unrunnable, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.engine.torch_cuda import explain_no_cuda
 from systems.on_torch.layers import LateOutputs
@@ -51,7 +51,7 @@ class TorchSystem(System):
         """
         if settings.device == "cuda" and (reason := explain_no_cuda()) is not None:
             return reason
-        reason = explain_missing_network(model.name, cls.networks)
+        reason = explain_unrunnable(model, cls.networks)
         return reason or explain_inference_only(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:

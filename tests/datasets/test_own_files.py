@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
-import re
+import lzma
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.commands.data import main
 from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.model import ModelSizes, find_model_class, trace_functions
+from harness.counts.request import parse_request
 from harness.errors import BenchError, ConfigError, DataError
 from harness.planning.config import Composer, build_dataset_options
-from harness.planning.yaml_files import list_formats, read_mapping
+from harness.planning.overrides import read_settings
+from harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from harness.records.reuse import OwnData
 from harness.values.paths import CONF_DIR
 from plots.captions import build_title
@@ -31,6 +37,7 @@ FILES = {
     "pairs": "a house\tmột nhà\nno\tkhông\n",
     "instances": '{"words": [0], "labels": [0], "children": [[]]}\n' * 2,
 }
+SIZE_NAMES = ("words", "classes", "characters")
 MODELS = {
     "trees": "tree_lstm",
     "lattices": "lattice_lstm",
@@ -80,10 +87,54 @@ def test_a_file_of_ones_own_needs_no_name_no_splits_and_no_checksum(
     assert not corpus.synthetic
 
 
-@pytest.mark.parametrize("form", sorted(FILES))
-def test_the_first_line_tells_the_format(form: str) -> None:
-    first = FILES[form].split("\n")[0]
-    assert [name for name, line in list_formats().items() if re.match(line, first)] == [form]
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        *FILES.items(),
+        ("conll", "U.N. NNP I-ORG\nofficial NN O\n\nBob NNP I-PER\n"),
+        ("conll", "Ann B-PER\nlives O\n\n\nBob B-PER\n\n"),
+        ("conll", "\ufeffAnn\tB-PER\r\nlives\tO\r\n\r\nBob\tB-PER\r\n"),
+        ("conllu", f"# newdoc id = 1\n# text = Dogs bark\n{DOGS_BARK}\n\n{TWO_OF_12}\n"),
+        ("conllu", f"{DOGS_BARK}\n"),
+        ("text", "word\nother\n"),
+    ],
+)
+def test_describe_finds_the_format(
+    form: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text(text, encoding="utf-8", newline="")
+    assert main(["describe", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["format", form]
+
+
+@pytest.mark.parametrize(
+    ("text", "reasons"),
+    [
+        ("Ann B-PER\nlives O\n", ["may be conll or text", "describe FORMAT dataset.path="]),
+        ("Ann\tB-PER\nlives\tO\n", ["may be conll or pairs", "describe FORMAT dataset.path="]),
+        ("( O\nAnn B-PER\n", ["mine.txt is not trees", "; run `bench-data describe FORMAT"]),
+        ("no\tnot\na house\tno house\n", ["may be conll or pairs"]),
+        (
+            "# a heading\nand text\n",
+            ["mine.txt is not conllu", "; run `bench-data describe FORMAT"],
+        ),
+        (
+            "Ann NNP B-PER\nlives O\n\nBob NNP B-PER\n",
+            ["neither conll nor text", ":2: expected 3 columns", ":3: the sentence is empty"],
+        ),
+        ("Ann\nlives\n\nBob\n", [":3: the sentence is empty: expected at least one word"]),
+    ],
+)
+def test_describe_asks_for_the_format_of_other_files(
+    text: str, reasons: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text(text)
+    assert main(["describe", str(file)]) == 1
+    printed = capsys.readouterr().err
+    assert all(reason in printed for reason in reasons)
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -215,6 +266,28 @@ def test_a_wrong_path_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["a b=c,d.txt", "~/a.txt", "it's.txt", "ä{x}$[é].txt"])
+def test_the_message_for_an_odd_path_names_the_quotes(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"invalid argument .*; quote a value that has "
+    ) as caught:
+        read_settings([f"dataset.path={name}"])
+    assert str(caught.value).endswith("""as in KEY='"a, b"'""")
+    path = name.replace("'", "\\'")
+    assert read_settings([f"dataset.path='{path}'"]) == {"dataset.path": name}
+
+
+@pytest.mark.parametrize("module", [bz2, gzip, lzma])
+def test_compressed_files_are_named_as_such(module: Any, tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_bytes(module.compress(FILES["trees"].encode()))
+    form = {bz2: "bzip2", gzip: "gzip", lzma: "xz"}[module]
+    with pytest.raises(
+        DataError, match=rf"mine\.txt is compressed \({form}\); decompress it first"
+    ):
+        load_corpus("datasets.sst", "train", None, path=str(file))
+
+
 def test_the_content_identifies_a_trial_and_the_path_does_not(tmp_path: Path) -> None:
     first, second = tmp_path / "first.txt", tmp_path / "second.txt"
     for file in (first, second):
@@ -241,6 +314,53 @@ def test_every_format_fits_a_model(tmp_path: Path) -> None:
         file = tmp_path / f"{form}.txt"
         file.write_text(FILES[form])
         resolve(dataset=form, model=model, **{"dataset.path": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("form", "model", "reason", "fitting"),
+    [
+        (
+            "conll",
+            "var_lstm",
+            "predicts words, but the labels of dataset=conll are",
+            "text",
+        ),
+        ("text", "bilstm", "predicts classes, but the labels of dataset=text are", "conll"),
+    ],
+)
+def test_tags_are_not_taken_for_words(
+    form: str, model: str, reason: str, fitting: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text(FILES[form])
+    chosen = {"dataset.path": str(file)}
+    with pytest.raises(ConfigError, match=f"model={model} {reason} .*; choose one of: ") as caught:
+        resolve(dataset=form, model=model, **chosen)
+    choices = str(caught.value).rpartition(": ")[2].split(", ")
+    assert fitting in choices
+    assert form not in choices
+    ids = tmp_path / "mine.jsonl"
+    ids.write_text('{"words": [0, 1], "labels": [1, 0]}\n')
+    chosen = {"dataset.path": str(ids), "dataset.options.kind": "chain"}
+    resolve(dataset="instances", model=model, **chosen)
+    # Counts do not depend on labels.
+    parse_request([f"dataset={form}", f"model={model}", f"dataset.path={file}"])
+
+
+def test_models_predict_what_they_declare() -> None:
+    sizes = {name: 101 + index for index, name in enumerate(SIZE_NAMES)}
+    for name in list_choices("model"):
+        kind = find_model_class(read_mapping(CONF_DIR / f"model/{name}.yaml")["model"])
+        if kind.instance_kind not in ("tree", "lattice", "chain"):
+            continue
+        functions = trace_functions(kind(ModelSizes(2, sizes)))
+        widths = {
+            function.nodes[node.inputs[0]].width
+            for function in functions.values()
+            for node in function.nodes
+            if node.op == "pick_neg_log_softmax"
+        }
+        assert widths & {*sizes.values()} <= {sizes[kind.labels]}, name
 
 
 def test_formats_use_the_readers_of_corpora() -> None:

@@ -141,3 +141,21 @@ def test_lazy_and_eager_reading_agree(data_root: Path) -> None:
     assert isinstance(lazy.instances, LazyInstances)
     assert isinstance(eager.instances, tuple)
     assert hash_inputs([lazy.instances]) == hash_inputs([eager.instances])
+
+
+class OnlyLookups(dict[str, int]):
+    """Classes that are never iterated, which would take as long as there are labels."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("iterated")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_a_tree_takes_no_longer_with_more_labels() -> None:
+    text = "(3 (2 good) (1 (0 bad) (2 good)))"
+    expected = parse_tree(text, {"good": 0, "bad": 1}, 2, CLASSES)
+    found = parse_tree(text, {"good": 0, "bad": 1}, 2, OnlyLookups(CLASSES))
+    assert np.array_equal(found.table, expected.table)
+    with pytest.raises(DataError, match="label '7' is not an integer from 0 to 4"):
+        parse_tree("(7 a)", {}, 0, OnlyLookups(CLASSES))

@@ -30,8 +30,7 @@ def checkout(tmp_path: Path) -> Path:
     """
     for name in NEEDED:
         shutil.copytree(ROOT / name, tmp_path / name, copy_function=_copy_if_there)
-    for name in ("Snakefile", "pyproject.toml"):
-        shutil.copy2(ROOT / name, tmp_path / name)
+    shutil.copy2(ROOT / "pyproject.toml", tmp_path)
     if (ROOT / ".mypy_cache").is_dir():
         cache = tmp_path / ".mypy_cache"
         shutil.copytree(ROOT / ".mypy_cache", cache, copy_function=_copy_if_there)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.paths import ROOT
+from harness.values.paths import ROOT, SNAKEFILE
 from scripts.write_pages import (
     PARTS,
     MarkedPage,
@@ -104,7 +104,7 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     added = {Path(name).stem for section in SECTIONS for name in section.files}
     experiments = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")} | added
-    workflow = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
+    workflow = [SNAKEFILE, *(ROOT / "workflow" / "rules").glob("*.smk")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in workflow)
     rules = {*re.findall(r"^rule (\w+):", text, re.MULTILINE), *(f"draw_{x}" for x in experiments)}
     for span in spans_of(page):
@@ -175,4 +175,8 @@ def test_step_is_imported_by_its_parent_and_in_no_higher_layer() -> None:
 
 def test_map_shows_three_paths() -> None:
     starts = [path for path, caller, _ in steps() if not caller]
-    assert starts == ["harness/measuring/passes.py", "harness/commands/bench.py", "Snakefile"]
+    assert starts == [
+        "harness/measuring/passes.py",
+        "harness/commands/bench.py",
+        "workflow/Snakefile",
+    ]

@@ -131,6 +131,33 @@ def test_lines_name_the_options_in_which_workloads_differ() -> None:
     assert names == ["n_leaves=4", "n_leaves=8"]
 
 
+def test_files_of_ones_own_are_named_once_by_their_shortest_ends() -> None:
+    paths = ("/data/old/My trees.txt", "/data/new/My trees.txt", "/data/b.txt")
+    records = [
+        plain_record(system=system, dataset_options={"path": path, "sha256": {"train": path}})
+        for path in paths
+        for system in ("vertex", "dynet")
+    ]
+    names = [line.partition(" mode=")[0] for line in rank(records)]
+    assert names == [
+        f"tree_fc complete_trees (your data, {name})"
+        for name in ("old/My trees.txt", "new/My trees.txt", "b.txt")
+    ]
+    assert all(" hidden_size=8: fastest" in line for line in rank(records))
+
+
+def test_equal_files_at_two_paths_are_one_workload() -> None:
+    (line,) = rank(
+        [
+            plain_record(
+                system=system, dataset_options={"path": path, "sha256": {"train": "equal"}}
+            )
+            for system, path in (("vertex", "a.txt"), ("dynet", "copy of a.txt"))
+        ]
+    )
+    assert line.startswith("tree_fc complete_trees (your data, a.txt) mode=train ")
+
+
 def test_bench_try_rejects_other_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert first_look.main(["batch_size=3"]) == 1
     assert capsys.readouterr().err == (

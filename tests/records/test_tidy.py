@@ -14,7 +14,13 @@ import harness.records.tidy as tidy
 from harness.errors import RecordError
 from harness.records.columns import COLUMNS
 from harness.records.store import RecordSet, write_packed
-from harness.records.tidy import MEASURED, QUANTITIES, SECTIONS, build_frame_from_rows, frame
+from harness.records.tidy import (
+    MEASURED,
+    QUANTITIES,
+    SECTIONS,
+    build_frame,
+    frame,
+)
 from harness.values.paths import ROOT
 from tests.support.records import plain_count, plain_record, write_results
 
@@ -167,15 +173,9 @@ def test_the_page_shows_the_list() -> None:
 
 
 def test_a_file_of_ones_own_is_one_workload_however_its_path_is_written() -> None:
-    rows = [
-        {
-            "kind": "trial",
-            "status": "ok",
-            "device": "cpu",
-            "dataset.options.path": path,
-            "dataset.options.sha256.train": content,
-        }
+    records = [
+        plain_record(dataset_options={"path": path, "sha256": {"train": content}})
         for path, content in (("a.txt", "1"), ("/here/a.txt", "1"), ("b.txt", "2"))
     ]
-    paths = build_frame_from_rows(rows)["dataset.options.path"]
-    assert paths.tolist() == ["a.txt", "a.txt", "b.txt"]
+    rows = build_frame([*records, plain_record(dataset_options={"sha256": {"train": "1"}})])
+    assert rows["dataset.options.path"].fillna("").tolist() == ["a.txt", "a.txt", "b.txt", ""]

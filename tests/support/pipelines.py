@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.values.paths import ROOT
+from harness.values.paths import ROOT, SNAKEFILE
 
 SYSTEMS = ["null", "reference"]  # without frameworks; one of them computes
 CURVES = {
@@ -74,7 +74,7 @@ HERE = ("scale=smoke", "device=cpu", "conf_dir=conf", "data_root=no_data")
 
 def command(*arguments: str, config: Sequence[str] = HERE) -> list[str]:
     """Return the command that starts Snakemake."""
-    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE)]
     return [*snakemake, *arguments, "--config", *config]
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import bench, draw
+from harness.commands import draw
 from harness.commands.bench import describe_drawing
 from harness.terminal.command_line import describe_plan, parse, plan
+from harness.values import paths
 
 
 def words_of(*typed: str) -> list[str]:
@@ -51,7 +52,7 @@ def test_an_experiment_names_the_command_that_draws_it() -> None:
 def test_an_installed_package_draws_without_a_snakefile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
     jobs = parse(["experiment=first_look", "scale=smoke", "results_dir=some where"])
     (line,) = describe_drawing(jobs)
     options = "--scale=smoke '--results-dir=some where'"

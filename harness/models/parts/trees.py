@@ -1,8 +1,9 @@
-"""Typed graphs of mini-batches of binary trees; shared by all tree models."""
+"""Typed graphs of mini-batches of trees; shared by all tree models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from harness.compiler.compiled import compiled
 from harness.programs.writer import CallWriter
 from harness.values.arrays import IntArray, IntTable
 from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import TREE_ROWS, Tree
+from harness.values.instances import TREE_ROWS, NaryTree, Tree
 
 WORDS, LABELS, LEFT = (TREE_ROWS.index(name) for name in ("words", "labels", "left"))
 TYPE_NAMES = ("unbatchable", "leaf", "internal")
@@ -23,11 +24,11 @@ Kinds = Callable[[IntArray, IntArray], IntArray]
 
 def write_tree(
     p: CallWriter,
-    tree: Tree,
+    tree: Tree | NaryTree,
     type_names: tuple[str, ...] = TYPE_NAMES,
     internal_kinds: Kinds | None = None,
 ) -> list[Any]:
-    """Build the same graph as a program: recursion from the root, both children concurrently.
+    """Build the same graph as a program: recursion from the root, all children concurrently.
 
     Args:
         internal_kinds: see build_tree_mini_batch.
@@ -35,22 +36,59 @@ def write_tree(
     Returns:
         All vertices.
     """
-    words, labels, left, right = (row.tolist() for row in tree.table)
+    words, labels = tree.words.tolist(), tree.labels.tolist()
+    children_of = _list_children(tree)
     vertices: list[Any] = [None] * len(words)
     internal, kinds = [getattr(p, name) for name in type_names[INTERNAL:]], [0] * len(words)
-    if internal_kinds is not None:
+    if internal_kinds is not None and isinstance(tree, Tree):
         kinds = internal_kinds(tree.table, np.array([len(words)], dtype=np.int32)).tolist()
 
     def visit(v: int) -> Any:
-        if left[v] < 0:
+        if not children_of[v]:
             vertices[v] = p.leaf(word=words[v], label=labels[v])
         else:
-            children = p.map(visit, (left[v], right[v]))
+            children = p.map(visit, children_of[v])
             vertices[v] = internal[kinds[v]](*children, word=words[v], label=labels[v])
         return vertices[v]
 
     visit(len(words) - 1)
     return vertices
+
+
+def _list_children(tree: Tree | NaryTree) -> list[tuple[int, ...]]:
+    if isinstance(tree, NaryTree):
+        ends, children = tree.child_start.tolist(), tree.children.tolist()
+        return [tuple(children[first:end]) for first, end in pairwise(ends)]
+    pairs = zip(tree.left.tolist(), tree.right.tolist(), strict=True)
+    return [() if pair[0] < 0 else pair for pair in pairs]
+
+
+def build_nary_mini_batch(instances: Sequence[NaryTree], outputs: str) -> MiniBatch:
+    """Join K trees with any number of children into one graph of leaf and internal vertices.
+
+    Args:
+        outputs: see build_tree_mini_batch.
+    """
+    sizes = np.array([tree.n_vertices for tree in instances], dtype=np.int32)
+    ends = np.cumsum(sizes, dtype=np.int32)
+    n_children = np.concatenate([np.diff(tree.child_start) for tree in instances])
+    arg_start = np.zeros(len(n_children) + 1, dtype=np.int32)
+    np.cumsum(n_children, out=arg_start[1:])
+    offsets = (ends - sizes).repeat(sizes - 1)  # a tree has one child less than it has vertices
+    return MiniBatch(
+        graph=Graph.from_valid_arrays(
+            types=np.where(n_children > 0, INTERNAL, LEAF).astype(np.int32),
+            arg_start=arg_start,
+            args=np.concatenate([tree.children for tree in instances]) + offsets,
+            type_names=TYPE_NAMES,
+        ),
+        pulls={
+            name: np.concatenate([getattr(tree, f"{name}s") for tree in instances])
+            for name in ("word", "label")
+        },
+        outputs=np.arange(ends[-1], dtype=np.int32) if outputs == "all" else ends - np.int32(1),
+        n_instances=len(instances),
+    )
 
 
 def build_tree_mini_batch(

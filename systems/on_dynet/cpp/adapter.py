@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
+from harness.contracts.networks import explain_binary_only
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from harness.values.arrays import as_int_array
 from harness.values.instances import Lattice, Tree
@@ -74,7 +75,8 @@ class Adapter(DynetSystem):
         if model.name not in N_GATES:
             known = ", ".join(sorted(N_GATES))
             return f"model {model.name} is not written for DyNet in C++; it runs {known}"
-        return explain_missing_build(settings.device) or cls.explain_missing_device(settings)
+        reason = explain_binary_only(model) or explain_missing_build(settings.device)
+        return reason or cls.explain_missing_device(settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Start DyNet with the settings of the trial, and pass the weights to it."""
