@@ -13,7 +13,7 @@ from tests.support.experiments import select_number
 
 N_VALUES = {
     "acrobat_table4": 80,
-    "acrobat_table5": 15,
+    "acrobat_table5": 23,
     "acrobat_table6": 24,
     "acrobat_table7": 24,
     "acrobat_table8": 36,
