@@ -238,7 +238,7 @@ def describe_unmeasured(declaration: TableDeclaration, numbers: pd.DataFrame) ->
     lacking = set(numbers.quantity[numbers.status == NOT_MEASURED])
     for quantity, reason in declaration.unmeasured.items():
         if quantity in lacking:
-            yield f"{declaration.values[quantity]}, not measured: {reason}."
+            yield f"Not measured, {declaration.values[quantity]}: {reason}."
 
 
 def build_footnotes(

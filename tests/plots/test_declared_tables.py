@@ -253,7 +253,7 @@ def test_quantities_without_a_number_name_the_reason(load: Load) -> None:
     assert get_row(table, "Tree-LSTM", "256", "64", "CUDA API (ms)")[-2:] == ["16.5", "3.9"]
     text = " ".join(table.notes)
     for label in ("CUDA API (ms)", "memory copies (ms)", "kernel calls", "copied (kB)"):
-        assert f"{label}, not measured: " in text
+        assert f"Not measured, {label}: " in text
     assert "Another machine" in text
 
 
