@@ -233,6 +233,14 @@ def list_unplanned(experiment: Experiment) -> list[str]:
     ]
 
 
+def describe_unmeasured(declaration: TableDeclaration, numbers: pd.DataFrame) -> Iterator[str]:
+    """Yield the reason for each quantity that a table shows without a number of ours."""
+    lacking = set(numbers.quantity[numbers.status == NOT_MEASURED])
+    for quantity, reason in declaration.unmeasured.items():
+        if quantity in lacking:
+            yield f"Not measured, {declaration.values[quantity]}: {reason}."
+
+
 def build_footnotes(
     experiment: Experiment,
     declaration: TableDeclaration,
@@ -266,5 +274,6 @@ def build_footnotes(
     return (
         *build_notes(experiment, systems),
         *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(numbers.quantity)),
+        *describe_unmeasured(declaration, numbers),
         *(note for note, is_shown in notes.items() if is_shown),
     )

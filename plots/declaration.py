@@ -115,6 +115,9 @@ class TableDeclaration:
         epoch: instances of an epoch, by which times per instance are multiplied; may differ by
             setting.
         published: numbers of a paper next to ours: `table` (plots/published), `model` and settings.
+        unmeasured: reason, by quantity, why all systems or some have no number of it here; their
+            cells have the status "not measured", and the reason is a footnote. The quantity may be
+            unknown here, so that only a paper has it.
 
     Raises:
         ConfigError: for an invalid declaration; the message names the file.
@@ -129,6 +132,7 @@ class TableDeclaration:
     extra: Sequence[str] = ()
     epoch: int | Mapping[str, int] = 1
     published: Mapping[str, Any] | None = None
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.rows or not self.values:
@@ -139,8 +143,11 @@ class TableDeclaration:
                 f"{self.file}: table.values has {n_shown} numbers for one cell; add quantity to"
                 " rows or columns"
             )
-        for value in self.values:
-            check_quantity(self.file, value.partition(OVER)[0])
+        shown = [value.partition(OVER)[0] for value in self.values]
+        for quantity in (name for name in shown if name not in self.unmeasured):
+            check_quantity(self.file, quantity)
+        for quantity in self.unmeasured:
+            check_name(self.file, "unmeasured quantity", quantity, self.values)
         for extra in self.extra:
             check_name(self.file, "extra", extra, EXTRAS)
         if self.published is not None and "table" not in self.published:

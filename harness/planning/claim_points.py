@@ -20,7 +20,7 @@ BATCHES = "batches"  # quantity that is counted, not timed
 BOUND = "bound"  # value of `policy` that selects the lower bound of batches
 STEP = "step"  # key of a point's settings that names the value after its step
 PAPER = "paper"  # scale that has every point of every claim
-SIDES = ("numerator", "denominator", "steps", "settings")
+SIDES = ("numerator", "denominator", "steps", "settings", "without")
 Wanted = Mapping[str, tuple[str, ...]]  # key of a grid -> selected values, as text
 
 
@@ -33,6 +33,8 @@ class Answer:
         denominator: values; empty if the quantity itself counts.
         steps: values of one key, in their order, in place of both sides.
         settings: values of both sides; empty for all points.
+        without: values of points that do not count, because the paper has no number for them: those
+            with all of them; empty for none.
         best_over: key over which the best value of each side counts.
         substitution: substitutes for the systems, data or device of the paper.
 
@@ -47,6 +49,7 @@ class Answer:
     denominator: Wanted = field(default_factory=dict)
     steps: Wanted = field(default_factory=dict)
     settings: Wanted = field(default_factory=dict)
+    without: Wanted = field(default_factory=dict)
     best_over: Line | None = None
 
     def __post_init__(self) -> None:
@@ -59,7 +62,7 @@ class Answer:
             raise ConfigError("answer.steps replaces both sides by values of one key; fix the keys")
         if any(len(values) < 2 for values in self.steps.values()):
             raise ConfigError("answer.steps has no step; set at least two values")
-        if "dataset" in {*self.numerator, *self.denominator, *self.steps, *self.settings}:
+        if any("dataset" in getattr(self, side) for side in SIDES):
             raise ConfigError("answer selects by dataset, which may be a fallback; select by model")
 
     @property
@@ -120,7 +123,7 @@ def _compare_sides(
     indices: dict[tuple[tuple[str, str], ...], dict[str, list[int]]] = {}
     shared: dict[tuple[tuple[str, str], ...], Settings] = {}
     for index, point in enumerate(settings):
-        if not _fits(point, answer.settings):
+        if not _fits(point, answer.settings) or (answer.without and _fits(point, answer.without)):
             continue
         rest = _rest(answer, point)
         key = tuple(sorted((name, str(value)) for name, value in rest.items()))

@@ -15,6 +15,7 @@
       denominator: {system: dynet} # default: none, so that the quantity itself counts
       steps: {system: [a, b, c]}  # in place of both sides: each value is compared with the next one
       settings: {model: tree_lstm} # points of the grid; default: all
+      without: {batch_size: 64}   # points without a number in the paper; default: none
       best_over: batch_size       # optional: the best value over this key counts on each side
       substitution: nothing       # substitutes for the systems, data or device of the paper
     rule: {at_least: 7.1, tolerance: 0.05, quantifier: all, rationale: "7.1, as rounded"}

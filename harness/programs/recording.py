@@ -29,6 +29,7 @@ from harness.programs.decisions import Drawn, NumberAskedFor
 from harness.programs.decode import check_fault
 from harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
 from harness.programs.fibers import Fibers, Pick, Program, Waiting
+from harness.programs.ghosts import BranchAnalysis, GhostCounts, insert_ghosts
 from harness.programs.log import generate_call_text
 from harness.programs.recorder import OWN_NAMES, CheckedRecorder, Recorder
 from harness.programs.writer import Wait
@@ -79,7 +80,7 @@ class Recording:
         of_output = functions["output"].nodes
         self.output_pulls = tuple({node.name: 0 for node in of_output if node.op == "pull"})
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
-        self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
+        self._given, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
         self._text = generate_call_text(self.shapes, self.pulls)
         self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
@@ -90,6 +91,25 @@ class Recording:
         self._drawn: dict[int, Drawn] = {}  # by the instance's number
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._compute_static_depths()
+        self._ghosts_by: list[int] | None = None  # static depths by which ghosts were inserted
+        self._ghosts: GhostCounts = {}
+        self._program = program
+
+    @property
+    def program(self) -> Program:
+        """The program of one instance, with the missing ghost operators of its branches.
+
+        Calls of blocks that are hoisted count no depth, so another program may follow from new
+        edges between blocks.
+        """
+        if self.options.ghosts and self._ghosts_by != self.static:
+            self._ghosts_by = self.static
+            counted = [s.name for s in self.shapes.values() if self.static[s.type_id] == TAINTED]
+            analysis = BranchAnalysis(self._given, frozenset(counted))
+            if analysis.missing != self._ghosts:
+                self._ghosts, self._programs = analysis.missing, None
+                self._program = insert_ghosts(self._given, analysis)
+        return self._program
 
     def translate(self, *, is_wanted: bool | None = None) -> None:
         """Allow compiled code to run the program, if it can be compiled; for timed systems.
@@ -106,10 +126,11 @@ class Recording:
     @property
     def programs(self) -> CompiledPrograms | None:
         """Compiled programs; None if Python runs them."""
+        program = self.program
         if self._translates and self._programs is None and not self._python_reason:
             try:
-                model = getattr(self.program, "__self__", None)
-                translation = translate_program(self.program, self._text)
+                model = getattr(program, "__self__", None)
+                translation = translate_program(program, self._text)
                 self._programs = CompiledPrograms(translation, model)
             except CompileError as reason:
                 self._python_reason = str(reason)
@@ -155,22 +176,19 @@ class Recording:
 
         After an error they are run once more, so that the message names the line.
         """
-        programs = self.programs if pick is None else None
         try:
-            if programs is not None:
-                return self._record_with_compiled_code(programs, instances)
+            if pick is None and self.programs is not None:
+                return self._record_with_compiled_code(instances)
             return self.record_with_python(instances, pick)
         except FAULTS as fault:
             mini_batch = self.record_with_python(instances, pick, is_checked=True)
             self.give_up(fault)
             return mini_batch
 
-    def _record_with_compiled_code(
-        self, programs: CompiledPrograms, instances: Sequence[Any]
-    ) -> MiniBatch:
+    def _record_with_compiled_code(self, instances: Sequence[Any]) -> MiniBatch:
         """Record with compiled code, again as long as new edges between blocks appear."""
         drawn = self.draw_decisions(instances)
-        while True:
+        while (programs := self.programs) is not None:
             decoder = self.make_decoder(len(instances))
             programs.begin(instances, drawn, self.options)
             programs.go_on()
@@ -184,6 +202,7 @@ class Recording:
             if not self.update_feeds(decoder.feeds):
                 n, n_segments = len(instances), programs.n_segments
                 return self._mini_batch(decoder.cut(), programs.outputs(), n_segments, n)
+        return self.record_with_python(instances)
 
     def record_with_python(
         self, instances: Sequence[Any], pick: Pick | None = None, *, is_checked: bool = False

@@ -13,7 +13,15 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import ConfigError, suggest_name
-from harness.records.numbers import RATIO, merge_seeds, numbers, ratios, select_fastest
+from harness.records.numbers import (
+    NOT_MEASURED,
+    NOT_SEPARABLE,
+    RATIO,
+    merge_seeds,
+    numbers,
+    ratios,
+    select_fastest,
+)
 from harness.records.tidy import SEED, get_quantity, is_setting
 from plots.captions import FRAMEWORK, MODES, UNSEEN, build_footnotes, build_title, spell_key
 from plots.declaration import (
@@ -98,6 +106,8 @@ def evaluate(
     data = experiment.rows if is_timed else experiment.counts.query("mini_batch == 0")
     keys = [key for key in (*declaration.rows, *declaration.columns) if key != QUANTITY]
     data = data.assign(**{key: None for key in keys if key not in data})
+    unmeasured = declaration.unmeasured
+    data = data.assign(**{name: np.nan for name in unmeasured if name not in data})
     base = declaration.base or {SYSTEM: [*systems[:1]]}
     at = [key for key in keys if key not in (*base, SYSTEM, POLICY)]
     shown = data[data.system.isin(systems)] if systems else data
@@ -131,6 +141,8 @@ def evaluate(
         results.append(evaluate_published(declaration))
     frame = pd.concat([frame for frame in results if len(frame)], ignore_index=True)
     frame = frame[(frame.quantity != UNSEEN) | (frame.status == "ok")].reset_index(drop=True)
+    is_lacking = frame.quantity.isin(unmeasured) & (frame.status == NOT_SEPARABLE)
+    frame["status"] = frame.status.mask(is_lacking, NOT_MEASURED)
     frame["label"] = frame.quantity.map(declaration.values)
     return scale_to_epochs(frame, declaration)
 

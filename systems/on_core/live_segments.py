@@ -13,6 +13,7 @@ from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
 from harness.engine.backend import LiveSegments
 from harness.engine.live import LiveEngine
+from harness.errors import ProgramError
 from harness.programs.blocks import Feeds
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.decoder import Decoder
@@ -61,11 +62,10 @@ class LiveRun:
 
         After an error they run once more with checks, so that the error names the line.
         """
-        programs = self.programs
         by_python = partial(self._run_in_python, instances, policy, clock)
         try:
-            if programs is not None:
-                self._run(instances, clock, partial(self._run_compiled, programs, instances, clock))
+            if self.programs is not None:
+                self._run(instances, clock, partial(self._run_compiled, instances, clock))
             else:
                 self._run(instances, clock, partial(by_python, is_checked=False))
         except FAULTS as fault:
@@ -99,14 +99,14 @@ class LiveRun:
             clock.mark("forward")
             return
 
-    def _run_compiled(
-        self, programs: CompiledPrograms, instances: Sequence[Any], clock: Clock, decoder: Decoder
-    ) -> IntArray:
+    def _run_compiled(self, instances: Sequence[Any], clock: Clock, decoder: Decoder) -> IntArray:
         """Run programs, policy, layout and loops in compiled code.
 
         Python is entered only to enlarge a buffer that is full.
         """
-        recording, engine = self.recording, self.engine
+        recording, engine, programs = self.recording, self.engine, self.programs
+        if programs is None:  # new edges between blocks changed the program
+            raise ProgramError("a changed program cannot be compiled")
         segments = engine.begin_kept(decoder, recording.feeds, recording.type_names)
         programs.begin(
             instances,

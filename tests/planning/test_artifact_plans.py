@@ -72,6 +72,33 @@ def test_experiments_share_their_trials(composer: Composer) -> None:
     assert len(small) <= 20
 
 
+def test_acrobat_has_each_of_its_points_once() -> None:
+    """Strategy and baselines of all its experiments are trials of its Table 4, in both sizes."""
+    shared = {"acrobat", "acrobat_ahead", "dynet", "dynet_plus", "torch_eager", "torch_levels"}
+    points = expand("acrobat_table4", "paper").settings
+    measured = {json.dumps(point, sort_keys=True) for point in points}
+    for name in list_experiment_names():
+        if name.startswith("acrobat_"):
+            for point in expand(name, "paper").settings:
+                if point["system"] in shared:
+                    assert json.dumps(point, sort_keys=True) in measured, name
+    sizes = {(p["model"], p["hidden_size"], p["batch_size"]) for p in points}
+    large = {"mv_rnn": (64, 128), "berxit": (768, 1024)}
+    models = ("tree_lstm", "birnn", "nested_rnn", "drnn", "stack_rnn", *large)
+    assert sizes == {
+        (model, size, n)
+        for model in models
+        for size in large.get(model, (256, 512))
+        for n in (8, 64)
+    }
+    layers = {(p["hidden_size"], p.get("model.options.layers"))
+              for name in ("acrobat_table4", "acrobat_table7_waiting", "acrobat_fig5")
+              for p in expand(name, "paper").settings if p["model"] == "berxit"}  # fmt: skip
+    assert layers == {(768, None), (1024, 18)}
+    berxit = read_mapping(CONF_DIR / "model" / "berxit.yaml", "options")["options"]
+    assert berxit["layers"] == 12
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_batch_size_of_an_experiment_measures_the_same_instances(scale: str) -> None:
     usual, seen = Timing(), 0

@@ -111,6 +111,25 @@ def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
     assert sides == [[{"slow"}, {"quick"}], [{"slow", "slower"}, {"quick"}]]
 
 
+def test_points_that_the_paper_lacks_are_left_out(conf: Path) -> None:
+    """A point is left out if it has all values of `without`."""
+    points = expand("one", "paper", conf).settings
+    for without, left in (
+        (None, [1, 8]),
+        ({"batch_size": 8}, [1]),
+        ({"batch_size": 8, "model": "tree_fc"}, [1]),
+        ({"batch_size": 8, "system": "slow"}, [1, 8]),
+    ):
+        (conf / "claims/dream.yaml").write_text(yaml.safe_dump(changed(answer__without=without)))
+        (claim,) = read_claims(conf)
+        check_claims([claim], conf)
+        assert claim.answer is not None
+        found = [pair.settings["batch_size"] for pair in find_comparisons(claim.answer, points)]
+        assert sorted(found) == left, without
+    words = fault_of(conf, changed(answer__without={"batch_size": 7}))
+    assert "has no trials with batch_size=7; choose one of" in words
+
+
 def test_a_claim_is_decided_at_scales_with_the_points_of_the_paper(conf: Path) -> None:
     """A scale may miss a size, or a system whose best value counts; times do not matter."""
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(GOOD))

@@ -12,6 +12,7 @@ from harness.planning.claims import Claim, check_claims, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
 from harness.values.paths import CONF_DIR
+from plots.published import read_published
 
 
 def choices(scale: str) -> Choices:
@@ -109,17 +110,45 @@ def test_shipped_claims_are_decided_wherever_their_points_are() -> None:
 def test_acrobat_claims_compare_the_intended_settings() -> None:
     by_name = {claim.name: claim for claim in rules()}
     best = by_name["acrobat_over_dynet_at_best"]
+    typical = by_name["acrobat_over_dynet_typically"]
     steps = by_name["acrobat_optimisations"]
     assert best.answer is not None
+    assert typical.answer is not None
     assert steps.answer is not None
     points = expand("acrobat_table4", "paper").settings
-    assert {pair.settings["model"] for pair in find_comparisons(best.answer, points)} == {"mv_rnn"}
+    keys = ("model", "hidden_size", "batch_size")
+    compared = {
+        claim.name: sorted(
+            tuple(pair.settings[key] for key in keys)
+            for pair in find_comparisons(claim.answer, points)
+        )
+        for claim in (best, typical)
+        if claim.answer
+    }
+    assert compared[best.name] == [("mv_rnn", 64, 64)]
+    table = read_published("acrobat_table4")
+    both = table[table.quantity == "instance_s over base"]  # published for both systems
+    assert compared[typical.name] == sorted(both[[*keys]].itertuples(index=False, name=None))
     pairs = find_comparisons(steps.answer, expand("acrobat_fig5", "paper").settings)
     assert {(pair.settings[STEP], pair.settings["model"]) for pair in pairs} == {
         (step, model)
         for step in steps.answer.steps["system"][1:]
         for model in ("tree_lstm", "mv_rnn", "birnn", "nested_rnn", "drnn", "stack_rnn", "berxit")
     }
+
+
+def test_numbers_of_acrobat_satisfy_the_rules_of_its_claims() -> None:
+    table = read_published("acrobat_table4")
+    ratios = table[table.quantity == "instance_s over base"]
+    best, typical = (
+        next(claim.rule for claim in rules() if claim.name == f"acrobat_over_dynet_{name}")
+        for name in ("at_best", "typically")
+    )
+    assert best is not None
+    assert typical is not None
+    assert typical.quantifier == "median"
+    assert typical.lowest <= ratios.value.median() <= 2.35
+    assert best.lowest <= ratios.value.max() <= 8.475
 
 
 @pytest.mark.slow

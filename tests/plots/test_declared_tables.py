@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from harness.errors import ConfigError
 from harness.planning.artifacts import PlannedTrial, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.grid import (
@@ -23,7 +24,7 @@ from harness.planning.grid import (
 )
 from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from harness.values.paths import CONF_DIR
-from plots.declaration import DECLARED, read_declaration
+from plots.declaration import DECLARED, TableDeclaration, read_declaration
 from plots.experiment import Experiment, load_experiment
 from plots.published import PUBLISHED
 from plots.tables.cells import DAGGER, EN_DASH, MAX_COLUMNS, Table
@@ -227,6 +228,45 @@ def test_inseparable_phases_are_marked(load: Load) -> None:
     execution = {name: select_number(table, system=name, quantity="execution_ms", **row).value
                  for name in ("acrobat", "dynet")}  # fmt: skip
     assert execution == {"acrobat": pytest.approx(7), "dynet": pytest.approx(9)}
+
+
+def test_quantities_without_a_number_name_the_reason(load: Load) -> None:
+    """Time of CUDA calls is the paper's alone; DyNet counts neither kernel calls nor copies."""
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        if trial.settings["system"] == "acrobat_ahead":
+            return {"status": "oom", "reason": "made up"}
+        is_counted = trial.settings["system"] == "acrobat"
+        return {"n_launches": 1240.0 if is_counted else None,
+                "bytes_copied": 2048 if is_counted else None}  # fmt: skip
+
+    table = find_table(load("acrobat_table5", change, "paper"))
+    numbers = table.numbers[table.numbers.status != PUBLISHED]
+    small = numbers[(numbers.model == "tree_lstm") & (numbers.hidden_size == 256)]
+    of = small.set_index(["quantity", "system"])
+    for system in ("acrobat", "dynet"):
+        assert set(of.loc[["copy_ms", "api_ms"], :].status[:, system]) == {NOT_MEASURED}
+    assert of.value["n_launches", "acrobat"] == 1240
+    assert of.value["copied_kb", "acrobat"] == 2
+    assert of.status["n_launches", "dynet"] == of.status["copied_kb", "dynet"] == NOT_MEASURED
+    assert set(of.status[:, "acrobat_ahead"]) == {"oom"}
+    launches = get_row(table, "Tree-LSTM", "256", "64", "kernel calls")
+    assert launches == ["1,240", "oom", "not measured", "1,653", "183"]
+    assert get_row(table, "Tree-LSTM", "256", "64", "CUDA API (ms)")[-2:] == ["16.5", "3.9"]
+    text = " ".join(table.notes)
+    for label in ("CUDA API (ms)", "memory copies (ms)", "kernel calls", "copied (kB)"):
+        assert f"Not measured, {label}: " in text
+    assert "Another machine" in text
+
+
+def test_reasons_are_for_shown_quantities() -> None:
+    values = {"throughput": "1/s", "api_ms": "API"}
+    shown = {"rows": ["model"], "columns": ["quantity"], "values": values}
+    TableDeclaration("x.yaml", **shown, unmeasured={"api_ms": "why"})
+    with pytest.raises(ConfigError, match=r"x\.yaml: unknown quantity 'api_ms'"):
+        TableDeclaration("x.yaml", **shown)
+    with pytest.raises(ConfigError, match=r"unmeasured quantity 'apis_ms'.*api_ms"):
+        TableDeclaration("x.yaml", **shown, unmeasured={"api_ms": "why", "apis_ms": "why"})
 
 
 def test_columns_of_other_systems_show_no_ratio_of_the_base(load: Load) -> None:

@@ -1,4 +1,4 @@
-"""Tables read from source code: lines of code, control flow and programming models."""
+"""Tables read from source code: lines of code, control flow, programming models, frameworks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from plots.experiment import Experiment, load_experiment
 from plots.tables.cells import EN_DASH
 from plots.tables.code_lines import NO_LINES, CodeOf, count_lines, count_model
 from plots.tables.control_flow import read_control_flow
+from plots.tables.frameworks import evaluate as evaluate_frameworks
 from plots.tables.programming_models import evaluate, list_kinds
 from tests.support.experiments import (
     Load,
@@ -285,3 +286,30 @@ def test_a_way_to_program_names_known_systems(choices: Choices) -> None:
     experiment = load_unmeasured(WAYS, choices)
     with pytest.raises(ConfigError, match=r"unknown system 'tf_static' in table\.ways"):
         evaluate(replace(experiment, systems=()))
+
+
+def test_frameworks_have_words_of_the_paper_and_numbers_of_ours(load: Load) -> None:
+    def change(trial: PlannedTrial, _round: int) -> dict[str, Any]:
+        if trial.settings["system"] == "fold":
+            return {"status": "unsupported", "reason": "made up"}
+        return {"instances_per_s": 1234.0}
+
+    (table,) = build_tables(load("acrobat_table1", change))
+    found = {row[0]: [*map(str, row[1:])] for row in table.cells.itertuples()}
+    assert found["ACRoBat"][:6] == ["yes", "hybrid", "none", "high", "low", "high"]
+    assert found["ACRoBat"][6:] == ["ACRoBat strategy", "7 of 7", "1,230"]
+    assert found["Cortex"][6:] == [EN_DASH, EN_DASH, EN_DASH]
+    assert found["TensorFlow Fold"][7:] == ["1 of 7", "unsupported"]
+    assert found["PyTorch"][0] == "no"
+    assert any("unsupported: made up" in note for note in table.notes)
+
+
+def test_a_framework_names_a_known_system_and_models(choices: Choices) -> None:
+    experiment = load_unmeasured("acrobat_table1", choices)
+    with pytest.raises(ConfigError, match=r"unknown system 'torch_eager' in table\.frameworks"):
+        evaluate_frameworks(replace(experiment, systems=()))
+    table = {**experiment.declaration.table, "models": ["tree_lsmt"]}
+    with pytest.raises(ConfigError, match=r"unknown model in table\.models 'tree_lsmt'.*tree_lstm"):
+        evaluate_frameworks(
+            replace(experiment, declaration=replace(experiment.declaration, table=table))
+        )

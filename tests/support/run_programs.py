@@ -113,4 +113,4 @@ def translated(model: ProgramModel, *, as_written: bool = False) -> CompiledProg
     """Translate the programs; `as_written` skips LLVM's passes, which take most of the time."""
     calls = generate_call_text(model.recording.shapes, model.recording.pulls)
     with patch.object(programs, "load_ir", partial(load_ir, as_written=as_written)):
-        return CompiledPrograms(translate(model.program, calls), model)
+        return CompiledPrograms(translate(model.recording.program, calls), model)
