@@ -15,6 +15,7 @@ from harness.contracts.networks import explain_unrunnable, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
+RATE = tf.TensorSpec([], tf.float32)  # the learning rate
 Variables = Mapping[str, Any]  # tf.Variable or tensor, by shared name
 
 
@@ -45,9 +46,11 @@ class Network(ABC):
 
 
 class TensorFlowSystem(System):
-    """System that runs a network of the table `networks`: one tf.function for loss and gradients.
+    """System that runs a network of the table `networks`: one tf.function per mini-batch.
 
-    Forward and backward are one program, which is faster, so they are not separable in training.
+    Forward, backward and update are one program, which is faster, so they are not separable in
+    training. With a learning rate of 0 it updates nothing. XLA compiles forward and backward only:
+    its update would write whole lookup tables.
     """
 
     framework = "tensorflow"
@@ -56,7 +59,7 @@ class TensorFlowSystem(System):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.phases = ("construct", "update") if self._trains else ("construct", "forward")
+        self.phases = ("construct",) if self._trains else ("construct", "forward")
         self._device = "/GPU:0" if settings.device == "cuda" else "/CPU:0"
         self._n_traces = 0
         set_up_process(settings)
@@ -76,7 +79,9 @@ class TensorFlowSystem(System):
         """Build the network; its programs are traced when mini-batches are known."""
         with tf.device(self._device):
             self._weights = {name: tf.Variable(w, name=name) for name, w in weights.items()}
+            self._rates = {r: tf.constant(r) for r in (0.0, self.settings.learning_rate)}
         self._net: Network = self._build(load_network(self.networks, model.name), model)
+        self._step = 0.0
         self._gradients: Mapping[str, Any] = {}
         self._programs: dict[Any, Any] = {}
         if self._device == "/GPU:0":
@@ -89,9 +94,10 @@ class TensorFlowSystem(System):
         self._instances = instances
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        """Run the program if its shapes are new, which traces and compiles it."""
+        """Run the program without a step if its shapes are new, which traces and compiles it."""
         feeds = self._net.construct(instances)
         if self._make_specs(feeds) not in self._programs:
+            self._step = 0.0
             self._compute(feeds)
 
     def n_compilations(self) -> int | None:
@@ -99,14 +105,13 @@ class TensorFlowSystem(System):
         return self._n_traces
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Run forward, and in training also backward, in the same program, and the SGD update."""
+        """Run forward, and in training also backward and the SGD update, in one program."""
         feeds = self._net.construct(self._instances)
         clock.mark("construct")
+        self._step = self.settings.learning_rate if self._trains and update else 0.0
         self._compute(feeds)
-        clock.mark("backward" if self._trains else "forward")
-        if self._trains and update:
-            self._update()
-            clock.mark("update")
+        if not self._trains:
+            clock.mark("forward")
 
     def _make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Return the key of the program for these feeds."""
@@ -116,18 +121,31 @@ class TensorFlowSystem(System):
         """Return the program for the shapes of these feeds, and trace it if they are new."""
         specs = self._make_specs(feeds)
         if specs not in self._programs:
-            program = tf.function(
-                self._compute_loss_and_gradients if self._trains else self._compute_loss,
-                jit_compile=self.uses_xla or None,
-                autograph=False,
-            )
-            self._programs[specs] = program.get_concrete_function(*specs)
+            self._programs[specs] = self._trace_program(specs)
         return self._programs[specs]
 
+    def _trace_program(self, specs: Sequence[Any]) -> Any:
+        """Trace the program, which takes a learning rate in training, and feeds of these specs."""
+        compute = self._compute_loss_and_gradients if self._trains else self._compute_loss
+        if self.uses_xla:
+            compute = tf.function(compute, jit_compile=True, autograph=False)
+        if not self._trains:
+            return tf.function(compute, autograph=False).get_concrete_function(*specs)
+
+        def compute_step(rate: Any, *feeds: Any) -> Any:
+            loss, kept, gradients = compute(*feeds)
+            computed = tf.nest.flatten((loss, kept, gradients), expand_composites=True)
+            # A weight that is still to be read would be copied, not updated in place.
+            with tf.control_dependencies([part for part in computed if part is not None]):
+                self._update(gradients, rate)
+            return loss, kept, gradients
+
+        return tf.function(compute_step, autograph=False).get_concrete_function(RATE, *specs)
+
     def _compute(self, feeds: Feeds) -> None:
-        self._step = 0.0
+        rate = (self._rates[self._step],) if self._trains else ()
         with tf.device(self._device):
-            self._loss, self._kept, self._gradients = self._get_program(feeds)(*feeds)
+            self._loss, self._kept, self._gradients = self._get_program(feeds)(*rate, *feeds)
 
     def _compute_loss_and_gradients(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
         """Return loss, tensors for outputs, and gradients (None for unused weights); traced."""
@@ -141,11 +159,10 @@ class TensorFlowSystem(System):
         self._n_traces += 1
         return *self._net.forward(self._weights, *feeds), {}
 
-    def _update(self) -> None:
+    def _update(self, gradients: Mapping[str, Any], rate: Any) -> None:
         """Make an in-place SGD step; in lookup tables it changes only the rows that were read."""
-        self._step = self.settings.learning_rate
-        for name, gradient in self._gradients.items():
-            subtract(self._weights[name], gradient, self._step)
+        for name, gradient in gradients.items():
+            subtract(self._weights[name], gradient, rate)
 
     def result(self) -> Result:
         """Return loss, outputs and, in training, dense gradients."""
@@ -210,14 +227,12 @@ def set_up_process(settings: RunSettings) -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def subtract(variable: Any, gradient: Any, step: float) -> None:
-    """Compute variable -= step * gradient in place; a gradient of None means zeros."""
+def subtract(variable: Any, gradient: Any, rate: Any) -> None:
+    """Compute variable -= rate * gradient in place; a gradient of None means zeros."""
     if isinstance(gradient, tf.IndexedSlices):
-        variable.scatter_sub(tf.IndexedSlices(step * gradient.values, gradient.indices))
+        variable.scatter_sub(tf.IndexedSlices(rate * gradient.values, gradient.indices))
     elif gradient is not None:
-        tf.raw_ops.ResourceApplyGradientDescent(
-            var=variable.handle, alpha=np.float32(step), delta=gradient
-        )
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
 
 
 def to_dense(gradient: Any, variable: Any) -> Any:

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from harness.contracts.system import Clock, RunSettings
 from systems.on_tensorflow.runtime import Feeds, TensorFlowSystem
 
 
 class Adapter(TensorFlowSystem):
-    """Adapter that computes trees one after the other, and adds their losses and gradients."""
+    """Adapter that computes trees one after the other, and adds their losses and gradients.
+
+    The update follows all trees, and is separable.
+    """
 
     networks = "systems.on_tensorflow.models:ONE_TREE"
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        if self._trains:
+            self.phases = ("construct", "update")
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Run forward, and in training also backward, tree by tree, and the SGD update."""
+        super().run(clock, update=update)
+        if self._trains:
+            clock.mark("backward")
+        if self._step:
+            with tf.device(self._device):
+                self._update(self._gradients, self._rates[self._step])
+            clock.mark("update")
 
     def _make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Return the specs of one tree, because all trees have the same."""
         return super()._make_specs(feeds[0])
+
+    def _trace_program(self, specs: Sequence[Any]) -> Any:
+        """Trace loss and gradients of a tree."""
+        compute = self._compute_loss_and_gradients if self._trains else self._compute_loss
+        return tf.function(compute, autograph=False).get_concrete_function(*specs)
 
     def _compute(self, feeds: Feeds) -> None:
         """Run the program for every tree.
@@ -24,7 +49,6 @@ class Adapter(TensorFlowSystem):
         Args:
             feeds: one tuple per tree.
         """
-        self._step = 0.0
         kept, losses = [], []
         sums: dict[str, list[Any]] = {}
         program = self._get_program(feeds)

@@ -1,4 +1,9 @@
-"""PyTorch baseline with manual level batching; most derivatives are written by hand, too."""
+"""PyTorch with manual level batching and manual derivatives.
+
+Trees, lattices, LSTM steps, decoders and a parser's decisions are Functions of autograd whose
+backward is written by hand; of Tree-FC, only the layer is. systems.on_torch.autograd has the same
+forward of trees with autograd's derivatives.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,14 @@ from torch import Tensor
 from harness.contracts.system import Clock
 from systems.on_torch.eager import TorchSystem
 from systems.on_torch.layers import LateOutputs
+from systems.on_torch.products import ONEDNN
 
 
 class Adapter(TorchSystem):
-    """System that plans a mini-batch's levels in NumPy (construct), and then runs them."""
+    """System that plans a mini-batch's levels in NumPy (construct), and then runs them.
+
+    The record names the library of large matmuls.
+    """
 
     networks = "systems.on_torch.models:LEVELS"
     phases = ("construct", "forward", "backward", "update")
@@ -25,6 +34,12 @@ class Adapter(TorchSystem):
         loss_and_outputs: tuple[Tensor, Tensor | LateOutputs] = self._net(self._plan)
         clock.mark("forward")
         return loss_and_outputs
+
+    def effective_options(self) -> dict[str, str]:
+        """Return the options, and the library of large matmuls outside of nn.LSTM."""
+        on_cpu = "oneDNN" if ONEDNN else "PyTorch's BLAS"
+        library = on_cpu if self._device.type == "cpu" else "cuBLAS"
+        return super().effective_options() | {"matmuls": library}
 
     def _order_outputs(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         rows = self._net.find_canonical_rows(self._plan)

@@ -1,11 +1,13 @@
 """Matmuls and tanh by the fastest library in PyTorch, and reused memory.
 
 On a CPU, F.linear and torch.mm call MKL, which does not use AVX-512 on AMD processors. oneDNN,
-which PyTorch uses for nn.LSTM and compiled code, does. On one Zen 5 core, 1,400 rows by weights of
+which PyTorch uses for nn.LSTM and compiled code, does, so here it is chosen on all processors but
+Intel's. On one Zen 5 core, 1,400 rows by weights of
 256 x 10,000 take 36 ms (in chunks of up to 350 rows) instead of 79, their gradients 34 and 32 ms
 instead of 76 and 74; 64, 32, 16 and 8 rows by weights of 256 x 1,024 are 2.0, 1.7, 1.5 and 1.3
 times as fast. A call of oneDNN costs more, 14 to 20 µs: 4 rows by 256 x 1,024 and 64 by 64 x 256
-take equally long in both, and 1 and 8 rows by 64 x 256 take 14 and 19 µs instead of 4 and 7.
+take equally long in both, and 1 and 8 rows by 64 x 256 take 14 and 19 µs instead of 4 and 7. On an
+Intel Xeon, MKL makes all networks of `torch_levels` that were tried faster (docs/systems.md).
 
 torch.tanh also calls MKL, which takes 2.3 ns per element; sigmoid takes 0.3 ns. 64 rows of 64, 128
 and 256 take 10, 19 and 38 µs, and 5, 5 and 8 µs by sigmoid; 8 rows of 128 take equally long.
@@ -21,7 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+from harness.machine.facts import read_cpu_model
+
+HAS_ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+ONEDNN = HAS_ONEDNN and "Intel" not in read_cpu_model()  # whether it is the faster one
 LEAST = 1 << 20  # multiplications above which oneDNN is at least as fast
 LEAST_PACKED = 1 << 16  # elements of a weight above which oneDNN's own layout pays
 LEAST_BY_PACKED = 1 << 19  # like LEAST, for a weight in this layout
@@ -141,7 +146,7 @@ class FixedProduct:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.weight, self.bias, self.packed = weight, bias, None
-        if not weight.is_cuda and weight.numel() >= LEAST_FIXED:
+        if ONEDNN and not weight.is_cuda and weight.numel() >= LEAST_FIXED:
             self.packed = Repeated(weight.t().contiguous())
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -87,10 +87,15 @@ def plan_tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRow
         kinds: types of internal vertices if there are two, see harness.models.parts.trees.
     """
     joined = join_trees(trees, kinds)
-    rank = joined.height
-    if joined.kinds is not None:
-        rank = np.where(rank > 0, 2 * rank + joined.kinds, 0)
-    return batch_by_rank(joined, rank)
+    return batch_by_rank(joined, rank_vertices(joined))
+
+
+def rank_vertices(joined: JoinedTrees) -> Ids:
+    """Return a rank per height and type: 0 for leaves, and more than those of the children."""
+    if joined.kinds is None:
+        return joined.height
+    ranks: Ids = np.where(joined.height > 0, 2 * joined.height + joined.kinds, 0)
+    return ranks
 
 
 def batch_by_rank(joined: JoinedTrees, rank: Ids) -> TreeRows:

@@ -12,6 +12,7 @@ import pytest
 from harness.contracts.model import Model, draw_initial_weights
 from harness.contracts.options import format_options
 from harness.errors import ConfigError
+from harness.machine.facts import read_cpu_model
 from harness.measuring.clock import NullClock
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
@@ -199,8 +200,32 @@ def test_options_are_refused_in_one_line(name: str, least: int) -> None:
 def test_effective_options_and_versions_are_recorded() -> None:
     system = started(Adapter, VarLSTM(SIZES))
     ways = {"matmul precision": "highest", "threads of XLA": "1"}
+    ways |= scan.choose_compiler_options("cpu", read_cpu_model())
     assert system.effective_options() == format_options(system.options) | ways
     assert set(system.versions()) == {"jax", "jaxlib", "xla"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "cpu", "width"),
+    [
+        ("cpu", "Intel(R) Xeon(R) Processor", "512"),
+        ("cpu", "AMD EPYC 9R14", None),
+        ("gpu", "Intel(R) Xeon(R) Processor", None),
+    ],
+)
+def test_vectors_are_wide_where_this_was_measured(
+    monkeypatch: pytest.MonkeyPatch, platform: str, cpu: str, width: str | None
+) -> None:
+    """XLA refuses to compile with an option that it does not know."""
+    options = scan.choose_compiler_options(platform, cpu)
+    assert options.get("xla_cpu_prefer_vector_width") == width
+    monkeypatch.setattr(scan, "read_cpu_model", lambda: cpu)
+    model = TreeFC(SIZES, variant="cavs")
+    system = started(Adapter, model, "infer", chunk=8, widths=1)
+    if platform == "cpu":
+        assert ("xla_cpu_prefer_vector_width" in system.effective_options()) == bool(width)
+        system.compile_for(trees_of((2, 3)))
+        assert system.n_compilations() == 1
 
 
 @pytest.mark.parametrize(("mode", "reported"), [("train", ()), ("infer", ("forward",))])

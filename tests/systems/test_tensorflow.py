@@ -108,6 +108,23 @@ def test_nothing_is_traced_after_compile_for() -> None:
     assert system.last_loss() < before["loss"]
 
 
+@pytest.mark.parametrize("way", list(WAYS))
+def test_the_update_is_part_of_the_program(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After compile_for, a step calls no operation outside of the program."""
+    system, instances = prepared(way, VarLSTM(SIZES)), sentences(4, 2)
+    before = system.parameters()
+    system.compile_for(instances)
+    system.load(instances)
+    system.run(NullClock(), update=False)
+    kept, gradients = system.parameters(), system.result().gradients
+    monkeypatch.setattr(runtime, "subtract", lambda *_: pytest.fail("an update in Python"))
+    system.run(NullClock(), update=True)
+    for name, stepped in system.parameters().items():
+        assert np.array_equal(before[name], kept[name]), name
+        rate = system.settings.learning_rate
+        assert stepped == pytest.approx(before[name] - rate * gradients[name], abs=1e-6), name
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("apart", [0.1, 40.0])
 def test_the_loss_is_that_of_tensorflow(bias: bool, apart: float) -> None:
@@ -143,7 +160,7 @@ def test_the_process_is_set_as_asked() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "phases"),
-    [("train", ("construct", "update")), ("infer", ("construct", "forward"))],
+    [("train", ("construct",)), ("infer", ("construct", "forward"))],
 )
 def test_phases_of_one_program_are_not_separable(mode: str, phases: Any) -> None:
     system = prepared("loop", VarLSTM(SIZES), mode)

@@ -17,6 +17,7 @@ from harness.errors import ConfigError
 from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import compute_relative_error
 from systems.on_torch import layers
+from systems.on_torch.autograd import Adapter as Autograd
 from systems.on_torch.compiled import Adapter as Compiled
 from systems.on_torch.eager import Adapter as Eager
 from systems.on_torch.fused import Adapter as Fused
@@ -65,6 +66,14 @@ def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
     found_by(system, large)
     for name, value in found_by(system, small).items():
         assert np.array_equal(value, wanted[name]), name
+
+
+@pytest.mark.parametrize(
+    "case", ["tree_lstm", "tree_lstm_2type", "tree_lstm_child_sum", "tree_gru"]
+)
+def test_autograd_finds_what_manual_derivatives_do(case: str) -> None:
+    wanted = found_by(*prepared(Levels, case))
+    assert_alike(found_by(*prepared(Autograd, case)), wanted, 2e-6)
 
 
 @pytest.mark.slow
@@ -138,6 +147,7 @@ def garbage() -> Iterator[list[object]]:
         *((Fused, case) for case in ("var_lstm", "bilstm")),
         *((Eager, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "var_lstm")),
         (Eager, "gated_lattice_lstm"),
+        *((Autograd, case) for case in ("tree_lstm", "tree_lstm_2type", "tree_gru")),
         *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs", "tree_gru")),
     ],
 )

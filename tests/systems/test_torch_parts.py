@@ -42,13 +42,14 @@ def test_tanh_by_sigmoid_is_tanh(n_rows: int, in_place: bool) -> None:
 def test_a_weight_in_another_layout_gives_the_same_products(
     monkeypatch: pytest.MonkeyPatch, n_rows: int, transposed: bool, packed: bool
 ) -> None:
+    monkeypatch.setattr(products, "ONEDNN", products.HAS_ONEDNN)
     monkeypatch.setattr(products, "LEAST_PACKED", 1 if packed else 1 << 60)
     monkeypatch.setattr(products, "LEAST_BY_PACKED", 2 * 20 * 12)  # numbers of rows use both ways
     torch.manual_seed(0)
     weight = torch.randn(12, 20).t() if transposed else torch.randn(20, 12)
     x = torch.randn(n_rows, 30)[:, 5:17]
     repeated = Repeated(weight)
-    assert (repeated.packed is not None) == (packed and products.ONEDNN)
+    assert (repeated.packed is not None) == (packed and products.HAS_ONEDNN)
     torch.testing.assert_close(repeated(x), x @ weight.t())
 
 
@@ -69,7 +70,7 @@ def test_sides_have_matrices_of_their_own(
     monkeypatch: pytest.MonkeyPatch, n_sides: int, onednn: bool, least: int
 ) -> None:
     """One call per side, one call for both sides, and their derivatives have the same results."""
-    monkeypatch.setattr(products, "ONEDNN", onednn and products.ONEDNN)
+    monkeypatch.setattr(products, "ONEDNN", onednn and products.HAS_ONEDNN)
     monkeypatch.setattr(products, "LEAST", least)
     torch.manual_seed(1)
     weights = [torch.randn(4, 3, requires_grad=True) for _ in range(n_sides)]
@@ -91,12 +92,16 @@ def test_sides_have_matrices_of_their_own(
 @pytest.mark.parametrize("n", [1, 64])
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("k", [8, 512])
-def test_products_give_new_memory_or_add(n: int, k: int, has_bias: bool) -> None:
+@pytest.mark.parametrize("onednn", [True, False])
+def test_products_give_new_memory_or_add(
+    monkeypatch: pytest.MonkeyPatch, n: int, k: int, has_bias: bool, onednn: bool
+) -> None:
     """Results may be overwritten without changing the next pass or the input."""
+    monkeypatch.setattr(products, "ONEDNN", onednn and products.HAS_ONEDNN)
     x, weight = torch.randn(n, k), torch.randn(k, 600) / k**0.5
     bias = torch.randn(600) if has_bias else None
     by, x_before = FixedProduct(weight, bias), x.clone()
-    assert (by.packed is None) == (k == 8)
+    assert (by.packed is None) == (k == 8 or not products.ONEDNN)
     expected = x @ weight
     with torch.inference_mode():
         for _ in range(2):
@@ -116,7 +121,7 @@ def test_every_way_to_the_loss_finds_the_same(
 ) -> None:
     """Cases: several chunks of rows, logits far apart, and a loss scaled after the layer."""
     monkeypatch.setattr(layers, "CHUNK_BYTES", 200)  # 4 rows
-    monkeypatch.setattr(products, "ONEDNN", onednn and products.ONEDNN)
+    monkeypatch.setattr(products, "ONEDNN", onednn and products.HAS_ONEDNN)
     torch.manual_seed(1)
     layer = OutputLayer(5, 11, bias=bias, way=way)
     for parameter in layer.parameters():

@@ -26,7 +26,7 @@ from systems.on_torch.models.tree_steps import TreeCell, TreeGRUCell, TreeLSTMCe
 from systems.on_torch.net import Batched, Net, OneByOne
 from systems.on_torch.products import FastLinear, apply_linear_relu
 from systems.on_torch.rows import move_to_device, to_device
-from systems.plans.trees import Ids, invert_permutation, join_trees, plan_tree_rows
+from systems.plans.trees import Ids, JoinedTrees, invert_permutation, join_trees, plan_tree_rows
 
 OfLeaf = TypeVar("OfLeaf")
 State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads the first (n, h)
@@ -354,18 +354,22 @@ class TreeLevels:
     levels: tuple[KeptLevel, ...]
 
 
-def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
-    """Plan the levels of a mini-batch; one copy brings all indices to the device."""
-    joined = join_trees(trees)
-    height, ends = joined.height, np.cumsum(joined.sizes)
-    internal = np.flatnonzero(height)
+def plan_levels(joined: JoinedTrees, rank: Ids, device: torch.device) -> TreeLevels:
+    """Plan the levels of a mini-batch; one copy brings all indices to the device.
+
+    Args:
+        joined: vertices of all trees.
+        rank: (n,) level of every vertex, without gaps; leaves have 0.
+        device: where the indices are needed.
+    """
+    ends, internal = np.cumsum(joined.sizes), np.flatnonzero(rank)
     left, right = joined.left[internal], joined.right[internal]
-    last_use = np.zeros(len(height), np.int64)  # the height of the parent
-    last_use[left] = last_use[right] = height[internal]
-    last_use[ends - 1] = len(height)  # roots are needed until the end
-    order = np.argsort(height, kind="stable")
-    rows, shapes, position = _arrange_level_rows(order, height, last_use, internal, left, right)
-    n_leaves = len(height) - len(internal)
+    last_use = np.zeros(len(rank), np.int64)  # the level of the parent
+    last_use[left] = last_use[right] = rank[internal]
+    last_use[ends - 1] = len(rank)  # roots are needed until the end
+    order = np.argsort(rank, kind="stable")
+    rows, shapes, position = _arrange_level_rows(order, rank, last_use, internal, left, right)
+    n_leaves = len(rank) - len(internal)
     words = joined.words[order[:n_leaves]]
     tensors = to_device(device, words, position[ends - 1], *rows)
     levels = (
@@ -376,7 +380,7 @@ def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
 
 
 def _arrange_level_rows(
-    order: Ids, height: Ids, last_use: Ids, internal: Ids, left: Ids, right: Ids
+    order: Ids, rank: Ids, last_use: Ids, internal: Ids, left: Ids, right: Ids
 ) -> tuple[list[Ids], list[tuple[bool, int, int]], Ids]:
     """Return the rows of each level, their shapes, and the position of every vertex.
 
@@ -385,7 +389,7 @@ def _arrange_level_rows(
     """
     child_ids = np.zeros((len(order), 2), np.int64)
     child_ids[internal, 0], child_ids[internal, 1] = left, right
-    bounds = np.searchsorted(height[order], np.arange(height[order[-1]] + 2))
+    bounds = np.searchsorted(rank[order], np.arange(rank[order[-1]] + 2))
     position = np.zeros(len(order), np.int64)
     kept_ids = order[: bounds[1]]
     position[kept_ids] = np.arange(len(kept_ids))
@@ -404,7 +408,7 @@ def _arrange_level_rows(
 
 
 class LevelsOfRoots(Batched):
-    """All vertices of a level in one layer, by the faster product, with autograd."""
+    """All vertices of a level in one layer; only the layer's derivative is written by hand."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -413,7 +417,8 @@ class LevelsOfRoots(Batched):
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeLevels:
         """Plan the levels; only the states of roots are read."""
-        return plan_levels(trees, device)
+        joined = join_trees(trees)
+        return plan_levels(joined, joined.height, device)
 
     def forward(self, plan: TreeLevels) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the states of all roots, instance by instance."""

@@ -1,0 +1,105 @@
+"""PyTorch with manual level batching and PyTorch's own derivatives.
+
+The forward has the equations of the eager networks, and the plans of the manually batched system.
+What manual derivatives are worth is the difference to systems.on_torch.levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.contracts.model import Model
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.values.instances import Tree
+from systems.on_torch.levels import Adapter as LevelsAdapter
+from systems.on_torch.models.child_sum import TreeLSTMChildSum
+from systems.on_torch.models.trees import (
+    KeptLevel,
+    TreeGRU,
+    TreeLSTM,
+    TreeNet,
+    plan_levels,
+)
+from systems.on_torch.net import Batched
+from systems.on_torch.products import ONEDNN, FastLinear
+from systems.on_torch.rows import to_tensor
+from systems.plans.trees import Ids, invert_permutation, join_trees, rank_vertices
+
+
+class Adapter(LevelsAdapter):
+    """Manually batched system whose derivatives are autograd's."""
+
+    networks = "systems.on_torch.autograd:AUTOGRAD"
+
+
+class AllLevels(NamedTuple):
+    """Levels of a mini-batch whose vertices are all classified.
+
+    Attributes:
+        words: (n_leaves,) words of the leaves, which are the first level.
+        levels: the other levels.
+        labels: (n,) labels, level by level.
+        order: (n,) vertex of every row.
+    """
+
+    words: Tensor
+    levels: Sequence[KeptLevel]
+    labels: Tensor
+    order: Ids
+
+
+class LevelsByAutograd(Batched):
+    """All vertices of equal height and type in one call of the eager network's cell.
+
+    Args:
+        net: class of the network.
+        model: the model.
+    """
+
+    def __init__(self, net: type[TreeNet], model: Model) -> None:
+        super().__init__(model)
+        self.net = net(model, FastLinear if ONEDNN else nn.Linear)
+        self.held = self.net.held
+        self.kinds = model.assign_kinds if isinstance(model, TreeLSTM2Type) else None
+
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> AllLevels:
+        """Plan the levels, one per height and type."""
+        joined = join_trees(trees, self.kinds)
+        rank = np.unique(rank_vertices(joined), return_inverse=True)[1]
+        order = np.argsort(rank, kind="stable")
+        plan = plan_levels(joined, rank, device)
+        return AllLevels(plan.words, plan.levels, to_tensor(joined.labels[order], device), order)
+
+    def forward(self, plan: AllLevels) -> tuple[Tensor, Tensor]:
+        """Return the summed loss, and the logits of all vertices in the plan's order."""
+        net = self.net
+        state = net.leaf(*net.look_up_vectors(plan.words))
+        hidden, states = [state[0]], torch.cat(state, 1)
+        for level in plan.levels:
+            children, kept = level.take(states)
+            left, right = children.view(-1, 2, states.shape[1]).unbind(1)
+            state = net.internal(left.chunk(net.n_states, 1), right.chunk(net.n_states, 1))
+            hidden.append(state[0])
+            states = level.add(kept, torch.cat(state, 1))
+        logits = net.classifier(torch.cat(hidden))
+        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
+
+    def find_canonical_rows(self, plan: AllLevels) -> NDArray[np.integer]:
+        """Return the row of every vertex in canonical order."""
+        return invert_permutation(plan.order)
+
+
+AUTOGRAD = {
+    "tree_lstm": partial(LevelsByAutograd, TreeLSTM),
+    "tree_lstm_2type": partial(LevelsByAutograd, TreeLSTM),
+    "tree_lstm_child_sum": partial(LevelsByAutograd, TreeLSTMChildSum),
+    "tree_gru": partial(LevelsByAutograd, TreeGRU),
+}
