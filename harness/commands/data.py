@@ -178,6 +178,8 @@ def _describe(name: str, split: str, root: Path, overrides: Sequence[str]) -> No
     settings = {"dataset": name}
     if name not in _list_datasets() and Path(name).exists():
         settings = {"dataset": _guess_format(Path(name)), "dataset.path": name}
+    elif name not in _list_datasets() and {"/", "."} & {*name}:
+        raise ConfigError(f"{name} does not exist; give an existing file, or a dataset's name")
     _read_dataset(settings["dataset"])
     for text in overrides:
         if not text.startswith(OPTION):

@@ -54,15 +54,23 @@ class Scheduling:
         return self.steal_s > allowed_s or self.wait_s > allowed_s or self.n_paused > 0
 
 
-def read_scheduling() -> Scheduling:
-    """Read the counters of this process."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+def read_scheduling(*, at_start: bool = False) -> Scheduling:
+    """Read the counters of this process.
+
+    Args:
+        at_start: Whether the interval of interest starts now and does not end: CPU time is then
+            read last, so that the interval does not contain the time of reading.
+    """
+    usage = None if at_start else resource.getrusage(resource.RUSAGE_SELF)
+    steal_s = float(getattr(psutil.cpu_times(), "steal", 0.0))
+    wait_s, n_paused = _read_wait_s(), count_throttled_periods()
+    usage = usage or resource.getrusage(resource.RUSAGE_SELF)
     return Scheduling(
         cpu_s=usage.ru_utime + usage.ru_stime,
-        steal_s=float(getattr(psutil.cpu_times(), "steal", 0.0)),
-        wait_s=_read_wait_s(),
+        steal_s=steal_s,
+        wait_s=wait_s,
         n_switches=usage.ru_nivcsw,
-        n_paused=count_throttled_periods(),
+        n_paused=n_paused,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,13 @@ MAX_PER_TURN = 1000  # passes
 # CPU time between a worker's turns: it reads its next turn and this harness's counters.
 WAITING_S = 1e-3
 AGREEING_PASSES, AGREEMENT = 3, 0.05  # consecutive warm passes, and their largest relative spread
+
+
+class ReadScheduling(Protocol):
+    """Reader of the scheduling counters of this process."""
+
+    def __call__(self, *, at_start: bool = False) -> Scheduling:
+        """Read the counters; see read_scheduling."""
 
 
 class Passes:
@@ -150,7 +157,7 @@ def take_turns(
     passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     turns: Turns,
-    read: Callable[[], Scheduling] = read_scheduling,
+    read: ReadScheduling = read_scheduling,
 ) -> TimedSamples:
     """Run timed passes whenever this system has its turn; loading a mini-batch is not timed.
 
@@ -167,7 +174,7 @@ def take_turns(
     with pause_collector():
         after = read()
         while (order := turns.wait()).kind != LAST:
-            before = read()
+            before = read(at_start=True)
             outside_s += max(0.0, before.cpu_s - after.cpu_s - WAITING_S)
             began = passes.now_ns()
             samples = [

@@ -401,7 +401,7 @@ def _check(spec: TrialSpec, dataset: DatasetFile, conf_dir: Path, needs_labels: 
         )
     if fault:
         fitting = ", ".join(find_datasets(model, conf_dir))
-        raise ConfigError(f"model={spec.model} {fault}; choose one of: {fitting}")
+        raise ConfigError(f"model={spec.model} {fault}; set model, or choose one of: {fitting}")
 
 
 def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:

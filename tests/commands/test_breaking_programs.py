@@ -70,5 +70,5 @@ def test_a_program_and_a_data_set_that_do_not_fit(
     assert main([*arguments, f"results_dir={tmp_path}"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "model=drnn expects chain instances, but dataset=sst_synthetic has tree" in line
-    assert "choose one of: " in line
+    assert "set model, or choose one of: " in line
     assert "xnli_synthetic" in line

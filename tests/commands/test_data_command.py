@@ -223,6 +223,7 @@ def test_fetch_of_a_generated_corpus_has_nothing_to_do(tmp_path: Path, capsys: O
             ["describe", "nope"],
             "nope is unknown; choose one of bilstm_synthetic, complete_trees, conll, conllu, ",
         ),
+        (["describe", "my_trees.txt"], "my_trees.txt does not exist; give an existing file, or"),
         (["fetch", "../sst"], "../sst is unknown"),
         (["describe", "sst", "--split", "dve"], "invalid choice: 'dve'"),
         (["describe"], "required: name"),

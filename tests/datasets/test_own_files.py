@@ -334,7 +334,9 @@ def test_tags_are_not_taken_for_words(
     file = tmp_path / "mine.txt"
     file.write_text(FILES[form])
     chosen = {"dataset.path": str(file)}
-    with pytest.raises(ConfigError, match=f"model={model} {reason} .*; choose one of: ") as caught:
+    with pytest.raises(
+        ConfigError, match=f"model={model} {reason} .*; set model, or choose one of: "
+    ) as caught:
         resolve(dataset=form, model=model, **chosen)
     choices = str(caught.value).rpartition(": ")[2].split(", ")
     assert fitting in choices

@@ -38,7 +38,7 @@ IDLE = Scheduling(cpu_s=0.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
 
 
 def timed_of(
-    system: Scripted, costs: Sequence[Sequence[float]], read: Any = lambda: IDLE, **timing: Any
+    system: Scripted, costs: Sequence[Sequence[float]], read: Any = lambda **_: IDLE, **timing: Any
 ) -> TimedSamples:
     values = {"min_seconds": 0.0, "min_passes": 3, "max_seconds": 1e7} | timing
     turns = OwnTurns(Timing(**values))
@@ -126,7 +126,7 @@ def test_a_turn_has_the_counters_of_its_time(time: FakeTime) -> None:
     """Each turn takes 2.101 s with loading: 50 ms of waiting are above 2 % of it."""
     waits_s = iter([0.0, 0.0, 0.05, 0.05, 0.05, 0.05, 0.09, 0.09, 0.5])
 
-    def read() -> Scheduling:
+    def read(**_: bool) -> Scheduling:
         return replace(IDLE, wait_s=next(waits_s))
 
     timed = timed_of(Scripted(time), TWO, read)
@@ -139,7 +139,7 @@ def test_cpu_time_between_turns_is_counted(time: FakeTime) -> None:
     """The counters advance by a second in a turn and by 0.2 s between turns."""
     readings = iter([0.0, 0.2, 1.2, 1.4, 2.4, 2.6, 3.6, 3.8, 4.8])
 
-    def read() -> Scheduling:
+    def read(**_: bool) -> Scheduling:
         return replace(IDLE, cpu_s=next(readings))
 
     timed = timed_of(Scripted(time), TWO, read)
