@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.errors import ConfigError
 from harness.machine.files import read_regular
@@ -78,21 +79,31 @@ def _build_keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tupl
 
 
 def read_durations(results_dir: Path, cpu: str) -> Iterator[Timed]:
-    """Yield the durations of a directory's records from CPUs with this text in their name."""
-    for path in (results_dir / "raw").glob("*/r[0-9]*.json"):
+    """Yield the durations of a directory's records from CPUs with this text in their name.
+
+    Systems of a block share its time, and each is charged an equal part.
+    """
+    blocks: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((results_dir / "raw").glob("*/r[0-9]*.json")):
         try:
             content = json.loads(read_regular(path))
             if cpu in content["machine"]["cpu"] and content["status"] == "ok":
-                trial, seconds = content["trial"], _compute_seconds(content) + STARTED_S
-                names = (trial["system"], trial["model"], trial["mode"])
-                yield Timed(content["trial_id"], *names, seconds)
+                blocks.setdefault(content.get("block") or str(path), []).append(content)
         except (ValueError, KeyError, TypeError, OSError):  # damaged, reported when it is read
             continue
+    for members in blocks.values():
+        with suppress(ValueError, KeyError, TypeError):
+            began = min(_read_time(content, "started_at") for content in members)
+            ended = max(_read_time(content, "finished_at") for content in members)
+            seconds = (ended - began).total_seconds() / len(members) + STARTED_S
+            for content in members:
+                trial = content["trial"]
+                names = (trial["system"], trial["model"], trial["mode"])
+                yield Timed(content["trial_id"], *names, seconds)
 
 
-def _compute_seconds(content: dict[str, str]) -> float:
-    began, ended = (datetime.fromisoformat(content[k]) for k in ("started_at", "finished_at"))
-    return (ended - began).total_seconds()
+def _read_time(content: dict[str, Any], key: str) -> datetime:
+    return datetime.fromisoformat(content[key])
 
 
 def parse_duration(text: str, key: str = "budget") -> float:

@@ -64,6 +64,23 @@ def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
     assert timed.seconds == 7 + STARTED_S
 
 
+def test_systems_of_a_block_share_its_time(tmp_path: Path) -> None:
+    def write(system: str, block: str, began: int, ended: int) -> None:
+        times = {
+            "started_at": f"2026-01-01T00:00:{began:02}+00:00",
+            "finished_at": f"2026-01-01T00:00:{ended:02}+00:00",
+        }
+        changes = {**times, "block": block, "machine": {"cpu": "ours"}}
+        record = plain_record(0, changes, system=system)
+        write_record(build_record_path(tmp_path, record.trial_id, 0), record)
+
+    write("a", "first", 0, 18)
+    write("b", "first", 2, 20)
+    write("c", "second", 20, 25)
+    found = {timed.system: timed.seconds for timed in read_durations(tmp_path, "ours")}
+    assert found == {"a": 10 + STARTED_S, "b": 10 + STARTED_S, "c": 5 + STARTED_S}
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
