@@ -1,8 +1,7 @@
 """Order of measurement, screening of slow baselines, and instances of a batch-size sweep.
 
 All first rounds are measured first, then all second rounds, and so on. In each round, the systems
-of a point run one after the other in a new random order. In a fixed order, a system would always
-run in the machine state that the same other system leaves.
+of a point are measured side by side (harness/measuring/block.py), and start in a new random order.
 
 For a system that is three times slower, six rounds show little more than two, and such systems take
 most of the time of an experiment. With `screening: {rounds: 2, factor: 1.5}` at a scale, frameworks
