@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 from harness.contracts.model import find_model_class
@@ -143,7 +144,7 @@ def measure_against_itself(n_repetitions: int = 3) -> list[float]:
     with make_temporary_folder() as folder:
         for repetition in range(n_repetitions):
             names = [folder / f"{repetition}.{side}" for side in ("first", "second")]
-            entries = [BlockEntry(spec, path.with_suffix(".json"), path) for path in names]
+            entries = [BlockEntry(spec, Path(f"{path}.json"), path) for path in names]
             records = [record for record in measure_block(entries) if isinstance(record, Record)]
             sides = [
                 collect_turn_seconds(record.samples_s, record.n_mini_batches or 1, record.turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class Scheduling:
     """Counters of how the kernel has scheduled this process, or their difference over a turn.
 
     Attributes:
-        cpu_s: CPU seconds of all threads.
+        cpu_s: CPU seconds of all threads, and of running descendants.
         steal_s: Seconds that the hypervisor took from the CPUs of this machine.
         wait_s: Seconds that threads were ready to run but had no CPU, summed over threads.
         n_switches: Involuntary context switches.
@@ -66,12 +67,25 @@ def read_scheduling(*, at_start: bool = False) -> Scheduling:
     wait_s, n_paused = _read_wait_s(), count_throttled_periods()
     usage = usage or resource.getrusage(resource.RUSAGE_SELF)
     return Scheduling(
-        cpu_s=usage.ru_utime + usage.ru_stime,
+        cpu_s=usage.ru_utime + usage.ru_stime + _read_descendants_cpu_s(),
         steal_s=steal_s,
         wait_s=wait_s,
         n_switches=usage.ru_nivcsw,
         n_paused=n_paused,
     )
+
+
+def _read_descendants_cpu_s() -> float:
+    """Return the CPU seconds of all running descendants; most systems have none."""
+    texts = (read_text(task / "children") for task in _TASKS.glob("*"))
+    if not any(text and text.strip() for text in texts):
+        return 0.0
+    seconds = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 def _read_wait_s() -> float:

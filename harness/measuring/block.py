@@ -8,13 +8,17 @@ parts, and the fastest system of the first part takes turns in all of them.
 
 from __future__ import annotations
 
+import math
 import socket
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from harness.errors import BenchError
 from harness.machine.facts import list_usable_cpus, read_memory_bytes
@@ -35,7 +39,7 @@ from harness.measuring.launch import (
     record_unmeasured,
     settle_round,
 )
-from harness.measuring.process_tree import contain_descendants
+from harness.measuring.process_tree import contain_descendants, end_strays
 from harness.measuring.supervise import MEMORY_SHARE, Watch
 from harness.measuring.turns import (
     LAST,
@@ -49,9 +53,11 @@ from harness.measuring.turns import (
 )
 from harness.records.files import convert_write_errors
 from harness.records.record import Record
+from harness.records.turns import collect_turn_seconds
 from harness.trials.spec import TrialSpec
 
 USUAL_BYTES = 2**30  # expected memory of a process before any of the block is known
+CLOSED_S = 10.0  # time to end after a worker's socket is closed
 AUTO = "auto"  # policy that compares alternatives by their times
 _CHUNK_BYTES = 65536
 
@@ -120,19 +126,22 @@ class _Seat:
     """Running worker of a block.
 
     Attributes:
+        is_prepared: Whether it has become ready for its first turn.
         is_ready: Whether it waits for a turn.
+        is_last: Whether its turns have ended.
     """
 
     def __init__(self, entry: BlockEntry, worker: Launched) -> None:
         self.entry, self.worker = entry, worker
         self.progress = Progress(entry.spec.timing)
-        self.is_prepared = self.is_ready = False
+        self.is_prepared = self.is_ready = self.is_last = False
         self._lines = MessageBuffer()
         self._cycle = 0
+        self._closed_at: float | None = None
 
     def give(self, command: Command) -> None:
         """Give the worker a turn."""
-        self._cycle = command.cycle
+        self._cycle, self.is_last = command.cycle, command.kind == LAST
         self.is_ready, self.worker.child.is_active = False, True
         channel = self.worker.child.channel
         if channel is not None:
@@ -151,18 +160,42 @@ class _Seat:
         except OSError:
             data = b""
         if not data:
-            child.close_channel()  # it ends soon
+            child.close_channel()
+            self._closed_at = time.monotonic()
             return
-        self._lines.add(data)
         try:
+            self._lines.add(data)
             while (message := self._lines.take()) is not None:
-                if message == READY:
-                    self.is_prepared = True
-                else:
-                    self.progress.add(self._cycle, parse_report(message))
-                self.is_ready, child.is_active = True, False
+                self._take(message)
         except ValueError as error:
             child.exceed("crash", f"wrote to the harness's socket: {error}")
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if self.is_ready or self.is_last:
+            raise ValueError("a message out of turn")
+        if message == READY:
+            self.is_prepared = True
+        elif self.is_prepared:
+            self.progress.add(self._cycle, parse_report(message))
+        else:
+            raise ValueError("a report before the first turn")
+        self.is_ready, self.worker.child.is_active = True, False
+
+    def check_channel(self) -> None:
+        """End a worker that has closed its socket and does not end by itself."""
+        is_late = self._closed_at is not None and time.monotonic() - self._closed_at > CLOSED_S
+        if is_late and not self.worker.child.has_ended:
+            self.worker.child.exceed("crash", "closed the harness's socket and went on")
+
+    def find_false_report(self, record: Record) -> str | None:
+        """Return how a record differs from the reports of its turns, or None."""
+        reported = {cycle: done.seconds for cycle, done in self.progress.whole.items()}
+        recorded = collect_turn_seconds(record.samples_s, record.n_mini_batches or 1, record.turns)
+        alike = reported.keys() == recorded.keys() and all(
+            math.isclose(seconds, recorded[cycle][0], rel_tol=1e-6, abs_tol=1e-9)
+            for cycle, seconds in reported.items()
+        )
+        return None if alike else "the reports of its turns differ from its samples"
 
 
 class _Block:
@@ -187,16 +220,17 @@ class _Block:
         self._hear, self._settled = hear, settled
         self._name = uuid.uuid4().hex[:12]
         self._cycle = 0
+        self._anchor: int | None = None  # of later parts
         choosing = [n for n, entry in enumerate(entries) if entry.spec.policy == AUTO]
         others = [n for n in range(len(entries)) if n not in choosing]
         self._waiting = deque([*choosing, *others])
         self._alone: deque[int] = deque()  # entries that need too much memory together with others
+        self._tried: set[int] = set()  # entries that had no memory together with others
         most_threads = max((entry.spec.threads for entry in entries), default=1)
         self._n_at_once = max(1, len(list_usable_cpus()) // most_threads)
 
     def run(self) -> None:
         """Measure all entries, part by part."""
-        anchor: int | None = None
         while self._waiting or self._alone:
             if not self._waiting:
                 self._finish(list(self.seats))
@@ -204,8 +238,9 @@ class _Block:
             self._prepare_part()
             self._run_cycles()
             ready = {n: seat.progress for n, seat in self.seats.items()}
-            anchor = anchor if anchor in ready else (find_fastest(ready) if ready else None)
-            stays = {anchor} if self._waiting else set()
+            if self._anchor not in ready:
+                self._anchor = find_fastest(ready) if ready else None
+            stays = {self._anchor} if self._waiting else set()
             self._finish([number for number in ready if number not in stays])
         self._finish(list(self.seats))
 
@@ -229,7 +264,11 @@ class _Block:
             return True  # at least one joins the first; it is evicted if memory does not suffice
         used = self._watch.used_bytes
         expected = max(used.values(), default=USUAL_BYTES)
-        return sum(used.values()) + expected <= compute_memory_share()
+        planned = expected
+        for seat in self.seats.values():
+            now = used.get(seat.worker.child.pid or 0, 0)
+            planned += now if seat.is_prepared else max(now, expected)
+        return planned <= compute_memory_share()
 
     def _start(self, number: int) -> None:
         entry = self._entries[number]
@@ -244,14 +283,15 @@ class _Block:
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
         worker = launch_worker(
-            entry.spec, entry.path, entry.log, folder, self._name, lambda t: self._hear(number, t)
+            entry.spec, entry.path, entry.log, folder, self._name, partial(self._hear, number)
         )
         self.seats[number] = _Seat(entry, worker)
 
     def _run_cycles(self) -> None:
         while True:
             progress = {number: seat.progress for number, seat in self.seats.items()}
-            active = list_unsettled(progress) if progress else []
+            base = self._anchor if self._anchor in progress else None
+            active = list_unsettled(progress, base) if progress else []
             if not active:
                 return
             kind = MARKED if is_marked(self._cycle) else WHOLE
@@ -276,21 +316,30 @@ class _Block:
         self._watch.wait(children)
         for number, seat in list(self.seats.items()):
             seat.take_messages()
+            seat.check_channel()
             if seat.worker.child.has_ended:
-                del self.seats[number]
-                entry = seat.entry
-                try:
-                    outcome = settle_round(
-                        seat.worker, entry.path, entry.log, entry.records_invalid_data
-                    )
-                except BaseException:
-                    self.seats[number] = seat  # to be cleaned up
-                    raise
-                self._settle(number, outcome)
+                self._end_seat(number, seat)
         self._evict_youngest()
 
+    def _end_seat(self, number: int, seat: _Seat) -> None:
+        """Settle a worker that has ended, or let it try again without others."""
+        entry, child = seat.entry, seat.worker.child
+        outcome = settle_round(seat.worker, entry.path, entry.log, entry.records_invalid_data)
+        del self.seats[number]
+        end_strays([other.worker.mark for other in self.seats.values()], self._watch.list_members())
+        if isinstance(outcome, Record) and outcome.status == "ok":
+            fault = seat.find_false_report(outcome)
+            if fault is not None:
+                outcome = record_unmeasured(entry.spec, entry.path, "wrong_result", fault)
+        lacked_memory = isinstance(outcome, Record) and outcome.status == "oom"
+        if lacked_memory and child.excess is None and self.seats and number not in self._tried:
+            self._tried.add(number)  # the others' memory may have been missing
+            self._alone.append(number)
+            return
+        self._settle(number, outcome)
+
     def _evict_youngest(self) -> None:
-        """End the youngest worker if all together use too much memory; it is measured alone."""
+        """End the youngest worker if all together use too much memory; it is measured later."""
         used = self._watch.used_bytes
         if len(self.seats) < 2 or sum(used.values()) <= compute_memory_share():
             return
@@ -299,8 +348,9 @@ class _Block:
         seat.worker.child.exceed("oom", "the block needs too much memory")
         seat.worker.child.end()
         drop_leftovers(seat.entry.path)
+        drop_log(seat.entry.log)
         self._watch.used_bytes.clear()
-        self._alone.append(number)
+        (self._waiting if len(self.seats) > 1 else self._alone).append(number)
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         self.outcomes[number] = outcome

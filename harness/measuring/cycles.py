@@ -68,7 +68,7 @@ class Progress:
             standard_error: That of the logarithm of its ratio or time.
         """
         timing = self.timing
-        if self.n_passes < 2:  # at least one pass of each kind
+        if not self.whole or self.n_passes == len(self.whole):  # at least one pass of each kind
             return False
         if self.timed_s >= timing.max_seconds or self.n_passes >= MAX_PASSES:
             return True
@@ -78,23 +78,29 @@ class Progress:
         return standard_error <= timing.precision or self.timed_s >= longest_s
 
 
-def list_unsettled(progress: Mapping[int, Progress]) -> list[int]:
-    """Return the members that need further passes.
+def list_unsettled(progress: Mapping[int, Progress], base: int | None = None) -> list[int]:
+    """Return the members that need further turns.
 
-    A member is compared with the fastest one, whose passes go on until all others have enough. The
-    fastest itself needs no precision then, because its time is in every ratio.
+    The base itself needs no precision if there are others, because its time is in every ratio.
+
+    Args:
+        base: Member with which all others are compared, and whose turns go on until all have
+            enough; None: the fastest one.
     """
-    fastest = find_fastest(progress)
-    base = progress[fastest]
+    base = find_fastest(progress) if base is None else base
+    theirs = progress[base]
     others = [
         member
         for member, own in progress.items()
-        if member != fastest
-        and not own.has_enough(len(own.whole.keys() & base.whole.keys()), estimate_error(own, base))
+        if member != base
+        and not own.has_enough(
+            len(own.whole.keys() & theirs.whole.keys()), estimate_error(own, theirs)
+        )
     ]
     is_alone = len(progress) == 1
-    if others or not base.has_enough(len(base.whole), estimate_error(base) if is_alone else 0.0):
-        return [*others, fastest]
+    error = estimate_error(theirs) if is_alone else 0.0
+    if others or not theirs.has_enough(len(theirs.whole), error):
+        return [*others, base]
     return []
 
 

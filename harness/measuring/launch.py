@@ -19,6 +19,7 @@ from harness.machine.files import drop_leftovers
 from harness.machine.folders import make_temporary_folder
 from harness.measuring.child import LEFT_OUT, has_memory_error
 from harness.measuring.child_output import read_last_line, read_refusal
+from harness.measuring.process_tree import WORKER_MARK
 from harness.measuring.supervise import ChildProcess, Ending, explain_death, supervise_child
 from harness.records.files import convert_write_errors
 from harness.records.record import (
@@ -91,10 +92,12 @@ class Launched:
 
     Attributes:
         stamp: Identity of the record that was there before.
+        mark: Value of WORKER_MARK in the environment of its processes.
     """
 
     spec: TrialSpec
     child: ChildProcess
+    mark: str
     spec_path: Path
     stamp: tuple[int, int] | None
     started_at: str
@@ -115,17 +118,17 @@ def launch_worker(
         OSError: The log cannot be written.
     """
     started_at = format_now()
-    spec_path = _write_spec(spec, folder)
+    spec_path, mark = _write_spec(spec, folder), str(folder)
     child = ChildProcess(
         find_interpreter(spec),
         (WORKER, str(spec_path), str(path.resolve()), block),
-        build_worker_environment(spec),
+        build_worker_environment(spec) | {WORKER_MARK: mark},
         spec.limits,
         log,
         hear,
         has_channel=True,
     )
-    return Launched(spec, child, spec_path, _read_stamp(path), started_at)
+    return Launched(spec, child, mark, spec_path, _read_stamp(path), started_at)
 
 
 def settle_round(

@@ -4,11 +4,10 @@
 2. Loss, outputs and gradients of a few instances match the reference, and so does one step
    (reference_check).
 3. A whole mini-batch matches the sum of its parts.
-4. Its fingerprint of the timed mini-batches matches those of other systems; a difference is
-   resolved by the reference (records/cross_check).
-5. A step on a whole mini-batch matches the verified gradients.
+4. A step on a whole mini-batch matches the verified gradients.
 
-The timed passes are validated afterwards (timed_check).
+The timed passes are validated afterwards (timed_check), and the system's fingerprint of the timed
+mini-batches is compared with those of other systems; the reference resolves a difference.
 
 The reference computes a few instances only. Libraries select other kernels for many rows, and a
 system may be wrong there. Therefore loss, outputs and every gradient of a whole mini-batch must
@@ -28,16 +27,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.contracts.model import Model, trace_functions
-from harness.contracts.system import System
+from harness.contracts.system import Counters, Result, System
 from harness.machine.caches import cache_on_disk
-from harness.measuring.reference import Reference
+from harness.measuring.reference import Reference, ReferenceAnswer
 from harness.measuring.reference_check import (
     FLOAT32,
     SgdStep,
     Verdict,
     check_answer,
     check_step,
-    compare,
     find_changed_parameter,
     find_step_fault,
     run_once,
@@ -46,6 +44,7 @@ from harness.records.fingerprint import (
     Fingerprint,
     Sketch,
     choose_sketch_tolerance,
+    compute_relative_difference,
     find_difference,
     round_numbers,
     sketch_result,
@@ -56,8 +55,6 @@ from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, build_run_settings, count_lookups
 from harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
 from harness.vertex.program import VertexFunction
-
-Others = Callable[[str], Sequence[Fingerprint]]  # other systems' fingerprints by workload name
 
 # Limit of outputs and gradients to sketch in a pass: DyNet copies them one by one, in a second.
 # Mini-batches beyond it are not sketched, except the first one.
@@ -74,16 +71,15 @@ HARMLESS = ("time.sleep",)  # allowed if imported from its module
 
 
 def prove(
-    system: System, spec: TrialSpec, workload: Workload, reference: Reference, others: Others
+    system: System, spec: TrialSpec, workload: Workload, reference: Reference
 ) -> tuple[Verdict, Fingerprint | None]:
     """Verify a system that is prepared for a workload.
 
-    Checks 3 and 5 run in the first round only: their results do not depend on the round, and a
+    Checks 3 and 4 run in the first round only: their results do not depend on the round, and a
     system cannot know its round. The trial's requested precision alone determines the tolerance.
 
     Args:
         reference: The reference's results for a few instances.
-        others: Returns other systems' fingerprints of a workload.
 
     Returns:
         The verdict, and the fingerprint if check 2 passed and all mini-batches are finite.
@@ -112,10 +108,6 @@ def prove(
         reason = fault or f"{lost.words}; {origin}"
         return Verdict("failed", verdict.max_rel_err, reason), None
     fault = fault or find_changed_parameter(system, weights)
-    if fault is None:
-        fingerprint, fault = _confirm_with_reference(
-            system, workload, fingerprint, reference, others(name), tolerance
-        )
     if fault is None and spec.mode == "train":
         n_rows = count_lookups(workload.model, instances)
         step = SgdStep(weights, answer.gradients, rate, n_rows, answer.slack, tolerance)
@@ -127,18 +119,23 @@ def prove(
     return verdict, fingerprint
 
 
-def _confirm_with_reference(
-    system: System,
-    workload: Workload,
+def settle_contradiction(
     fingerprint: Fingerprint,
-    reference: Reference,
+    workload: Workload,
     others: Sequence[Fingerprint],
+    compute: Callable[[Sequence[Any]], ReferenceAnswer],
     tolerance: Tolerance,
 ) -> tuple[Fingerprint, str | None]:
     """Compare the first mini-batch on which another system differs, if any, with the reference.
 
+    Systems of a block have their records only when their turns have ended, so this follows them.
+
+    Args:
+        others: Other systems' fingerprints of the workload.
+        compute: Returns the reference's results for instances, at the initial weights.
+
     Returns:
-        The fingerprint, marked as proved if it was compared, and the difference or None.
+        The fingerprint, marked as proved if the reference confirms it, and the difference or None.
     """
     differences = [find_difference(fingerprint, other) for other in others]
     at = [
@@ -149,13 +146,15 @@ def _confirm_with_reference(
     if not at:
         return fingerprint, None
     k = min(at)
-    mini_batch = workload.mini_batches[k]
-    answer = reference.compute(mini_batch)
-    result = run_once(system, mini_batch, update=False).result()
-    verdict = compare(result, answer, tolerance)
-    if verdict.status == "failed":
-        reason = f"mini-batch {k} differs from other systems and the reference: {verdict.reason}"
-        return fingerprint, reason
+    answer = compute(workload.mini_batches[k])
+    right = sketch_result(Result(answer.loss, answer.outputs, answer.gradients, Counters()))
+    own: dict[str, Sketch] = {"loss": (abs(fingerprint.losses[k]), fingerprint.losses[k])}
+    own |= {name: sketches[k] for name, sketches in fingerprint.sketches.items()}
+    for name, sketch in own.items():
+        error = compute_relative_difference(sketch, right[name])
+        if not error <= choose_sketch_tolerance(name, tolerance.array, kinked=fingerprint.kinked):
+            reason = f"mini-batch {k} differs from other systems and the reference"
+            return fingerprint, f"{reason}: {name} deviates by {error:.2g}"
     return fingerprint.model_copy(update={"proved": True}), None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -16,7 +17,10 @@ from harness.measuring.turns import LAST, MARKED, WHOLE, PassReport, Turns
 from harness.records.turns import Turn
 from harness.trials.spec import Timing
 
-TURN_S = 0.02  # shortest turn: the first pass of a shorter one would be a large part of it
+TURN_S = 0.05  # least timed work of a turn
+# After other systems have run, a pass finds none of its data in the CPU's caches, which costs about
+# a millisecond. A turn of shorter passes begins with one that is not timed.
+COLD_S = 0.05
 MAX_PER_TURN = 1000  # passes
 # CPU time between a worker's turns: it reads its next turn and this harness's counters.
 WAITING_S = 1e-3
@@ -161,8 +165,7 @@ def take_turns(
 ) -> TimedSamples:
     """Run timed passes whenever this system has its turn; loading a mini-batch is not timed.
 
-    A turn is one pass, or as many as fill TURN_S: after other systems have run, the first pass of
-    a very short one finds none of its data in the CPU's caches.
+    A turn is one pass, or as many as fill TURN_S; short passes follow one that is not timed.
 
     Args:
         read: Reads the scheduling counters of this process, around the passes of each turn.
@@ -170,12 +173,16 @@ def take_turns(
     whole: list[Sample] = []
     marked: list[Sample] = []
     taken: list[Turn] = []
-    outside_s, inside_s, n_passes = 0.0, 0.0, 1
+    outside_s, inside_s, median_s = 0.0, 0.0, 0.0
     with pause_collector():
         after = read()
         while (order := turns.wait()).kind != LAST:
             before = read(at_start=True)
             outside_s += max(0.0, before.cpu_s - after.cpu_s - WAITING_S)
+            if median_s < COLD_S:
+                passes.run(mini_batches)
+                before = read(at_start=True)
+            n_passes = choose_n_passes(median_s)
             began = passes.now_ns()
             samples = [
                 passes.run(mini_batches, marked=order.kind == MARKED) for _ in range(n_passes)
@@ -189,14 +196,13 @@ def take_turns(
             if order.kind == WHOLE:
                 taken.append(turn)
             median_s = float(np.median(seconds))
-            n_passes = choose_n_passes(median_s)
             turns.report(PassReport(median_s, sum(seconds), turn.is_disturbed))
     return TimedSamples(tuple(whole), tuple(marked), tuple(taken), inside_s, outside_s)
 
 
 def choose_n_passes(median_s: float) -> int:
     """Return the number of passes that fill a turn."""
-    return 1 if median_s <= 0 else max(1, min(MAX_PER_TURN, round(TURN_S / median_s)))
+    return 1 if median_s <= 0 else max(1, min(MAX_PER_TURN, math.ceil(TURN_S / median_s)))
 
 
 def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> Turn:

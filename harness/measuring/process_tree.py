@@ -6,13 +6,14 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
 
 _SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
 _PATIENCE_S = 10.0  # wait for processes that are blocked by a device and ignore signals
+WORKER_MARK = "BENCH_WORKER"  # environment variable of the processes of one worker
 Members = Callable[[], list[psutil.Process]]
 
 
@@ -29,6 +30,21 @@ def contain_descendants() -> Iterator[Members]:
             yield lambda: list(_list_descendants() - before)
         finally:
             _end_all(lambda: _list_descendants() - before)
+
+
+def end_strays(marks: Collection[str], members: Iterable[psutil.Process]) -> None:
+    """End processes that do not carry the mark of a running worker.
+
+    A process that has left its worker's tree and its environment has no running owner.
+
+    Args:
+        marks: Values of WORKER_MARK of the workers that go on.
+        members: Descendants of this process.
+    """
+    for process in members:
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(WORKER_MARK) not in marks:
+                process.kill()
 
 
 def mark(word: str) -> str:

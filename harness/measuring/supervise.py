@@ -211,11 +211,13 @@ class ChildProcess:
             self.channel = None
 
     def end(self) -> None:
-        """End it and its process group, and complete its log.
+        """End it and its process group, and complete its log; a second call does nothing.
 
         Raises:
             OSError: The log cannot be written.
         """
+        if self._file.closed:
+            return
         self.close_channel()
         if self._end_descriptor is not None:
             os.close(self._end_descriptor)
@@ -259,6 +261,10 @@ class Watch:
         self.used_bytes: dict[int, int] = {}
         self._members = members
         self._looked_at = time.monotonic()  # a look at memory reads all processes of the machine
+
+    def list_members(self) -> list[psutil.Process]:
+        """Return all descendants of this process that were started since the children."""
+        return self._members()
 
     def wait(self, children: Sequence[ChildProcess]) -> None:
         """Wait until a child says something or ends, or a limit must be checked; check limits."""

@@ -7,6 +7,7 @@ message is one line of JSON. The worker reports READY once, and then one PassRep
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -101,8 +102,14 @@ class MessageBuffer:
         self._data = b""
 
     def add(self, data: bytes) -> None:
-        """Append received bytes."""
+        """Append received bytes.
+
+        Raises:
+            ValueError: There are more than a few messages, as only a system can send them.
+        """
         self._data += data
+        if len(self._data) > _CHUNK_BYTES:
+            raise ValueError(f"more than {_CHUNK_BYTES} bytes without a turn")
 
     def take(self) -> dict[str, Any] | None:
         """Remove and return the first complete message; None without one.
@@ -114,9 +121,12 @@ class MessageBuffer:
         if not end:
             return None
         self._data = rest
-        message = json.loads(line)
+        try:
+            message = json.loads(line)
+        except RecursionError as error:
+            raise ValueError("a message is nested too deeply") from error
         if not isinstance(message, dict):
-            raise ValueError(f"{line!r} is not a message: expected an object")
+            raise ValueError("a line is not a message: expected an object")
         return message
 
 
@@ -132,8 +142,11 @@ def parse_report(message: dict[str, Any]) -> PassReport:
         ValueError: It has none.
     """
     try:
-        return PassReport(
-            float(message["seconds"]), float(message["timed_s"]), bool(message["is_disturbed"])
+        done = PassReport(
+            float(message["seconds"]), float(message["timed_s"]), message["is_disturbed"] is True
         )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{message} is not a report of a pass") from error
+    except (KeyError, TypeError, OverflowError) as error:
+        raise ValueError("a message is not a report of a pass") from error
+    if not (0 <= done.seconds <= done.timed_s < math.inf):
+        raise ValueError(f"seconds={done.seconds}, timed_s={done.timed_s}: expected 0 or more")
+    return done

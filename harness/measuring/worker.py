@@ -6,7 +6,8 @@ The parent starts it through harness/measuring/child.py and gives it turns throu
 DESCRIPTOR (turns.py). The record has the name BLOCK, which all systems of the block share.
 
 The first round of a trial proves that the system's results are correct. Later rounds of the same
-code, data, machine and versions rely on it, and only the losses of their passes are compared.
+code, data, machine and versions rely on it: they check the losses of their passes, a step, and that
+unseen mini-batches are as fast.
 
 Exit code 0 means that a record was
 written. REFUSED means that the configuration or the data is wrong, or that the record cannot be
@@ -41,7 +42,11 @@ from harness.machine.process import (
 )
 from harness.measuring.child import LEFT_OUT, end_fork, is_out_of_memory, refuse, report_progress
 from harness.measuring.clock import make_stopwatch, measure_empty_sample_s, time_call
-from harness.measuring.mini_batch_check import Others, prove
+from harness.measuring.mini_batch_check import (
+    find_whole_step_fault,
+    prove,
+    settle_contradiction,
+)
 from harness.measuring.passes import (
     Passes,
     TimedSamples,
@@ -50,7 +55,7 @@ from harness.measuring.passes import (
     take_turns,
     warm_up,
 )
-from harness.measuring.reference import Reference
+from harness.measuring.reference import Reference, ReferenceAnswer
 from harness.measuring.reference_check import Verdict, is_all_zero
 from harness.measuring.timed_check import (
     find_first_loss_fault,
@@ -75,10 +80,11 @@ from harness.records.record import (
     write_record,
 )
 from harness.records.stats import is_too_short
+from harness.records.turns import are_mostly_disturbed
 from harness.trials.sources import hash_trial_source, read_harness_versions
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, build_run_settings, load_workload
-from harness.values.precision import is_exact
+from harness.values.precision import TOLERANCES, is_exact
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -210,11 +216,13 @@ def _measure(
         measured.fingerprint = first.fingerprint
         measured.warnings = tuple({"unchecked_gradient"} & {*first.warnings})
     else:
-        _check(spec, workload, system, reference, measured, nearby.find_fingerprints)
+        _check(spec, workload, system, reference, measured)
     del reference
     if measured.status == "ok":
         release_memory()  # used by the check; returned later, it would be faulted in in passes
         _time(spec, workload, system, measured, first, turns)
+    if measured.status == "ok" and system.computes:
+        _check_afterwards(spec, workload, system, measured, nearby, first)
     versions: dict[str, str] = query_system(system, "versions")
     return read_harness_versions() | versions
 
@@ -242,12 +250,11 @@ def _check(
     system: System,
     reference: Reference | None,
     measured: Measured,
-    others: Others,
 ) -> None:
     """Check a system's results; a system without arithmetic has no reference."""
     verdict = Verdict("skipped")
     if reference is not None:
-        verdict, measured.fingerprint = prove(system, spec, workload, reference, others)
+        verdict, measured.fingerprint = prove(system, spec, workload, reference)
         measured.warnings = ("unchecked_gradient",) if is_all_zero(reference.answer) else ()
     end_fork()
     measured.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
@@ -312,6 +319,7 @@ def _time(
     signs = {
         "too_short": is_too_short(measured.samples_s, measured.timer_overhead_s),
         "throttled": is_throttled,
+        "disturbed": are_mostly_disturbed(timed.turns),
         "diverged": diverged,
         "repeated_instances": workload.repeats_instances,
         "recompiled_while_timed": n_in_passes > 0,
@@ -342,7 +350,7 @@ def _judge(
 
     Args:
         n_warm: Number of warm-up runs.
-        first: Record of the first round, which has shown that unseen mini-batches are as fast.
+        first: Record of the first round, if it has proved the results of this one.
     """
     losses, untimed_gap_s = passes.summarize_runs(n_warm)
     fingerprint = measured.fingerprint
@@ -357,8 +365,41 @@ def _judge(
     fault = fault or find_passes_fault(passes, workload, fingerprint, samples_s, untimed_gap_s)
     if first is not None:
         fault = fault or find_first_loss_fault(losses, fingerprint.losses)
-    elif fault is None:
+    if fault is None:
         fault, measured.unseen_slowdown = judge_unseen(passes, workload, samples_s)
+    if fault is not None:
+        measured.discard_times()
+        measured.end("wrong_result", fault)
+
+
+def _check_afterwards(
+    spec: TrialSpec,
+    workload: Workload,
+    system: System,
+    measured: Measured,
+    nearby: Surroundings,
+    first: Record | None,
+) -> None:
+    """Check what the passes may not influence: a step, and contradictions with other systems.
+
+    Args:
+        first: Record of the first round, if it has proved the results; this round's step is then
+            checked here.
+    """
+    fault, fingerprint = None, measured.fingerprint
+    tolerance = TOLERANCES[spec.precision]
+    if first is not None and spec.mode == "train" and np.isfinite(system.last_loss()):
+        rate = build_run_settings(spec).learning_rate
+        fault = find_whole_step_fault(system, workload, rate, tolerance)
+    elif fingerprint is not None and first is None:
+        others = nearby.find_fingerprints(fingerprint.workload)
+
+        def compute(instances: Sequence[Any]) -> ReferenceAnswer:
+            return Reference(spec, workload).compute(instances)
+
+        measured.fingerprint, fault = settle_contradiction(
+            fingerprint, workload, others, compute, tolerance
+        )
     if fault is not None:
         measured.discard_times()
         measured.end("wrong_result", fault)

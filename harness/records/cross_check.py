@@ -47,13 +47,14 @@ def cross_check_rounds(
 def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records, with status `wrong_result` if others contradict them.
 
-    First rounds are compared only with each other: their verification runs steps before the passes
-    (harness.measuring.mini_batch_check), which changes the losses of passes.
+    Only rounds with the same checks before their passes are compared: the steps of a check change
+    the losses of passes.
     """
-    workloads: dict[tuple[str, bool], list[tuple[Record, Fingerprint]]] = {}
+    workloads: dict[tuple[str, bool, bool], list[tuple[Record, Fingerprint]]] = {}
     for record in records:
         if record is not None and record.status == "ok" and record.fingerprint is not None:
-            key = (record.fingerprint.workload, record.trial.round == 0)
+            is_checked = record.check is None or record.check.in_round is None
+            key = (record.fingerprint.workload, record.trial.round == 0, is_checked)
             workloads.setdefault(key, []).append((record, record.fingerprint))
     faults = {
         id(faulty): reason for group in workloads.values() for faulty, reason in _find_faults(group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from harness.records.turns import compute_ratio
+from harness.records.turns import ENOUGH, compute_ratio
 
 PAIR_COLUMNS = ("block", "turns", "cpu_share")  # of both rows; those of the base begin with `base_`
 # Warnings: not measured in one block; wall and CPU time give different ratios.
@@ -13,7 +13,7 @@ CPU_TIME_TOLERANCE = 0.03
 
 
 def replace_by_ratios_in_cycles(ratio: pd.Series[float], both: pd.DataFrame) -> pd.Series[float]:
-    """Replace the ratio of each pair that ran in one block by the median ratio within cycles."""
+    """Replace the ratio of each pair that shares cycles by the median ratio within cycles."""
     if not {"turns", "base_turns"} <= set(both):
         return ratio
     computed = [
@@ -26,11 +26,16 @@ def replace_by_ratios_in_cycles(ratio: pd.Series[float], both: pd.DataFrame) -> 
 
 
 def find_side_by_side(both: pd.DataFrame) -> pd.Series[bool]:
-    """Return whether each row and its base were measured in the same block."""
-    if not {"block", "base_block"} <= set(both):
+    """Return whether each row and its base share cycles of a block."""
+    if not {"block", "base_block", "turns", "base_turns"} <= set(both):
         return pd.Series(False, index=both.index)
     known = both.block.fillna("").astype(str) != ""
-    return known & (both.block == both.base_block)
+    alike = known & (both.block == both.base_block)
+    shared = [
+        isinstance(own, dict) and isinstance(base, dict) and len(own.keys() & base.keys()) >= ENOUGH
+        for own, base in zip(both.turns, both.base_turns, strict=True)
+    ]
+    return alike & pd.Series(shared, index=both.index)
 
 
 def find_pair_warnings(both: pd.DataFrame) -> pd.Series[str]:

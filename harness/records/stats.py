@@ -112,12 +112,13 @@ def split_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.
 # Standard error of a median from the interquartile range, for normally distributed values:
 # sqrt(pi / 2) / 1.349.
 ERROR_OF_MEDIAN = 0.929
+SHOW_SPREAD = 6  # the interquartile range of fewer values is often far too small
 
 
 def compute_standard_error(values: ArrayLike) -> float:
-    """Return the standard error of a median; infinite for fewer than three values."""
+    """Return the standard error of a median; infinite for fewer values than show their spread."""
     array = np.asarray(values, dtype=np.float64)
-    if array.size < 3:
+    if array.size < SHOW_SPREAD:
         return math.inf
     low, high = np.quantile(array, (0.25, 0.75))
     return float(ERROR_OF_MEDIAN * (high - low) / math.sqrt(array.size))

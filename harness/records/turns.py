@@ -72,8 +72,13 @@ def compute_pass_s(seconds: Seconds) -> float:
     return float(np.median(_select_counting(list(seconds.values()))))
 
 
+def are_mostly_disturbed(turns: Sequence[Turn]) -> bool:
+    """Return whether more than half of the turns were disturbed."""
+    return 2 * sum(turn.is_disturbed for turn in turns) > len(turns)
+
+
 def compute_half_width(seconds: Seconds) -> float | None:
-    """Return half the 95% interval of the median turn, relative to it; None for few turns."""
+    """Return about half the 95% interval of the median turn, relative to it; None for few turns."""
     counting = _select_counting(list(seconds.values()))
     error = compute_standard_error(np.log(np.maximum(counting, 1e-12)))
     return NORMAL_95 * error if math.isfinite(error) else None

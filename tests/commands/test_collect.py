@@ -74,7 +74,7 @@ def test_the_csv_is_the_frame_with_trials_before_counts(tmp_path: Path) -> None:
     out = tmp_path / "all.csv"
     assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 0
     written, loaded = pd.read_csv(out), harness.frame(tmp_path / "raw")
-    assert set(written) == set(loaded)
+    assert set(written) == set(loaded) - {"turns"}, "a mapping is no text"
     assert list(written.kind.drop_duplicates()) == ["trial", "count"]
     assert len(written) == len(loaded)
     for name in ("throughput", "over_bound", "n_nodes"):

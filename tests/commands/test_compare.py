@@ -36,7 +36,7 @@ def write_rounds(folder: Path, factors: tuple[float, ...], **changes: Any) -> Pa
     [
         ((1.0, 1.0, 1.0), "1.00 (1.00 to 1.00) alike", 0),
         ((1.02, 0.99, 1.03), "alike", 0),
-        ((2.0, 2.5, 4.0), "0.40 (0.25 to 0.50) slower", 3),
+        ((2.0, 2.5, 4.0), "0.40 (0.25 to 0.50)\N{DAGGER} slower", 3),
         ((2.0, 1.0, 2.0), "unclear", 0),  # the interval contains 1
         ((0.5, 0.4, 0.5), "faster", 0),
         ((1.1,), "0.91 unclear", 0),  # without an interval

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,11 @@ import harness.terminal.measurement
 from harness.commands.bench import main as bench
 from harness.commands.schedule import main as schedule
 from harness.machine.facts import describe_machine
+from harness.measuring.block import BlockEntry, Hear, Settled
 from harness.measuring.launch import ROOT
 from harness.records.count_row import AnyCount
 from harness.records.record import Record, read_record, write_record
 from harness.trials.sources import SourceHashes
-from harness.trials.spec import TrialSpec
 from tests.support.odd_files import everything_in
 from tests.support.sandbox import ODD, TINY
 
@@ -42,14 +42,15 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
     """Return the list of measured hidden sizes; measuring is replaced by a fast function."""
     found: Measured = []
 
-    def run(spec: TrialSpec, path: Path, *_: object, **__: object) -> Record:
-        found.append(spec.hidden_size)
-        machine = describe_machine().to_dict()
-        record = make_record(spec, source_sha256="same", machine=machine, versions={})
-        write_record(path, record)
-        return read_record(path)
+    def run(entries: Sequence[BlockEntry], _: Hear, settled: Settled) -> None:
+        for number, entry in enumerate(entries):
+            found.append(entry.spec.hidden_size)
+            machine = describe_machine().to_dict()
+            record = make_record(entry.spec, source_sha256="same", machine=machine, versions={})
+            write_record(entry.path, record)
+            settled(number, read_record(entry.path))
 
-    monkeypatch.setattr(harness.terminal.measurement, "run_worker", run)
+    monkeypatch.setattr(harness.terminal.measurement, "measure_block", run)
     monkeypatch.setattr(SourceHashes, "hash_trial", lambda self, spec: "same")
     return found
 

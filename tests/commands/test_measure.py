@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,12 +110,12 @@ def test_failed_trial_does_not_affect_other_records(
 
     whole = measure.measure_all
 
-    def fails(planned: Sequence[measure.Measurement]) -> int:
-        return 1 // 0 if planned[0].spec.batch_size == 16 else whole(planned)
+    def fails(planned: Sequence[measure.Measurement], **named: Any) -> int:
+        return 1 // 0 if planned[0].spec.batch_size == 16 else whole(planned, **named)
 
     monkeypatch.setattr(measure, "measure_all", fails)
     specs = [make_spec(batch_size=size) for size in (16, 32)]
-    assert done_by(order(tmp_path, specs)) == 2
+    assert done_by(order(tmp_path, *([spec] for spec in specs))) == 2
     assert [record_at(tmp_path, spec).exists() for spec in specs] == [False, True]
     assert not is_done(tmp_path)
     assert not list(read_current_work(tmp_path))
@@ -151,7 +152,7 @@ def test_trial_exceeding_time_budget_is_left_for_next_run(
 ) -> None:
     spec, short = make_spec(), make_spec(batch_size=8)
     monkeypatch.setenv(VARIABLE, run_plan(tmp_path, spec, time.time() + 1))
-    assert done_by(order(tmp_path, [spec, short])) == 0
+    assert done_by(order(tmp_path, [spec], [short])) == 0
     assert "time budget exhausted" in terminal.read_text()
     assert [record_at(tmp_path, one).exists() for one in (spec, short)] == [False, True]
 

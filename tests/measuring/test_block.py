@@ -18,13 +18,15 @@ import psutil
 import pytest
 
 from harness.errors import BenchError
-from harness.measuring import block
+from harness.measuring import block, supervise
 from harness.measuring.block import BlockEntry, measure_block
 from harness.measuring.launch import ROOT
 from harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
-from harness.records.record import Record
+from harness.records.cross_check import cross_check_records
+from harness.records.record import Record, locate_record
 from harness.records.turns import collect_turn_seconds, compute_ratio
 from harness.trials.spec import Limits, Timing, TrialSpec
+from tests.support.measured import spec_of
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
@@ -102,8 +104,8 @@ def test_systems_of_a_block_share_its_cycles(make_spec: MakeSpec, tmp_path: Path
     [
         ("odd_system.do('abort')", {}, "crash"),
         ("odd_system.do('exit:0')", {}, "crash"),
-        ("odd_system.do('wait')", {"time_s": 6.0}, "timeout"),
-        ("odd_system.do('loop')", {"time_s": 6.0}, "timeout"),
+        ("odd_system.do('wait')", {"time_s": 8.0}, "timeout"),
+        ("odd_system.do('loop')", {"time_s": 8.0}, "timeout"),
         ("odd_system.do('hog')", {"memory_bytes": 500 * 2**20}, "oom"),
         ("odd_system.do('raise:value')", {}, "crash"),
         ("import os, sys; os.write(int(sys.argv[-1]), b'[]\\n')", {}, "crash"),
@@ -127,11 +129,28 @@ def test_a_fault_costs_only_its_own_system(
     assert len(shared) >= TIMING.min_passes
 
 
-def test_waiting_for_others_does_not_count_as_own_time(make_spec: MakeSpec, tmp_path: Path) -> None:
-    slow = make_spec(system_options={"pause_s": 5.0}, timing=TIMING)
-    quick = make_spec(timing=TIMING, limits=Limits(time_s=4.5))
-    found = measure(tmp_path, slow=slow, quick=quick)
-    assert {name: record.status for name, record in found.items()} == {"slow": "ok", "quick": "ok"}
+def test_waiting_for_others_does_not_count_as_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock that the test advances, and a process that only waits."""
+    now = [100.0]
+    monkeypatch.setattr(supervise, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(supervise, "BEGIN", "tests.support.waiting")
+    child = supervise.ChildProcess(
+        sys.executable, (), {**os.environ}, Limits(time_s=10.0), tmp_path / "log"
+    )
+    try:
+        for is_active, elapsed_s in ((True, 6.0), (False, 1000.0), (True, 3.0)):
+            child.is_active = is_active
+            now[0] += elapsed_s
+            child.charge_time()
+            assert child.excess is None
+        now[0] += 1.5
+        child.charge_time()
+        assert child.excess is not None
+        assert child.excess[0] == "timeout"
+    finally:
+        child.end()
 
 
 def test_wrong_input_refuses_its_own_system(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -158,6 +177,112 @@ def test_a_system_that_works_out_of_turn_is_caught(
     assert found["honest"].status == "ok"
     assert found["busy"].status == "wrong_result"
     assert "while other systems had their turn" in str(found["busy"].reason)
+
+
+FORKS = """\
+import os
+
+from tests.support import odd_system
+
+
+class Adapter(odd_system.Adapter):
+    def prepare(self, model, weights):
+        super().prepare(model, weights)
+        if os.fork() == 0:
+            while True:
+                sum(range(1000))
+"""
+OUT_OF_TURN = """\
+import sys, os
+
+from tests.support import odd_system
+
+REPORT = b'{"seconds": 1e-6, "timed_s": 1e-6, "is_disturbed": false}\\n'
+
+
+class Adapter(odd_system.Adapter):
+    def run(self, clock, *, update=True):
+        super().run(clock, update=update)
+        if self.n_runs > 60:
+            os.write(int(sys.argv[-1]), {message})
+"""
+
+
+def test_a_child_process_that_works_out_of_turn_is_caught(
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    timing = Timing(min_seconds=1.0, n_mini_batches=2)
+    busy = make_spec(adapter=make_module(FORKS), timing=timing)
+    found = measure(tmp_path, busy=busy, honest=make_spec(timing=timing))
+    assert found["honest"].status == "ok"
+    assert found["busy"].status == "wrong_result"
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["REPORT", "b'[' * 60000 + b'\\n'", "REPORT.replace(b'1e-6', b'9' * 400)", "b'x' * 70000"],
+)
+def test_forged_messages_are_no_result(
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path, message: str
+) -> None:
+    forging = make_spec(
+        adapter=make_module(OUT_OF_TURN.replace("{message}", message)), timing=TIMING
+    )
+    found = measure(tmp_path, forging=forging, honest=make_spec(timing=TIMING))
+    assert found["honest"].status == "ok"
+    assert found["forging"].status in ("crash", "wrong_result")
+
+
+def test_a_system_that_closes_its_socket_is_ended(
+    make_spec: MakeSpec,
+    make_module: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(block, "CLOSED_S", 0.1)
+    doing = "import os, sys; os.close(int(sys.argv[-1])); odd_system.do('wait')"
+    closing = make_spec(adapter=make_module(LATE.replace("{doing}", doing)), timing=TIMING)
+    found = measure(tmp_path, closing=closing, honest=make_spec(timing=TIMING))
+    assert found["honest"].status == "ok"
+    assert found["closing"].status == "crash"
+
+
+def test_contradictions_within_a_block_are_settled_by_the_reference(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    """Neither has a record while the other is checked; a wrong system must not cost a right one."""
+    specs = [spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond")]
+    entries = [
+        BlockEntry(spec, locate_record(tmp_path, spec), tmp_path / f"{k}.log")
+        for k, spec in enumerate(specs)
+    ]
+    outcomes = [outcome for outcome in measure_block(entries) if isinstance(outcome, Record)]
+    shown = [record.status for record in cross_check_records(outcomes) if record is not None]
+    assert shown == ["ok", "wrong_result"]
+
+
+def test_a_system_without_memory_beside_others_is_tried_alone(
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It finds no memory while another process of the block is alive."""
+    counter = tmp_path / "starts"
+    text = (
+        "from pathlib import Path\n"
+        "from tests.support import odd_system\n\n\n"
+        "class Adapter(odd_system.Adapter):\n"
+        "    def prepare(self, model, weights):\n"
+        f"        path = Path({str(counter)!r})\n"
+        "        path.write_text(path.read_text() + 'x' if path.exists() else 'x')\n"
+        "        if len(path.read_text()) == 1:\n"
+        "            raise MemoryError\n"
+        "        super().prepare(model, weights)\n"
+    )
+    needy = make_spec(adapter=make_module(text), timing=TIMING)
+    slow = make_spec(system_options={"pause_s": 2.0}, timing=TIMING)
+    found = measure(tmp_path, slow=slow, needy=needy)
+    assert {name: record.status for name, record in found.items()} == {"slow": "ok", "needy": "ok"}
+    assert counter.read_text() == "xx"
+    assert not cycles_of(found["slow"]) & cycles_of(found["needy"])
 
 
 def test_a_little_cpu_time_out_of_turn_is_allowed() -> None:

@@ -96,9 +96,9 @@ def test_construction_ahead_is_timed_in_same_pass(time: FakeTime) -> None:
         (TWO, {"min_passes": 1}, (1, 1)),
         (TWO, {"min_passes": 3}, (3, 1)),
         (TWO, {"min_passes": 5}, (5, 2)),
-        (TWO, {"min_passes": 1, "min_seconds": 0.35}, (3, 1)),
+        (TWO, {"min_passes": 1, "min_seconds": 0.35}, (6, 2)),
         (TWO, {"min_passes": 50, "max_seconds": 0.15}, (1, 1)),  # one of each kind
-        ([(0, 0)], {"min_seconds": 1e6}, None),  # limited
+        ([(100, 0)], {"min_seconds": 1e6}, None),  # limited
     ],
 )
 def test_passes_are_whole_and_as_many_as_asked_for(
@@ -115,16 +115,28 @@ def test_passes_are_whole_and_as_many_as_asked_for(
 
 
 def test_short_passes_fill_a_turn(time: FakeTime) -> None:
-    """A pass of 2.5 ms runs eight times in a turn of 20 ms, except in the first turn."""
-    timed = timed_of(Scripted(time), [(1, 1)])
-    assert [turn.n_passes for turn in timed.turns] == [1, 8, 8]
-    assert len(timed.whole) == 1 + 8 + 8
-    assert len(timed.marked) == 8
+    """A pass of 2.5 ms runs 20 times in a turn, after one that is not timed.
+
+    The first turn cannot know how long a pass takes.
+    """
+    system = Scripted(time)
+    timed = timed_of(system, [(1, 1)])
+    assert [turn.n_passes for turn in timed.turns] == [1, 20, 20]
+    assert len(timed.whole) == 1 + 20 + 20
+    assert len(timed.marked) == 20
+    assert system.events.count("run") == 61 + 4
+
+
+def test_long_passes_need_none_that_is_not_timed(time: FakeTime) -> None:
+    system = Scripted(time)
+    timed = timed_of(system, [(30, 30)])
+    assert [turn.n_passes for turn in timed.turns] == [1, 1, 1]
+    assert system.events.count("run") == 4 + 1, "the first turn cannot know"
 
 
 def test_a_turn_has_the_counters_of_its_time(time: FakeTime) -> None:
     """Each turn takes 2.101 s with loading: 50 ms of waiting are above 2 % of it."""
-    waits_s = iter([0.0, 0.0, 0.05, 0.05, 0.05, 0.05, 0.09, 0.09, 0.5])
+    waits_s = iter([0.0, 0.0, 0.0, 0.05, 0.05, 0.05, 0.05, 0.09, 0.09, 0.5])
 
     def read(**_: bool) -> Scheduling:
         return replace(IDLE, wait_s=next(waits_s))
@@ -137,7 +149,7 @@ def test_a_turn_has_the_counters_of_its_time(time: FakeTime) -> None:
 
 def test_cpu_time_between_turns_is_counted(time: FakeTime) -> None:
     """The counters advance by a second in a turn and by 0.2 s between turns."""
-    readings = iter([0.0, 0.2, 1.2, 1.4, 2.4, 2.6, 3.6, 3.8, 4.8])
+    readings = iter([0.0, 0.2, 0.2, 1.2, 1.4, 2.4, 2.6, 3.6, 3.8, 4.8])
 
     def read(**_: bool) -> Scheduling:
         return replace(IDLE, cpu_s=next(readings))
@@ -159,13 +171,17 @@ def test_marks_are_neither_waited_for_nor_read_in_unmarked_turns(time: FakeTime)
     system = Device(time)
     runs = timed_of(system, [(10, 20)])
     # A run takes 30.5 ms; the wait at its end always counts, those at marks only in marked runs.
-    assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0405] * 3)
-    assert [sample.phases_s for sample in runs.whole] == [{}] * 3
-    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0605])
+    assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0405] * len(runs.whole))
+    assert [sample.phases_s for sample in runs.whole] == [{}] * len(runs.whole)
+    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0605] * 2)
     assert runs.marked[0].phases_s == pytest.approx({"construct": 0.020, "forward": 0.030})
     begin = ["load", "synchronize", "run"]
     whole, marked = [*begin, "synchronize"], [*begin, *["synchronize"] * 3]
-    assert system.events == [*whole, *marked, *whole, *whole]
+    # The first turn cannot know how long a pass takes and begins with one that is not timed; the
+    # others take 40.5 ms and more, so that two of them fill a turn.
+    assert system.events[: 2 * len(whole)] == 2 * whole
+    second_turn = [*whole, *marked, *marked]
+    assert system.events[2 * len(whole) :][: len(second_turn)] == second_turn
 
 
 class WarmingUp(Scripted):

@@ -18,6 +18,7 @@ ALLOWED = {
     "harness/engine/cpu_kernels/team.py": "sleeps while threads end",
     "harness/machine/folders.py": "how old a folder is that another process left",
     "harness/machine/noise.py": "how much others run, from outside what is timed",
+    "harness/measuring/block.py": "how long a worker without a socket may still run",
     "harness/measuring/process_tree.py": "how long killed processes are waited for",
     "harness/measuring/supervise.py": "limits of a worker",
     "harness/records/record.py": "when a trial was measured, for people",

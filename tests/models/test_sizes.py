@@ -15,11 +15,12 @@ from harness.contracts import corpus
 from harness.contracts.model import ModelSizes, ParameterSpec, draw_initial_weights
 from harness.errors import ConfigError
 from harness.measuring.child import REFUSED
-from harness.measuring.worker import main
+from harness.measuring.worker import write_measured
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.tree_lstm import TreeLSTM
 from harness.trials import workload
 from harness.trials.spec import TrialSpec
+from tests.support.measured import OwnTurns
 
 TREES = {"words": 7, "classes": 3}
 
@@ -78,7 +79,8 @@ def test_worker_reports_missing_dataset_size(
     monkeypatch.setattr(workload, "load_corpus", without_classes)
     spec = make_spec(model="tree_lstm", model_module="harness.models.tree_lstm", model_options={})
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
-    assert main([str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]) == REFUSED
+    paths = tmp_path / "spec.json", tmp_path / "r0.json"
+    assert write_measured(*paths, "here", OwnTurns(spec.timing)) == REFUSED
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert f"needs the size classes, but dataset={spec.dataset} has only words;" in error

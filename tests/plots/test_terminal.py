@@ -117,7 +117,7 @@ def test_ends_are_rounded_outward() -> None:
         for system, speed in zip(("vertex", "dynet"), pair, strict=True)
     ]
     (line,) = compare(records)
-    assert " 1.05 (0.99 to 1.20) times as fast as " in line
+    assert " 1.05 (0.99 to 1.20)\N{DAGGER} times as fast as " in line
     assert "(no clear difference)" in line
 
 

@@ -17,7 +17,7 @@ from harness.machine.facts import has_cuda_device
 from systems.on_dynet import autobatch, build, cuda
 from systems.on_dynet.cpp.adapter import Adapter as CppAdapter
 
-TREE_LSTM: Any = SimpleNamespace(name="tree_lstm")
+TREE_LSTM: Any = SimpleNamespace(name="tree_lstm", max_children=None)
 MISSING = {
     "cpu": "DyNet's source build is not installed; run make dynet-native",
     "cuda": "DyNet's build for CUDA is not installed; run make dynet-cuda",

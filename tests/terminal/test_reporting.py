@@ -27,8 +27,8 @@ MakeSpec = Callable[..., TrialSpec]
 
 @pytest.fixture
 def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
-    """Return a function that builds records of three passes over two mini-batches."""
-    samples_s = (0.100, 0.200, 0.102, 0.204, 0.098, 0.196)
+    """Return a function that builds records of six passes over two mini-batches."""
+    samples_s = (0.100, 0.200, 0.102, 0.204, 0.098, 0.196) * 2
     return functools.partial(make_record, samples_s=samples_s, n_instances=244)
 
 
@@ -36,7 +36,7 @@ def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record
     spec = make_spec(policy="depth", hidden_size=256, batch_size=64)
     words = format_trial(build_trial(spec))
     assert words == "fake:depth tree_fc complete_trees bs=64 h=256 train cpu/1 r0"
-    assert format_outcome(a_record(spec)) == "813 instances/s ±2.1%  ok"
+    assert format_outcome(a_record(spec)) == "813 instances/s ±2.2%  ok"
     assert format_outcome(a_record(spec, warnings=("background_load",))).endswith(
         "ok (background_load)"
     )
@@ -49,7 +49,7 @@ def test_summary_shows_phases_and_record_path(
 ) -> None:
     record = a_record(phases_s={"forward": 0.0512, "update": None}, n_batches=7.5)
     text = format_summary(record, tmp_path / "r0.json")
-    assert "3 passes over 2 mini-batches" in text
+    assert "6 passes over 2 mini-batches" in text
     assert "forward 51.2 ms" in text
     assert "update" not in text
     assert "7.5 batches" in text
