@@ -1,4 +1,5 @@
-# make try: a first result, in two to four minutes with the install.  make all: every table and figure.
+# make try: a first result, in three to six minutes with the install.
+# make all: every table and figure.
 # make medium: the same at a scale worth looking at.
 # make test: the test suite, style and types among it.
 # make test-quick: the part of it to run at every change.  All install what they need.
@@ -41,7 +42,11 @@ ITSELF := --no-deps --no-build-isolation --editable .
 # Lines NAME==VERSION, the first of each name, without the local part of a version (+cu128).
 ONE_OF_EACH := sed -E '/^-|^\#|@/d; s/[+ ;].*//' | awk -F= '{ name = tolower($$1); gsub("_", "-", name) } !seen[name]++'
 
-.PHONY: all try medium install test test-quick test-cluster campaign dynet-native dynet-cuda hashes wheelhouse constraints gpu clean
+.PHONY: help all try medium install test test-quick test-cluster campaign dynet-native dynet-cuda hashes wheelhouse constraints gpu clean
+
+# These targets; the first one, so that make alone starts nothing.
+help:
+	@sed -n 's/^# \(make [a-z-]*:\)/\1/p' $(firstword $(MAKEFILE_LIST))
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)

@@ -23,15 +23,13 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from annotated_types import Ge, Le
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.contracts.system import System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
-from harness.machine.facts import describe_machine, read_sm_clock_mhz
+from harness.machine.facts import read_sm_clock_mhz
 from harness.machine.noise import ThrottleWatch
 from harness.machine.process import (
     freeze_new_objects,
@@ -57,6 +55,8 @@ from harness.measuring.passes import (
 )
 from harness.measuring.reference import Reference, ReferenceAnswer
 from harness.measuring.reference_check import Verdict, is_all_zero
+from harness.measuring.reported import query_system
+from harness.measuring.surroundings import Surroundings, is_same_software
 from harness.measuring.timed_check import (
     find_first_loss_fault,
     find_outside_fault,
@@ -66,22 +66,18 @@ from harness.measuring.timed_check import (
     sum_pass_losses,
 )
 from harness.measuring.turns import Turns, TurnsFromParent
-from harness.records.cross_check import find_other_fingerprints
-from harness.records.fingerprint import Fingerprint
 from harness.records.record import (
     CheckVerdict,
     Measured,
     Record,
     build_record,
-    build_record_path,
     compute_throughput,
-    find_record,
     format_now,
     write_record,
 )
 from harness.records.stats import is_too_short
 from harness.records.turns import are_mostly_disturbed
-from harness.trials.sources import hash_trial_source, read_harness_versions
+from harness.trials.sources import read_harness_versions
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, build_run_settings, load_workload
 from harness.values.precision import TOLERANCES, is_exact
@@ -114,50 +110,6 @@ def write_measured(spec_path: Path, record_path: Path, block: str, turns: Turns)
     except OutputError as error:
         return refuse(spec_path, error)
     return 0
-
-
-class Surroundings:
-    """Records in the directory of a round's: of its trial's first round, and of other systems.
-
-    Args:
-        record_path: Path of the round's record; outside of a results directory, there are none.
-    """
-
-    def __init__(self, record_path: Path, spec: TrialSpec) -> None:
-        self._spec = spec
-        raw = record_path.resolve().parent.parent
-        is_inside = record_path == build_record_path(raw.parent, spec.trial_id, spec.round)
-        self._raw = raw if is_inside else None
-
-    def find_fingerprints(self, workload: str) -> Sequence[Fingerprint]:
-        """Return other systems' fingerprints of a workload."""
-        if self._raw is None:
-            return ()
-        return find_other_fingerprints(self._raw, self._spec.trial_id, workload)
-
-    def find_proof(self, inputs_sha256: str | None) -> Record | None:
-        """Return the record of the first round if it proves that this round is correct, or None.
-
-        It does for the same code, inputs and machine if that round was checked. `is_same_software`
-        compares the versions, which are known once the system is loaded.
-        """
-        if self._raw is None or self._spec.round == 0:
-            return None
-        first = find_record(build_record_path(self._raw.parent, self._spec.trial_id, 0))
-        spec = self._spec.replace_round(0)
-        if first is None or first.status != "ok" or first.fingerprint is None:
-            return None
-        is_same = first.is_valid_for(spec, hash_trial_source(spec))
-        alike = (
-            first.inputs_sha256 == inputs_sha256 and first.machine == describe_machine().to_dict()
-        )
-        return first if is_same and alike else None
-
-
-def is_same_software(first: Record, system: System) -> bool:
-    """Return whether a record was measured with the system's and the harness's versions."""
-    versions: dict[str, str] = query_system(system, "versions")
-    return first.versions == read_harness_versions() | versions
 
 
 def measure(
@@ -280,6 +232,16 @@ def list_effective_options(system: System) -> dict[str, str]:
     return options | ({"left out of the environment": left_out} if left_out else {})
 
 
+def _warm_up(spec: TrialSpec, workload: Workload, system: System, measured: Measured) -> Passes:
+    passes = Passes(system)
+    warmed = warm_up(passes, workload.mini_batches, spec.timing)
+    end_fork()
+    measured.n_warmup = warmed.n_passes
+    for name, mean in compute_mean_counters(warmed.counters).items():
+        setattr(measured, name, mean)
+    return passes
+
+
 def _time(
     spec: TrialSpec,
     workload: Workload,
@@ -288,12 +250,7 @@ def _time(
     first: Record | None,
     turns: Turns,
 ) -> None:
-    passes = Passes(system)
-    warmed = warm_up(passes, workload.mini_batches, spec.timing)
-    end_fork()
-    measured.n_warmup = warmed.n_passes
-    for name, mean in compute_mean_counters(warmed.counters).items():
-        setattr(measured, name, mean)
+    passes = _warm_up(spec, workload, system, measured)
     reset_peak_memory()
     system.reset_peak_memory()
     n_before = query_system(system, "n_compilations")
@@ -315,12 +272,11 @@ def _time(
     # A system may change its way of running during passes.
     measured.effective_options = list_effective_options(system)
     _keep_times(timed, system, measured)
-    diverged = system.computes and not np.isfinite(system.last_loss())
     signs = {
         "too_short": is_too_short(measured.samples_s, measured.timer_overhead_s),
         "throttled": is_throttled,
         "disturbed": are_mostly_disturbed(timed.turns),
-        "diverged": diverged,
+        "diverged": system.computes and not np.isfinite(system.last_loss()),
         "repeated_instances": workload.repeats_instances,
         "recompiled_while_timed": n_in_passes > 0,
         "reduced_precision": not is_exact(spec.precision),
@@ -403,45 +359,6 @@ def _check_afterwards(
     if fault is not None:
         measured.discard_times()
         measured.end("wrong_result", fault)
-
-
-def query_system(system: System, method: str) -> Any:
-    """Return the validated value of a method by which a system reports facts about itself.
-
-    Raises:
-        TypeError: The contract does not allow the value; the message names the method, the value
-            and the allowed ones, which an error at the time of the record could not.
-    """
-    value = getattr(system, method)()
-    kind, allowed = _REPORTED[method]
-    try:
-        return kind.validate_python(value.item() if isinstance(value, np.generic) else value)
-    except ValidationError:
-        shown = " ".join(repr(value).split())
-        shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
-        module = type(system).__module__
-        line = f"{module}: {method}() returned {shown}: expected {allowed}"
-        raise TypeError(line) from None
-
-
-_MAX_SHOWN = 100  # characters of the returned value in messages
-_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-_TEXTS = TypeAdapter(dict[str, str], config=_STRICT), "a dict of strings by name"
-_COUNT = (
-    TypeAdapter(Annotated[int, Ge(0)] | None, config=_STRICT),
-    "a whole number of at least 0, or None",
-)
-_SHARE = (
-    TypeAdapter(Annotated[float, Ge(0), Le(1)] | None, config=_STRICT),
-    "a number from 0 to 1, or None",
-)
-_REPORTED: dict[str, tuple[TypeAdapter[Any], str]] = {
-    "versions": _TEXTS,
-    "effective_options": _TEXTS,
-    "n_compilations": _COUNT,
-    "peak_memory_bytes": _COUNT,
-    "data_movement_fraction": _SHARE,
-}
 
 
 if __name__ == "__main__":

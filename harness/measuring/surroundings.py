@@ -1,0 +1,59 @@
+"""Records near a round: its trial's first round as a proof, and results of other systems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.contracts.system import System
+from harness.machine.facts import describe_machine
+from harness.measuring.reported import query_system
+from harness.records.cross_check import find_other_fingerprints
+from harness.records.fingerprint import Fingerprint
+from harness.records.record import Record, build_record_path, find_record
+from harness.trials.sources import hash_trial_source, read_harness_versions
+from harness.trials.spec import TrialSpec
+
+
+class Surroundings:
+    """Records in the directory of a round's: of its trial's first round, and of other systems.
+
+    Args:
+        record_path: Path of the round's record; outside of a results directory, there are none.
+    """
+
+    def __init__(self, record_path: Path, spec: TrialSpec) -> None:
+        self._spec = spec
+        raw = record_path.resolve().parent.parent
+        is_inside = record_path == build_record_path(raw.parent, spec.trial_id, spec.round)
+        self._raw = raw if is_inside else None
+
+    def find_fingerprints(self, workload: str) -> Sequence[Fingerprint]:
+        """Return other systems' fingerprints of a workload."""
+        if self._raw is None:
+            return ()
+        return find_other_fingerprints(self._raw, self._spec.trial_id, workload)
+
+    def find_proof(self, inputs_sha256: str | None) -> Record | None:
+        """Return the record of the first round if it proves that this round is correct, or None.
+
+        It does for the same code, inputs and machine if that round was checked. `is_same_software`
+        compares the versions, which are known once the system is loaded.
+        """
+        if self._raw is None or self._spec.round == 0:
+            return None
+        first = find_record(build_record_path(self._raw.parent, self._spec.trial_id, 0))
+        spec = self._spec.replace_round(0)
+        if first is None or first.status != "ok" or first.fingerprint is None:
+            return None
+        is_same = first.is_valid_for(spec, hash_trial_source(spec))
+        alike = (
+            first.inputs_sha256 == inputs_sha256 and first.machine == describe_machine().to_dict()
+        )
+        return first if is_same and alike else None
+
+
+def is_same_software(first: Record, system: System) -> bool:
+    """Return whether a record was measured with the system's and the harness's versions."""
+    versions: dict[str, str] = query_system(system, "versions")
+    return first.versions == read_harness_versions() | versions
