@@ -18,14 +18,9 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import RecordError, suggest_name
-from harness.records.pairs import (
-    PAIR_COLUMNS,
-    find_pair_warnings,
-    join_words,
-    replace_by_ratios_in_cycles,
-)
+from harness.records.pairs import PAIR_COLUMNS, join_pair_warnings, replace_by_ratios_in_cycles
 from harness.records.stats import name_interval, summarize_rounds
-from harness.records.tidy import OTHER_KERNELS, SEED, TYPE_SEED, get_quantity, is_setting
+from harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
 SCREENED_OUT = "screened_out"  # stored status of a round that screening skipped
@@ -33,6 +28,7 @@ TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
 RATIO = "ratio"
 WIDE_INTERVAL = "wide_interval"
 _BASE_FACTS = ("group", "group_facts", "trial_id", *PAIR_COLUMNS)
+_BASE_COLUMNS = [f"base_{name}" for name in _BASE_FACTS]
 _ALL = "_all"  # a key that all rows share, so that no key is needed
 # Columns that decide whether rows are comparable; copying all columns of a frame would cost time.
 _SHARED = ("trial_id", "dataset", "group", "group_facts", "inputs_key", "inputs_sha256")
@@ -287,38 +283,41 @@ def ratios(
     own, other = rows.reset_index(drop=True), base.reset_index(drop=True)
     own[_ALL], other[_ALL] = 0, 0
     keys = [_ALL, *at]
-    base_numbers = numbers(other, keys, quantity)[[*keys, "status"]]
-    base_numbers = base_numbers.rename(columns={"status": "base_status"})
-    other = other[other.status != SCREENED_OUT]
-    facts = {f"base_{name}": other.get(name) for name in _BASE_FACTS}
-    sides = other[[*keys, "round"]].assign(
-        base=get_quantity(other, quantity),
-        doubts=other.warnings,
-        base_weak=other.weak_build,
-        is_paired=True,
-        **facts,
-    )
-    dropped = ["base", "base_status", "doubts", "base_weak", "is_paired", *facts]
-    own = own.drop(columns=dropped, errors="ignore")
-    both = _merge(own, base_numbers, keys).fillna({"base_status": NOT_PLANNED})
-    both = _merge(both, sides, [*keys, "round"])
-    partners = both[[*facts]].rename(columns=lambda name: name.removeprefix("base_"))
+    both = _pair_rounds(own, other, keys, quantity)
+    partners = both[_BASE_COLUMNS].rename(columns=lambda name: name.removeprefix("base_"))
     check_alike(both, partners)
     check_like_inputs(pd.concat([_select_measured(own), _select_measured(other)]))
     values = get_quantity(both, quantity)
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
-    # Two sides on the same other kernels compare like with like.
-    alike = both.weak_build.eq(OTHER_KERNELS) & both.base_weak.eq(OTHER_KERNELS)
-    weak = join_words(both.weak_build, both.base_weak).where(~alike.fillna(value=False), "")
     ratio = (values / both.base).where(both.base > 0).astype(float)
     if quantity == TIME:
         ratio = replace_by_ratios_in_cycles(ratio, both)
     return both.assign(
         ratio=ratio,
         status=status.where(both.base_status == "ok", both.base_status),
-        warnings=join_words(both.warnings, weak, both.doubts, find_pair_warnings(both)),
+        warnings=join_pair_warnings(both),
         is_paired=both.is_paired.notna(),
-    ).drop(columns=[_ALL, "base_weak", *facts])
+    ).drop(columns=[_ALL, "base_weak", *_BASE_COLUMNS])
+
+
+def _pair_rounds(
+    own: pd.DataFrame, other: pd.DataFrame, keys: Sequence[str], quantity: str
+) -> pd.DataFrame:
+    """Add to each row its base's facts: of the same round, and the status of all rounds."""
+    status = numbers(other, keys, quantity)[[*keys, "status"]]
+    status = status.rename(columns={"status": "base_status"})
+    other = other[other.status != SCREENED_OUT]
+    sides = other[[*keys, "round"]].assign(
+        base=get_quantity(other, quantity),
+        doubts=other.warnings,
+        base_weak=other.weak_build,
+        is_paired=True,
+        **{f"base_{name}": other.get(name) for name in _BASE_FACTS},
+    )
+    dropped = ["base", "base_status", "doubts", "base_weak", "is_paired", *_BASE_COLUMNS]
+    own = own.drop(columns=dropped, errors="ignore")
+    both = _merge(own, status, keys).fillna({"base_status": NOT_PLANNED})
+    return _merge(both, sides, [*keys, "round"])
 
 
 def _select_base(rows: pd.DataFrame, system: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from harness.records.tidy import OTHER_KERNELS
 from harness.records.turns import ENOUGH, compute_ratio
 
 PAIR_COLUMNS = ("block", "turns", "cpu_share")  # of both rows; those of the base begin with `base_`
@@ -36,6 +37,14 @@ def find_side_by_side(both: pd.DataFrame) -> pd.Series[bool]:
         for own, base in zip(both.turns, both.base_turns, strict=True)
     ]
     return alike & pd.Series(shared, index=both.index)
+
+
+def join_pair_warnings(both: pd.DataFrame) -> pd.Series[str]:
+    """Return the warnings of each pair: of both sides, of slow builds, and of the pair itself."""
+    # Two sides on the same other kernels compare like with like.
+    alike = both.weak_build.eq(OTHER_KERNELS) & both.base_weak.eq(OTHER_KERNELS)
+    weak = join_words(both.weak_build, both.base_weak).where(~alike.fillna(value=False), "")
+    return join_words(both.warnings, weak, both.doubts, find_pair_warnings(both))
 
 
 def find_pair_warnings(both: pd.DataFrame) -> pd.Series[str]:

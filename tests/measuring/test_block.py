@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ from harness.records.cross_check import cross_check_records
 from harness.records.record import Record, locate_record
 from harness.records.turns import collect_turn_seconds, compute_ratio
 from harness.trials.spec import Limits, Timing, TrialSpec
+from tests.support.in_time import wait_for
 from tests.support.measured import spec_of
 
 pytestmark = pytest.mark.slow  # together they take seconds
@@ -337,15 +337,6 @@ def test_nothing_starts_beside_a_system_that_times_its_alternatives(
     assert not made._may_start(0)
     made.seats[1].is_prepared = True
     assert made._may_start(0)
-
-
-def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if happened():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")

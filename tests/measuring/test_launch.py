@@ -23,6 +23,7 @@ from harness.measuring.launch import ROOT, build_worker_environment
 from harness.measuring.supervise import compute_memory_limit
 from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
+from tests.support.in_time import wait_for
 from tests.support.measured import measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
 
@@ -144,15 +145,6 @@ def test_the_memory_limit_is_a_share_of_the_machine_unless_given() -> None:
     total = psutil.virtual_memory().total
     assert 0 < compute_memory_limit(Limits()) < total
     assert compute_memory_limit(Limits(memory_bytes=5)) == 5
-
-
-def wait_for(happened: Callable[[], object], seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if happened():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")

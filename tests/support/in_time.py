@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -32,3 +33,13 @@ def dies_after(seconds: int) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> bool:
+    """Wait until something has happened; return whether it has within the seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if happened():
+            return True
+        time.sleep(0.05)
+    return False
