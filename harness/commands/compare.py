@@ -82,7 +82,7 @@ def _parse_tolerance(text: str) -> float:
 
 
 def _read_trials(folder: Path) -> pd.DataFrame:
-    """Return the rows of a directory's trials, whose code does not decide what is comparable."""
+    """Return the rows of a directory's trials, whose code does not affect comparability."""
     rows = frame(folder)
     rows = rows[rows.kind == "trial"]
     if not len(rows):

@@ -84,7 +84,7 @@ def list_unsettled(progress: Mapping[int, Progress], base: int | None = None) ->
     The base itself needs no precision if there are others, because its time is in every ratio.
 
     Args:
-        base: Member with which all others are compared, and whose turns go on until all have
+        base: Member with which all others are compared, and which has turns until all others have
             enough; None: the fastest one.
     """
     base = find_fastest(progress) if base is None else base

@@ -204,7 +204,7 @@ def _write_spec(spec: TrialSpec, folder: Path) -> Path:
 
 
 def drop_log(log: Path) -> None:
-    """Delete a log, if it is there."""
+    """Delete a log, if it exists."""
     with suppress(OSError):  # its directory may have been deleted
         log.unlink()
 

@@ -38,7 +38,7 @@ def end_strays(marks: Collection[str], members: Iterable[psutil.Process]) -> Non
     A process that has left its worker's tree and its environment has no running owner.
 
     Args:
-        marks: Values of WORKER_MARK of the workers that go on.
+        marks: Values of WORKER_MARK of the workers that are still running.
         members: Descendants of this process.
     """
     for process in members:

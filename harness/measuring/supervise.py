@@ -172,7 +172,7 @@ class ChildProcess:
         return Ending(self._process.returncode, *(self.excess or (None, None)))
 
     def list_descriptors(self) -> Iterator[int]:
-        """Yield the file descriptors that become readable when it says something or ends."""
+        """Yield the file descriptors that become readable when it prints or ends."""
         if self.output is not None and not self.output.is_over:
             yield self.output.pipe
         if self.channel is not None:
@@ -267,7 +267,7 @@ class Watch:
         return self._members()
 
     def wait(self, children: Sequence[ChildProcess]) -> None:
-        """Wait until a child says something or ends, or a limit must be checked; check limits."""
+        """Wait until a child prints or ends, or a limit must be checked; check limits."""
         until = min([time.monotonic() + POLL_S, *(child.compute_deadline() for child in children)])
         poll = select.poll()
         for child in children:

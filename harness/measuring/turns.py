@@ -1,4 +1,4 @@
-"""Turns of a block: how the parent tells a worker to run, and what the worker reports back.
+"""Turns of a block: commands of the parent to run passes, and reports of the worker.
 
 A worker that is ready waits in a read and uses no CPU time while another system has its turn. Each
 message is one line of JSON. The worker reports READY once, and then one PassReport for each turn.

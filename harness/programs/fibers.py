@@ -219,7 +219,7 @@ class Fibers:
             self._ready.append((join.fiber, join.results))
 
     def _start_next_segment(self) -> None:
-        """Compute what is recorded, and resume all waiting fibers."""
+        """Compute all recorded vertices, and resume all waiting fibers."""
         waiting, waits, recorder = self._waiting, self._waits, self._recorder
         self._waiting, self._waits = [], []
         recorder.n_open -= len(waits) - self._n_taken

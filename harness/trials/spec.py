@@ -63,8 +63,8 @@ class Timing:
     Warm-up passes run until the last ones agree: at least n_warmup and at most max_warmup passes,
     and none starts after max_warmup_s seconds. If n_warmup is 0, warm-up is skipped.
 
-    Then the systems of a block run passes in turns; one turn of four marks its phases. They go on
-    until min_passes unmarked turns and min_seconds of timed work are reached and `precision`, too,
+    Then the systems of a block run passes in turns; one turn of four marks its phases. They end
+    when min_passes unmarked turns and min_seconds of timed work are reached and `precision`, too,
     or four times min_seconds, or max_seconds of timed work. At least one turn of each kind runs.
 
     Attributes:

@@ -133,7 +133,7 @@ def _pad(ends: Sequence[float], size: float, before: float, after: float) -> tup
     """Return limits of a logarithmic axis with margins before and after all numbers.
 
     Args:
-        ends: numbers that lie between the margins.
+        ends: numbers between the margins.
         size: length of the axis in inches.
         before: margin in inches.
         after: margin in inches.

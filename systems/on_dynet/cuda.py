@@ -41,7 +41,7 @@ class CudaDevice:
     def peak_memory_bytes(self) -> int:
         """Return the device memory taken since the construction of this object.
 
-        DyNet returns no memory, so what it has is its peak. Other processes must be idle.
+        DyNet returns no memory, so its current memory is its peak. Other processes must be idle.
         """
         return max(0, self._free_bytes - self._count_free_bytes())
 
