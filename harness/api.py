@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import ConfigError, suggest_name
+from harness.measuring.fork_server import ForkServers
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import check_machine
 from harness.planning.overrides import format_override
@@ -86,8 +87,9 @@ def _measure_typed(typed: Sequence[str]) -> list[Record]:
         check_machine(trial.spec)
     for line in describe_plan(jobs, planned):
         tell(line)
-    with raise_on_signals(), lock_results(planned, shlex.join(["bench", *typed])):
-        outcome = measure_each(planned)
+    lock = lock_results(planned, shlex.join(["bench", *typed]))
+    with raise_on_signals(), lock, ForkServers() as servers:
+        outcome = measure_each(planned, servers)
     if outcome.refusals:
         raise ConfigError(str(outcome.refusals[0]))
     return [record for record in cross_check_records(outcome.records) if record is not None]

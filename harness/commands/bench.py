@@ -9,6 +9,7 @@ from functools import partial
 
 from harness.errors import ConfigError
 from harness.machine.facts import pin_process
+from harness.measuring.fork_server import ForkServers
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import check_machine
 from harness.planning.requests import DRAW, KEYS, format_pipeline_command
@@ -42,8 +43,8 @@ def _run_bench(typed: Sequence[str]) -> int:
         check_machine(measurement.spec)
     for line in describe_plan(jobs, planned):
         tell(f"bench: {line}")
-    with lock_results(planned, shlex.join(["bench", *typed])):
-        return measure_all(planned, partial(compare, jobs=jobs))
+    with lock_results(planned, shlex.join(["bench", *typed])), ForkServers() as servers:
+        return measure_all(planned, servers, partial(compare, jobs=jobs))
 
 
 def pin(jobs: Sequence[BenchJob], threads: Collection[int]) -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 from harness.contracts.model import find_model_class
@@ -17,6 +16,7 @@ from harness.machine.folders import make_temporary_folder
 from harness.machine.noise import Finding, check_noise
 from harness.measuring.block import BlockEntry, measure_block
 from harness.measuring.child_output import read_last_line
+from harness.measuring.fork_server import ForkServers
 from harness.measuring.launch import (
     build_worker_environment,
     describe_missing_package,
@@ -141,11 +141,16 @@ def measure_against_itself(n_repetitions: int = 3) -> list[float]:
     """Measure the engine against itself; return the ratio of each repetition, 1 in truth."""
     spec = Composer().resolve_trial({**ITSELF, "timing.min_seconds": SECONDS_OF_ITSELF})
     ratios = []
-    with make_temporary_folder() as folder:
+    with make_temporary_folder() as folder, ForkServers() as servers:
         for repetition in range(n_repetitions):
-            names = [folder / f"{repetition}.{side}" for side in ("first", "second")]
-            entries = [BlockEntry(spec, Path(f"{path}.json"), path) for path in names]
-            records = [record for record in measure_block(entries) if isinstance(record, Record)]
+            entries = []
+            for side in range(2):  # of different rounds, so that their processes differ
+                path = folder / f"{repetition}-{side}"
+                entries.append(
+                    BlockEntry(spec.replace_round(side), path.with_suffix(".json"), path)
+                )
+            outcomes = measure_block(entries, servers)
+            records = [outcome for outcome in outcomes if isinstance(outcome, Record)]
             sides = [
                 collect_turn_seconds(record.samples_s, record.n_mini_batches or 1, record.turns)
                 for record in records

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.errors import ConfigError
+from harness.measuring.fork_server import ForkServers
 from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.overrides import format_override
@@ -66,8 +67,8 @@ def run_first_look(results_dir: Path) -> int:
         *(format_override(key, value) for key, value in settings.items()),
     ]
     planned = plan(parse(arguments), arguments)
-    with lock_results(planned, "bench-try"):
-        code = measure_all(planned)
+    with lock_results(planned, "bench-try"), ForkServers() as servers:
+        code = measure_all(planned, servers)
     choices = build_choices(settings, os.environ)
     trials = plan_artifact(NAME, choices, Composer(choices.conf_dir))
     experiment = load_experiment(NAME, choices, trials, command="make try")

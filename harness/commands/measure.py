@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.errors import BenchError
+from harness.measuring.fork_server import ForkServers
 from harness.measuring.results_lock import choose_patience_s, lock_results_dirs
 from harness.planning.durations import format_duration
 from harness.planning.job_specs import Order, check_code, read_order
@@ -79,11 +80,12 @@ def _do(typed: Sequence[str]) -> int:
 def _measure(order: Order, done: Path, notice: Notice) -> int:
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     codes = {0}
-    for steps in order.repetitions:
-        notice.show_work("waits for the lock", choose_patience_s())
-        with _hold_locks(order, f"a Snakemake job, {done}"):
-            repetition = [_build_measurement(order, step) for step in steps]
-            codes.add(_measure_in_time(repetition, plan, notice))
+    with ForkServers() as servers:
+        for steps in order.repetitions:
+            notice.show_work("waits for the lock", choose_patience_s())
+            with _hold_locks(order, f"a Snakemake job, {done}"):
+                repetition = [_build_measurement(order, step) for step in steps]
+                codes.add(_measure_in_time(repetition, servers, plan, notice))
     if max(codes) == 0:
         replace_whole(done, f"{time.time_ns()}\n")  # Snakemake compares contents, too
     return max(codes)
@@ -117,7 +119,7 @@ def _build_measurement(order: Order, step: Step) -> Measurement:
 
 
 def _measure_in_time(
-    repetition: Sequence[Measurement], plan: RunPlan | None, notice: Notice
+    repetition: Sequence[Measurement], servers: ForkServers, plan: RunPlan | None, notice: Notice
 ) -> int:
     """Measure the systems of one point side by side if the budget allows it.
 
@@ -145,7 +147,8 @@ def _measure_in_time(
             tell(format_progress(plan, measurement.path))
 
     try:
-        return EXIT_USAGE if measure_all(repetition, settled=settled) == EXIT_USAGE else 0
+        code = measure_all(repetition, servers, settled=settled)
+        return EXIT_USAGE if code == EXIT_USAGE else 0
     except BenchError:  # no disk space for records
         raise
     except Exception:

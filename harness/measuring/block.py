@@ -31,8 +31,10 @@ from harness.measuring.cycles import (
     list_unsettled,
     shuffle,
 )
+from harness.measuring.fork_server import ForkServers
 from harness.measuring.launch import (
     Launched,
+    build_server_key,
     drop_log,
     explain_unstartable,
     launch_worker,
@@ -86,23 +88,29 @@ def _ignore(_: int, __: object) -> None:
 
 
 def measure_block(
-    entries: Sequence[BlockEntry], hear: Hear = _ignore, settled: Settled = _ignore
+    entries: Sequence[BlockEntry],
+    servers: ForkServers,
+    hear: Hear = _ignore,
+    settled: Settled = _ignore,
 ) -> list[Outcome]:
     """Measure one repetition of a block; return each entry's record, or the error that refused it.
 
     No exception, including an interruption, leaves a process, a log or a partial file.
 
     Args:
+        servers: Fork servers; missing ones are started.
         hear: Receives the number of an entry and a progress line of its worker.
         settled: Receives the number of an entry and its outcome as soon as it is known.
 
     Raises:
         OutputError: A record or a log cannot be written.
     """
+    keys = [build_server_key(entry.spec) for entry in entries]
+    servers.start(key for key in keys if key is not None)  # before the block's own descendants
     with ExitStack() as stack:
         folder = stack.enter_context(make_temporary_folder())
         watch = Watch(stack.enter_context(contain_descendants()))
-        block = _Block(entries, folder, watch, hear, settled)
+        block = _Block(entries, servers, folder, watch, hear, settled)
         stack.enter_context(_end_all(block))
         block.run()
     return [block.outcomes[number] for number in range(len(entries))]
@@ -209,6 +217,7 @@ class _Block:
     def __init__(
         self,
         entries: Sequence[BlockEntry],
+        servers: ForkServers,
         folder: Path,
         watch: Watch,
         hear: Hear,
@@ -216,7 +225,7 @@ class _Block:
     ) -> None:
         self.seats: dict[int, _Seat] = {}
         self.outcomes: dict[int, Outcome] = {}
-        self._entries, self._folder, self._watch = entries, folder, watch
+        self._entries, self._servers, self._folder, self._watch = entries, servers, folder, watch
         self._hear, self._settled = hear, settled
         self._name = uuid.uuid4().hex[:12]
         self._cycle = 0
@@ -282,8 +291,9 @@ class _Block:
             entry.log.touch()
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
+        hear = partial(self._hear, number)
         worker = launch_worker(
-            entry.spec, entry.path, entry.log, folder, self._name, partial(self._hear, number)
+            entry.spec, entry.path, entry.log, folder, self._name, hear, self._servers
         )
         self.seats[number] = _Seat(entry, worker)
 
@@ -326,7 +336,9 @@ class _Block:
         entry, child = seat.entry, seat.worker.child
         outcome = settle_round(seat.worker, entry.path, entry.log, entry.records_invalid_data)
         del self.seats[number]
-        end_strays([other.worker.mark for other in self.seats.values()], self._watch.list_members())
+        running = [other.worker for other in self.seats.values()]
+        workers = {other.child.pid: other.mark for other in running if other.child.pid is not None}
+        end_strays(workers, self._watch.list_members())
         if isinstance(outcome, Record) and outcome.status == "ok":
             fault = seat.find_false_report(outcome)
             if fault is not None:

@@ -35,7 +35,7 @@ FORKED = 70  # exit code of a fork that returned from a system's code
 PROGRESS_PREFIX = "now: "  # prefix of a progress line, which the parent passes on immediately
 LEFT_OUT = "BENCH_LEFT_OUT"  # lists the variables removed from a worker's environment
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-_PID = os.getpid()  # of the process that loaded this module
+_PID = os.getpid()  # of the process that measures
 _OUT_OF_MEMORY = (
     *("out of memory", "bad_alloc", "cannot allocate memory", "can't allocate memory"),
     *("memoryerror", "unable to allocate", "oom when allocating", "resource_exhausted"),
@@ -90,6 +90,12 @@ def end_fork() -> None:
     """
     if os.getpid() != _PID:
         os._exit(FORKED)
+
+
+def claim_process() -> None:
+    """Make this process, which has been forked, the one that measures; see `end_fork`."""
+    global _PID
+    _PID = os.getpid()
 
 
 def report_progress(text: str) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import site
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from harness.machine.files import drop_leftovers
 from harness.machine.folders import make_temporary_folder
 from harness.measuring.child import LEFT_OUT, has_memory_error
 from harness.measuring.child_output import read_last_line, read_refusal
+from harness.measuring.fork_server import ForkedProcess, ForkServers, ServerKey
 from harness.measuring.process_tree import WORKER_MARK
 from harness.measuring.supervise import ChildProcess, Ending, explain_death, supervise_child
 from harness.records.files import convert_write_errors
@@ -103,8 +105,24 @@ class Launched:
     started_at: str
 
 
+def build_server_key(spec: TrialSpec) -> ServerKey | None:
+    """Return the key of the fork server of a trial's worker, or None if there can be none.
+
+    A CUDA context does not outlive a fork, and adapters may open one when they are imported.
+    """
+    if sys.platform != "linux" or spec.python is not None or spec.device != "cpu":
+        return None
+    return ServerKey.build(spec.adapter, build_worker_environment(spec), spec.round)
+
+
 def launch_worker(
-    spec: TrialSpec, path: Path, log: Path, folder: Path, block: str, hear: Hear
+    spec: TrialSpec,
+    path: Path,
+    log: Path,
+    folder: Path,
+    block: str,
+    hear: Hear,
+    servers: ForkServers,
 ) -> Launched:
     """Start the worker of one round of a trial, which will write its record to `path`.
 
@@ -113,20 +131,28 @@ def launch_worker(
         folder: Directory for its spec.
         block: Name of its block.
         hear: Receives the worker's progress lines.
+        servers: Fork servers, for workers that can be forked.
 
     Raises:
         OSError: The log cannot be written.
     """
     started_at = format_now()
     spec_path, mark = _write_spec(spec, folder), str(folder)
+    arguments = (str(spec_path), str(path.resolve()), block)
+    key = build_server_key(spec)
+
+    def fork(channel: socket.socket) -> ForkedProcess | None:
+        return None if key is None else servers.fork(key, arguments, {WORKER_MARK: mark}, channel)
+
     child = ChildProcess(
         find_interpreter(spec),
-        (WORKER, str(spec_path), str(path.resolve()), block),
+        (WORKER, *arguments),
         build_worker_environment(spec) | {WORKER_MARK: mark},
         spec.limits,
         log,
         hear,
         has_channel=True,
+        fork=fork,
     )
     return Launched(spec, child, mark, spec_path, _read_stamp(path), started_at)
 

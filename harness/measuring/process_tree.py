@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -32,18 +32,21 @@ def contain_descendants() -> Iterator[Members]:
             _end_all(lambda: _list_descendants() - before)
 
 
-def end_strays(marks: Collection[str], members: Iterable[psutil.Process]) -> None:
-    """End processes that do not carry the mark of a running worker.
+def end_strays(workers: Mapping[int, str], members: Iterable[psutil.Process]) -> None:
+    """End processes that are neither in the group nor have the mark of a running worker.
 
-    A process that has left its worker's tree and its environment has no running owner.
+    A process that has left its worker's group and its environment has no running owner. Linux shows
+    the environment with which a program was started, which for a forked worker is its server's.
 
     Args:
-        marks: Values of WORKER_MARK of the workers that are still running.
+        workers: Values of WORKER_MARK of the workers that are still running, by process id.
         members: Descendants of this process.
     """
+    marks = set(workers.values())
     for process in members:
         with suppress(psutil.Error, OSError):
-            if process.environ().get(WORKER_MARK) not in marks:
+            is_owned = os.getsid(process.pid) in workers
+            if not is_owned and process.environ().get(WORKER_MARK) not in marks:
                 process.kill()
 
 

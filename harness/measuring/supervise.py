@@ -20,11 +20,14 @@ import psutil
 from harness.machine.facts import read_memory_bytes
 from harness.measuring.child import is_out_of_memory
 from harness.measuring.child_output import BoundedLog, ChildOutput
+from harness.measuring.fork_server import ForkedProcess
 from harness.measuring.process_tree import Members, contain_descendants
 from harness.records.record import Status
 from harness.trials.spec import Limits
 
 BEGIN = "harness.measuring.child"
+Fork = Callable[[socket.socket], ForkedProcess | None]
+
 POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core
 MEMORY_SHARE = 0.8  # fraction of the machine's memory, if no limit is configured
 
@@ -88,6 +91,8 @@ class ChildProcess:
         log: File for its output; of a long output, the first and the last part.
         hear: Receives its progress lines.
         has_channel: Whether it gets a socket, whose descriptor is its module's last argument.
+        fork: Starts it given its end of the socket; if it returns None, or without it, a new
+            interpreter is started.
 
     Raises:
         OSError: The log cannot be written.
@@ -103,6 +108,7 @@ class ChildProcess:
         hear: Callable[[str], None] = lambda words: None,
         *,
         has_channel: bool = False,
+        fork: Fork | None = None,
     ) -> None:
         self.is_active = True
         self.channel: socket.socket | None = None
@@ -111,25 +117,30 @@ class ChildProcess:
         self._left_s, self._looked_at = limits.longest_s, time.monotonic()
         self._file = log.open("wb", buffering=0)
         self._failure: Ending | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
         try:
-            self._start(command, environment, has_channel)
+            self._start(command, environment, has_channel, fork)
         except OSError as error:
             self._failure = _explain_failed_start(error)
         self.output = self._make_output(hear)
         self._end_descriptor = _open_end_descriptor(self.pid)
 
     def _start(
-        self, command: Sequence[str], environment: Mapping[str, str], has_channel: bool
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        has_channel: bool,
+        fork: Fork | None,
     ) -> None:
         theirs: list[socket.socket] = []
         if has_channel:
             self.channel, their_end = socket.socketpair()
             theirs = [their_end]
+            self._process = fork(their_end) if fork else None
         descriptors = [end.fileno() for end in theirs]
         try:
-            self._process = subprocess.Popen(
+            self._process = self._process or subprocess.Popen(
                 [*command, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.errors import BenchError, OutputError
 from harness.machine.facts import describe_machine
 from harness.measuring.block import BlockEntry, measure_block
+from harness.measuring.fork_server import ForkServers
 from harness.measuring.launch import record_unmeasured, run_tracer
 from harness.measuring.results_lock import lock_results_dirs
 from harness.planning.nodes import Nodes
@@ -105,12 +106,14 @@ class Outcome:
 
 def measure_all(
     planned: Sequence[Measurement],
+    servers: ForkServers,
     closing: Closing = _add_nothing,
     settled: Settled = _ignore_record,
 ) -> int:
     """Measure trials that have no valid record, print their results, and return the exit code.
 
     Args:
+        servers: fork servers of the trials' workers.
         closing: builds the lines that are printed below the trials.
         settled: receives each measurement with its record, or None if it was refused.
 
@@ -121,7 +124,7 @@ def measure_all(
     Raises:
         OutputError: if a record cannot be written.
     """
-    outcome = measure_each(planned, settled)
+    outcome = measure_each(planned, servers, settled)
     for line in closing(outcome.records):
         print(line)
     n_refused = len(outcome.refusals)
@@ -135,7 +138,9 @@ def measure_all(
     return EXIT_TRIAL_FAILED if any(record.status in FAULTY for record in outcome.records) else 0
 
 
-def measure_each(planned: Sequence[Measurement], settled: Settled = _ignore_record) -> Outcome:
+def measure_each(
+    planned: Sequence[Measurement], servers: ForkServers, settled: Settled = _ignore_record
+) -> Outcome:
     """Measure trials that have no valid record, with a line for each on standard error.
 
     Trials that differ only in their system are measured side by side, in one block per round. A
@@ -144,7 +149,7 @@ def measure_each(planned: Sequence[Measurement], settled: Settled = _ignore_reco
     Raises:
         OutputError: if a record cannot be written, because those of later trials would fail, too.
     """
-    run = _Run(planned, settled)
+    run = _Run(planned, servers, settled)
     with _add_kept_note(planned), run.reporter, WatchedFolders() as folders:
         for block in group_blocks(planned):
             run.measure(block, folders)
@@ -172,8 +177,11 @@ class _Run:
         records: record of each measurement; None before it is settled, or if it was refused.
     """
 
-    def __init__(self, planned: Sequence[Measurement], settled: Settled) -> None:
+    def __init__(
+        self, planned: Sequence[Measurement], servers: ForkServers, settled: Settled
+    ) -> None:
         self.planned, self.settled = planned, settled
+        self._servers = servers
         self.outcome = Outcome()
         self.records: list[Record | None] = [None] * len(planned)
         self.reporter = Reporter(len(planned))
@@ -217,7 +225,7 @@ class _Run:
             self._write_progress(missing[number], text)
 
         try:
-            measure_block(entries, hear, settle)
+            measure_block(entries, self._servers, hear, settle)
         except OutputError:
             for position in missing:
                 if self.records[position] is None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch._dynamo  # an optimizer imports it, which takes a second
 from numpy.typing import NDArray
 from torch import Tensor, nn
 

@@ -110,8 +110,8 @@ def test_failed_trial_does_not_affect_other_records(
 
     whole = measure.measure_all
 
-    def fails(planned: Sequence[measure.Measurement], **named: Any) -> int:
-        return 1 // 0 if planned[0].spec.batch_size == 16 else whole(planned, **named)
+    def fails(planned: Sequence[measure.Measurement], *more: Any, **named: Any) -> int:
+        return 1 // 0 if planned[0].spec.batch_size == 16 else whole(planned, *more, **named)
 
     monkeypatch.setattr(measure, "measure_all", fails)
     specs = [make_spec(batch_size=size) for size in (16, 32)]

@@ -19,6 +19,7 @@ import pytest
 from harness.errors import BenchError
 from harness.measuring import block, supervise
 from harness.measuring.block import BlockEntry, measure_block
+from harness.measuring.fork_server import ForkServers
 from harness.measuring.launch import ROOT
 from harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
 from harness.records.cross_check import cross_check_records
@@ -67,7 +68,9 @@ def entry_of(spec: TrialSpec, folder: Path, name: str) -> BlockEntry:
 
 def measure(folder: Path, **specs: TrialSpec) -> dict[str, Record]:
     """Measure a block and return its records by name; none may be refused."""
-    outcomes = measure_block([entry_of(spec, folder, name) for name, spec in specs.items()])
+    entries = [entry_of(spec, folder, name) for name, spec in specs.items()]
+    with ForkServers() as servers:
+        outcomes = measure_block(entries, servers)
     found = {}
     for name, outcome in zip(specs, outcomes, strict=True):
         assert isinstance(outcome, Record), outcome
@@ -159,7 +162,8 @@ def test_wrong_input_refuses_its_own_system(make_spec: MakeSpec, tmp_path: Path)
         entry_of(make_spec(timing=TIMING), tmp_path, "right"),
         entry_of(wrong, tmp_path, "wrong"),
     ]
-    right, refused = measure_block(entries)
+    with ForkServers() as servers:
+        right, refused = measure_block(entries, servers)
     assert isinstance(right, Record)
     assert right.status == "ok"
     assert isinstance(refused, BenchError)
@@ -256,7 +260,9 @@ def test_contradictions_within_a_block_are_settled_by_the_reference(
         BlockEntry(spec, locate_record(tmp_path, spec), tmp_path / f"{k}.log")
         for k, spec in enumerate(specs)
     ]
-    outcomes = [outcome for outcome in measure_block(entries) if isinstance(outcome, Record)]
+    with ForkServers() as servers:
+        measured = measure_block(entries, servers)
+    outcomes = [outcome for outcome in measured if isinstance(outcome, Record)]
     shown = [record.status for record in cross_check_records(outcomes) if record is not None]
     assert shown == ["ok", "wrong_result"]
 
@@ -330,7 +336,7 @@ def test_nothing_starts_beside_a_system_that_times_its_alternatives(
     specs = [make_spec(policy=policy) for policy in (None, "auto", None)]
     entries = [entry_of(spec, tmp_path, str(k)) for k, spec in enumerate(specs)]
     watch = SimpleNamespace(used_bytes={})
-    made = block._Block(entries, tmp_path, watch, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
+    made = block._Block(entries, ForkServers(), tmp_path, watch, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
     made._n_at_once = 3
     assert list(made._waiting) == [1, 0, 2], "it comes first"
     made.seats[1] = SimpleNamespace(entry=entries[1], is_prepared=False)  # type: ignore[assignment]
@@ -348,10 +354,12 @@ def test_a_killed_parent_leaves_no_worker(make_spec: MakeSpec, tmp_path: Path) -
     program = (
         "import json, pathlib;"
         "from harness.measuring.block import BlockEntry, measure_block;"
+        "from harness.measuring.fork_server import ForkServers;"
         "from harness.trials.spec import TrialSpec;"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
-        "measure_block([BlockEntry(spec, folder / f'{k}.json', folder / f'{k}.log') for k in '01'])"
+        "entries = [BlockEntry(spec, folder / f'{k}.json', folder / f'{k}.log') for k in '01'];"
+        "measure_block(entries, ForkServers())"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen([sys.executable, "-c", program], env=environment)

@@ -155,10 +155,11 @@ def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> N
     program = (
         "import json, pathlib;"
         "from harness.measuring.block import BlockEntry, measure_block;"
+        "from harness.measuring.fork_server import ForkServers;"
         "from harness.trials.spec import TrialSpec;"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
-        "measure_block([BlockEntry(spec, folder / 'r0.json', folder / 'r0.log')])"
+        "measure_block([BlockEntry(spec, folder / 'r0.json', folder / 'r0.log')], ForkServers())"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen([sys.executable, "-c", program], env=environment)

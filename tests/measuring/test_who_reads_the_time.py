@@ -19,6 +19,7 @@ ALLOWED = {
     "harness/machine/folders.py": "how old a folder is that another process left",
     "harness/machine/noise.py": "how much others run, from outside what is timed",
     "harness/measuring/block.py": "how long a worker without a socket may still run",
+    "harness/measuring/fork_server.py": "limits of imports, and which files have changed since",
     "harness/measuring/process_tree.py": "how long killed processes are waited for",
     "harness/measuring/supervise.py": "limits of a worker",
     "harness/records/record.py": "when a trial was measured, for people",

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.errors import BenchError
 from harness.measuring.block import BlockEntry, measure_block
 from harness.measuring.cycles import Progress, is_marked, list_unsettled
+from harness.measuring.fork_server import ForkServers
 from harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport
 from harness.measuring.worker import write_measured
 from harness.records.record import Record, read_record
@@ -52,7 +53,8 @@ def measure_alone(
     spec: TrialSpec, path: Path, log: Path, *, records_invalid_data: bool = False
 ) -> Record:
     """Measure a round as a block of its own; raise the error with which it was refused."""
-    (outcome,) = measure_block([BlockEntry(spec, path, log, records_invalid_data)])
+    with ForkServers() as servers:
+        (outcome,) = measure_block([BlockEntry(spec, path, log, records_invalid_data)], servers)
     if isinstance(outcome, BenchError):
         raise outcome
     return outcome

@@ -1,0 +1,323 @@
+"""Fork servers: processes that have imported a system's framework, and fork its workers.
+
+    python -m harness.measuring.fork_server ADAPTER DESCRIPTOR
+
+Importing a framework takes 1 to 6 s of CPU time, longer than most systems run at small sizes. A
+fork server imports the worker and the adapter ADAPTER and does nothing else: it creates no system
+and starts no thread. It ends if the imports have started a thread, because a fork has one thread.
+Requests come through the socket DESCRIPTOR. Each has the arguments of a worker, its standard output
+and its end of a socket. The answer is the process id of the worker.
+
+A worker is forked twice, so that Linux makes the measuring process its parent, as if that process
+had started it (contain_descendants makes it a subreaper). Rounds are forked from different servers,
+because forks of one server have the same memory layout.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import psutil
+
+from harness.errors import BenchError
+from harness.machine.facts import read_memory_bytes
+from harness.machine.process import freeze_new_objects
+from harness.measuring import child
+from harness.trials.sources import WORKER
+
+_MODULE = "harness.measuring.fork_server"
+_READY = b"ready"
+_IMPORT_S = 120.0  # TensorFlow takes 5 s on a quiet machine, and longer from a slow disk
+_ANSWER_S = 10.0  # a fork takes 10 to 60 ms
+_MESSAGE_BYTES = 65536
+_MEMORY_SHARE = 1 / 8  # fraction of the machine's memory that servers out of use may take
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKey:
+    """Adapter, environment and round of a fork server's workers.
+
+    Attributes:
+        environment: Sorted items of the environment.
+        round: Round of their trials.
+    """
+
+    adapter: str
+    environment: tuple[tuple[str, str], ...]
+    round: int
+
+    @classmethod
+    def build(cls, adapter: str, environment: Mapping[str, str], round_: int) -> ServerKey:
+        """Return the key of an adapter's workers in an environment."""
+        return cls(adapter, tuple(sorted(environment.items())), round_)
+
+
+class ForkedProcess:
+    """Process forked by a fork server, with the part of subprocess.Popen's interface that is used.
+
+    Attributes:
+        returncode: Exit code as in subprocess.Popen; None while it runs.
+        stdout: Reading end of its standard output and error.
+    """
+
+    def __init__(self, pid: int, stdout_descriptor: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout = os.fdopen(stdout_descriptor, "rb", buffering=0)
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int:
+        """Wait until it has ended; return the exit code."""
+        code = self._wait(0)
+        assert code is not None  # it has ended
+        return code
+
+    def _wait(self, options: int) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # reaped elsewhere, as subprocess.Popen puts it
+                pid, status = self.pid, 0
+            if pid == self.pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+class ForkServer:
+    """Fork server as its user sees it."""
+
+    def __init__(self, key: ServerKey) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        entry = [sys.executable, "-m", child.__name__, str(os.getpid())]
+        with theirs:
+            self._process = subprocess.Popen(
+                [*entry, _MODULE, key.adapter, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=dict(key.environment),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def wait_until_ready(self, deadline: float) -> bool:
+        """Return whether it can fork workers, once its imports are done.
+
+        Args:
+            deadline: Latest time of time.monotonic.
+        """
+        return self._receive(deadline - time.monotonic()) == _READY
+
+    def fork(
+        self, arguments: Sequence[str], variables: Mapping[str, str], channel: socket.socket
+    ) -> ForkedProcess | None:
+        """Fork a worker; return None if the server has ended or has outdated modules.
+
+        Args:
+            arguments: Arguments of the worker, without the descriptor of its socket.
+            variables: Environment variables in addition to the server's.
+            channel: The worker's end of its socket.
+        """
+        request = json.dumps([os.getpid(), list(arguments), dict(variables)]).encode()
+        reading, writing = os.pipe()
+        answer = b""
+        with suppress(OSError):
+            socket.send_fds(self._ours, [request], [writing, channel.fileno()])
+            answer = self._receive(_ANSWER_S)
+        os.close(writing)
+        if not answer:
+            os.close(reading)
+            return None
+        return ForkedProcess(int(answer), reading)
+
+    def end(self) -> None:
+        """End the server; its workers go on."""
+        self._ours.close()
+        with suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+
+    def _receive(self, timeout_s: float) -> bytes:
+        """Return a message; empty if none arrives in time or the server has ended."""
+        poll = select.poll()
+        poll.register(self._ours, select.POLLIN)
+        if not poll.poll(max(0.0, timeout_s) * 1e3):
+            return b""
+        with suppress(OSError):
+            return self._ours.recv(_MESSAGE_BYTES)
+        return b""
+
+
+class ForkServers:
+    """Fork servers of a run. As a context manager, it ends them."""
+
+    def __init__(self) -> None:
+        self._servers: dict[ServerKey, ForkServer] = {}  # least recently used first
+        self._unfit: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+
+    def __enter__(self) -> ForkServers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers.values():
+            server.end()
+        self._servers.clear()
+
+    def start(self, keys: Iterable[ServerKey]) -> None:
+        """Start the servers that are missing, side by side, and end some that are out of use.
+
+        An adapter whose imports fail or start threads has no server.
+        """
+        wanted = {key: None for key in keys if (key.adapter, key.environment) not in self._unfit}
+        self._end_unused(wanted)
+        missing = [key for key in wanted if key not in self._servers]
+        started = {}
+        with suppress(OSError):  # no memory or descriptors: workers are then started directly
+            for key in missing:
+                started[key] = self._servers[key] = ForkServer(key)
+        deadline = time.monotonic() + _IMPORT_S
+        for key, server in started.items():
+            if not server.wait_until_ready(deadline):
+                self._unfit.add((key.adapter, key.environment))
+                self._drop(key)
+        for key in wanted:
+            if key in self._servers:
+                self._servers[key] = self._servers.pop(key)
+
+    def fork(
+        self,
+        key: ServerKey,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        channel: socket.socket,
+    ) -> ForkedProcess | None:
+        """Fork a worker; return None if there is no server for it."""
+        server = self._servers.get(key)
+        worker = None if server is None else server.fork(arguments, variables, channel)
+        if server is not None and worker is None:
+            self._drop(key)
+        return worker
+
+    def _end_unused(self, wanted: Iterable[ServerKey]) -> None:
+        rounds = {key.round for key in wanted}
+        unused = [key for key in self._servers if key not in wanted]
+        for key in unused:
+            if key.round not in rounds:
+                self._drop(key)
+        kept = {key: _read_bytes(self._servers[key]) for key in unused if key in self._servers}
+        for key in list(kept):
+            if sum(kept.values()) > _MEMORY_SHARE * read_memory_bytes():
+                del kept[key]
+                self._drop(key)
+
+    def _drop(self, key: ServerKey) -> None:
+        self._servers.pop(key).end()
+
+
+def _read_bytes(server: ForkServer) -> int:
+    try:
+        return int(psutil.Process(server.pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Import the worker and an adapter, and fork workers until the socket is closed."""
+    adapter, descriptor = arguments
+    started_at = time.time()
+    channel = socket.socket(fileno=int(descriptor))
+    with freeze_new_objects():
+        importlib.import_module(WORKER)
+        contract = importlib.import_module("harness.contracts.system")
+        try:
+            contract.load_adapter(adapter)
+        except BenchError:
+            return child.REFUSED  # a worker that is started directly reports it
+    gc.collect()
+    gc.freeze()  # a collection in a worker would otherwise copy all pages
+    if len([*Path("/proc/self/task").iterdir()]) > 1:
+        return child.REFUSED
+    files = [Path(file) for file in map(_find_file, list(sys.modules.values())) if file]
+    files = [file for file in files if file.exists()]
+    channel.send(_READY)
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 2)
+        if not request or any(_is_changed(file, started_at) for file in files):
+            return 0
+        _answer(channel, request, descriptors)
+
+
+def _find_file(module: object) -> str | None:
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) else None
+
+
+def _is_changed(file: Path, started_at: float) -> bool:
+    try:
+        return file.stat().st_mtime > started_at
+    except OSError:  # it has been deleted
+        return True
+
+
+def _answer(channel: socket.socket, request: bytes, descriptors: Sequence[int]) -> None:
+    """Fork a worker by way of a process that ends; the worker answers with its id."""
+    between = os.fork()
+    if between == 0:
+        between = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(between, channel, request, descriptors)
+        os._exit(0)
+    os.waitpid(between, 0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _become_worker(
+    between: int, channel: socket.socket, request: bytes, descriptors: Sequence[int]
+) -> NoReturn:
+    """Run the worker in this process, which has been forked."""
+    code = 1
+    try:
+        parent_pid, arguments, variables = json.loads(request)
+        output, turns = descriptors
+        os.setsid()  # only the parent ends it, together with its own children
+        os.dup2(output, sys.stdout.fileno())
+        os.dup2(output, sys.stderr.fileno())
+        os.close(output)
+        os.environ.update(variables)
+        while os.getppid() == between:  # it ends now
+            time.sleep(1e-3)
+        child.bind_to_parent(parent_pid)
+        child.claim_process()
+        channel.send(str(os.getpid()).encode())  # once it can be ended together with its children
+        channel.close()
+        sys.argv[1:] = [str(parent_pid), WORKER, *arguments, str(turns)]
+        code = int(importlib.import_module(WORKER).main(sys.argv[3:]))
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    child.exit_process(code)

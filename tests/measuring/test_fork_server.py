@@ -1,0 +1,152 @@
+"""Fork servers: frameworks are imported once, and forked workers are like directly started ones."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.measuring import fork_server
+from harness.measuring.block import BlockEntry, measure_block
+from harness.measuring.fork_server import ForkServers
+from harness.measuring.launch import build_server_key
+from harness.records.record import Record
+from harness.trials.spec import Timing, TrialSpec
+from tests.support.in_time import wait_for
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only"),
+]
+
+MakeSpec = Callable[..., TrialSpec]
+MakeModule = Callable[[str], str]
+TIMING = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2)
+NOTES = """\
+import os
+from pathlib import Path
+
+from tests.support import odd_system
+
+with Path({log!r}).open("a") as log:
+    print("imported", os.getpid(), file=log)
+{at_import}
+
+
+class Adapter(odd_system.Adapter):
+    def prepare(self, model, weights):
+        super().prepare(model, weights)
+        with Path({log!r}).open("a") as log:
+            print("prepared", os.getpid(), os.getsid(0), os.getppid(), file=log)
+"""
+
+
+class Noted:
+    """Rounds of a system that notes its imports and its processes."""
+
+    def __init__(self, make_spec: MakeSpec, make_module: MakeModule, folder: Path) -> None:
+        self.folder, self.log = folder, folder / "notes"
+        self._make_spec, self._make_module = make_spec, make_module
+
+    def build_spec(self, at_import: str = "") -> TrialSpec:
+        text = NOTES.format(log=str(self.log), at_import=at_import)
+        return self._make_spec(adapter=self._make_module(text), timing=TIMING)
+
+    def measure(self, spec: TrialSpec, servers: ForkServers) -> Record:
+        entry = BlockEntry(spec, self.folder / "r.json", self.folder / "log")
+        (outcome,) = measure_block([entry], servers)
+        assert isinstance(outcome, Record)
+        return outcome
+
+    def list_notes(self, kind: str) -> list[list[int]]:
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return [list(map(int, line[1:])) for line in lines if line[0] == kind]
+
+
+@pytest.fixture
+def noted(make_spec: MakeSpec, make_module: MakeModule, tmp_path: Path) -> Noted:
+    return Noted(make_spec, make_module, tmp_path)
+
+
+def test_a_framework_is_imported_once_for_the_points_of_a_round(noted: Noted) -> None:
+    spec = noted.build_spec()
+    with ForkServers() as servers:
+        records = [noted.measure(spec, servers) for _ in range(3)]
+        records.append(noted.measure(spec.replace_round(1), servers))
+        assert len(psutil.Process().children()) == 1, "the first round's server has ended"
+    assert [record.status for record in records] == ["ok"] * 4
+    assert len(noted.list_notes("imported")) == 2, "one in each round"
+    workers = noted.list_notes("prepared")
+    assert len({pid for pid, _, _ in workers}) == 4
+    for pid, group, parent in workers:
+        assert (group, parent) == (pid, os.getpid()), "as if this process had started it"
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_a_changed_file_is_imported_anew(noted: Noted) -> None:
+    spec = noted.build_spec()
+    with ForkServers() as servers:
+        noted.measure(spec, servers)
+        file = next(Path(entry, f"{spec.adapter}.py") for entry in sys.path if is_in(entry, spec))
+        os.utime(file, (time.time() + 60, time.time() + 60))
+        noted.measure(spec, servers)
+    assert len(noted.list_notes("imported")) == 2
+
+
+def is_in(entry: str, spec: TrialSpec) -> bool:
+    return Path(entry, f"{spec.adapter}.py").exists()
+
+
+@pytest.mark.parametrize(
+    "at_import",
+    [
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+        "import sys\nif 'fork_server' in ' '.join(sys.argv):\n    os.abort()",
+    ],
+)
+def test_a_framework_that_bears_no_fork_is_imported_by_each_worker(
+    noted: Noted, at_import: str
+) -> None:
+    spec = noted.build_spec(at_import)
+    with ForkServers() as servers:
+        records = [noted.measure(spec, servers) for _ in range(2)]
+        assert not psutil.Process().children()
+    assert [record.status for record in records] == ["ok"] * 2
+    importers = {pid for (pid,) in noted.list_notes("imported")}
+    assert {pid for pid, _, _ in noted.list_notes("prepared")} <= importers
+
+
+def test_a_killed_server_costs_no_round(noted: Noted) -> None:
+    spec = noted.build_spec()
+    with ForkServers() as servers:
+        noted.measure(spec, servers)
+        (server,) = psutil.Process().children()
+        server.kill()
+        assert wait_for(lambda: server.status() == psutil.STATUS_ZOMBIE)
+        assert noted.measure(spec, servers).status == "ok"
+
+
+def test_servers_out_of_use_end_when_they_take_too_much_memory(
+    noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = noted.build_spec()
+    with ForkServers() as servers:
+        for share, n_running in ((1.0, 2), (0.0, 1)):
+            monkeypatch.setattr(fork_server, "_MEMORY_SHARE", share)
+            for value in ("a", "b"):
+                monkeypatch.setenv("SOME_VARIABLE", value)
+                key = build_server_key(spec)
+                assert key is not None
+                servers.start([key])
+            assert len(psutil.Process().children()) == n_running
+
+
+def test_other_interpreters_and_gpus_have_no_server(make_spec: MakeSpec) -> None:
+    assert build_server_key(make_spec()) is not None
+    assert build_server_key(make_spec(python="/usr/bin/python3")) is None
+    assert build_server_key(make_spec(device="cuda")) is None
