@@ -262,8 +262,7 @@ def build_footnotes(
     unplanned = "; ".join(list_unplanned(experiment)) if BEST_BASELINE in declaration.extra else ""
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
-        "[n]: only n rounds; a system far slower than the fastest is screened out.": True
-        in set(numbers.screened_out),
+        "[n]: only n rounds so far.": True in set(numbers.is_partial),
         f"Mini-batches not used for timing take {ends} as long as timed ones.": len(unseen),
         f"Not measured: {unmeasured}.": unmeasured,
         f"Instances of an epoch, extrapolated from those measured: {epochs}.": epoch != 1,

@@ -22,7 +22,7 @@ from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import list_formats, read_mapping
 from harness.records.cross_check import check_comparable, cross_check_rounds
-from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
+from harness.records.numbers import NOT_MEASURED
 from harness.records.record import Record
 from harness.records.tidy import (
     MODEL_OPTION,
@@ -51,7 +51,6 @@ class Experiment:
     Attributes:
         rows: a row for each planned round of a trial: its settings, `point` (number of the trial)
             and the columns of its record (harness.records.tidy), or the status "not measured".
-            Rounds that screening skipped have no row; `screened_out` is true for their trial.
         counts: rows of planned batch counts, in planned order, likewise.
         settings: planned settings of each trial, by `point`.
         labels: printed names of systems and models.
@@ -183,13 +182,12 @@ def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.Da
         built = [
             {"kind": "trial", **MISSING, "round": n} if record is None else build_record_row(record)
             for n, record in enumerate(records)
-            if record is None or record.status != SCREENED_OUT
         ]
         # Keys that only other trials plan: None for options, otherwise the recorded value.
         recorded = next((row for row in built if row["trial_id"]), {})
         planned = {key.lstrip("+"): None if "." in key else recorded.get(key) for key in keys}
         planned |= {key.lstrip("+"): value for key, value in trial.settings.items()}
-        planned |= {"point": point, "screened_out": len(built) < len(records)}
+        planned |= {"point": point}
         rows += [{**row, **planned} for row in built]
     return build_frame_from_rows(rows)
 

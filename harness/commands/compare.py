@@ -20,7 +20,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import RecordError
-from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios
+from harness.records.numbers import RATIO, numbers, ratios
 from harness.records.tidy import frame
 from harness.terminal.exit_handling import EXIT_TRIAL_FAILED, OneLineParser, run_command
 from plots.tables.cells import format_ratio
@@ -121,7 +121,7 @@ def compute_gains(before: pd.DataFrame, after: pd.DataFrame, tolerance: float) -
     gains["verdict"] = is_within.map({True: "alike", False: "unclear"})
     gains.loc[is_faster, "verdict"] = "faster"
     gains.loc[is_slower, "verdict"] = "slower"
-    gains.loc[~gains.status.isin(["ok", SCREENED_OUT]), "verdict"] = "failed"
+    gains.loc[gains.status != "ok", "verdict"] = "failed"
     return gains.sort_values("value", na_position="first", kind="stable")
 
 

@@ -29,7 +29,6 @@ from harness.measuring.results_lock import choose_patience_s, lock_results_dirs
 from harness.planning.durations import format_duration
 from harness.planning.job_specs import Order, check_code, read_order
 from harness.planning.locks import hold_machine
-from harness.planning.ordering import Field
 from harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
 from harness.records.files import replace_whole
 from harness.records.record import Record, build_record_path, build_trial, read_record
@@ -102,10 +101,6 @@ def _hold_locks(order: Order, holder: str) -> Iterator[None]:
 
 def _build_measurement(order: Order, step: Step) -> Measurement:
     spec = order.specs[step.name].replace_round(step.round)
-    running = order.running.get(step.name)
-    field = None
-    if running is not None and spec.screening is not None:
-        field = Field(spec.screening, step.name, running)
     return Measurement(
         spec=spec,
         results_dir=order.results_dir,
@@ -114,7 +109,6 @@ def _build_measurement(order: Order, step: Step) -> Measurement:
         force=False,
         records_invalid_data=True,
         nodes=order.nodes,
-        field=field,
     )
 
 

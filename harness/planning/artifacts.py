@@ -13,9 +13,7 @@ from harness.planning.claim_points import find_comparisons
 from harness.planning.claims import Claim, check_claims, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, Grid, Settings, expand
-from harness.planning.kinds import read_systems
 from harness.planning.nodes import choose_device, read_nodes
-from harness.planning.ordering import SCREENED, merge_screenings
 from harness.planning.overrides import format_override
 from harness.planning.sweep import Sweep, hash_counting_code
 from harness.planning.yaml_files import read_mapping
@@ -135,8 +133,6 @@ def _plan_trials(
     settings: Sequence[Settings], grid: Grid, choices: Choices, composer: Composer
 ) -> Iterator[PlannedTrial]:
     """Yield the trials of a grid's points, with fallbacks for datasets that are not available."""
-    systems = read_systems(choices.conf_dir) if grid.screening else ()
-    screened = {system.name for system in systems if system.kind == SCREENED}
     extra = {"device": choices.device, "threads": choices.threads}
     places = {"data_root": str(choices.data_root), "results_dir": str(choices.results_dir)}
     named = {str(point["dataset"]) for point in settings}
@@ -146,8 +142,6 @@ def _plan_trials(
         # The experiment's settings take precedence: some compare systems on the CPU on any machine.
         whole = places | extra | chosen
         spec = composer.resolve_trial(whole)
-        if spec.system in screened:
-            spec = replace(spec, screening=grid.screening)
         yield PlannedTrial(spec, chosen, whole, grid.rounds)
 
 
@@ -254,20 +248,13 @@ def order_trials(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
     """Return each trial once, with its maximum of rounds; the systems of one point are adjacent.
 
     Adjacent systems are affected alike by slow changes of the machine. Their order is random in
-    each round (harness.planning.ordering). Screening starts after all rounds that any experiment
-    requires without screening.
+    each round (harness.planning.ordering).
     """
     asked: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         asked.setdefault(trial.trial_id, []).append(trial)
-    return tuple(sorted(map(_merge_trials, asked.values()), key=_build_point_key))
-
-
-def _merge_trials(asked: Sequence[PlannedTrial]) -> PlannedTrial:
-    """Return one trial with the rounds and the screening that suit all its experiments."""
-    most = max(asked, key=lambda trial: trial.rounds)
-    screening = merge_screenings((trial.rounds, trial.spec.screening) for trial in asked)
-    return replace(most, spec=replace(most.spec, screening=screening))
+    most = [max(alike, key=lambda trial: trial.rounds) for alike in asked.values()]
+    return tuple(sorted(most, key=_build_point_key))
 
 
 def _build_point_key(trial: PlannedTrial) -> tuple[str, ...]:

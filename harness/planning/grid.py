@@ -7,7 +7,6 @@ Format of an experiment file (notes, compare, table and figure: plots/declaratio
     scales:                                        # required, one entry per scale
       smoke:
         rounds: 6                                  # fresh processes per trial, default 1
-        screening: {rounds: 2, factor: 2}          # optional, see harness/planning/ordering.py
         base:                                      # overrides of every trial of this scale
           model: tree_lstm
           timing.min_seconds: 0.2
@@ -65,7 +64,6 @@ from harness.errors import ConfigError, suggest_name
 from harness.planning.kinds import read_selection
 from harness.planning.sweep import Sweep, parse_sweep
 from harness.planning.yaml_files import read_mapping
-from harness.trials.spec import Screening
 from harness.values.checked import Count, read
 from harness.values.paths import CONF_DIR
 
@@ -91,7 +89,6 @@ class Grid:
         sweeps: batch counts, each from one call of `bench-schedule`.
         of_claims: whether it shows trials and counts that conf/claims names, and has none itself.
         trials_of: experiments whose trials it shows; it has none itself then.
-        screening: criterion for baselines to stop after fewer rounds; None: all rounds are run.
     """
 
     name: str
@@ -103,7 +100,6 @@ class Grid:
     sweeps: tuple[Sweep, ...] = ()
     of_claims: bool = False
     trials_of: tuple[str, ...] = ()
-    screening: Screening | None = None
 
 
 def list_experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
@@ -173,7 +169,6 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         paper=content["paper"],
         scale=scale,
         rounds=parsed.rounds,
-        screening=parsed.screening,
         settings=tuple(settings),
         sweeps=tuple(parse_sweep(location, entry) for entry in parsed.counts),
     )
@@ -184,12 +179,10 @@ class _Scale:
     """Content of a file for a scale that measures or counts.
 
     Raises:
-        ConfigError: if there are neither blocks nor counts, if a block is not a mapping, or if
-            screening skips no round.
+        ConfigError: if there are neither blocks nor counts, or if a block is not a mapping.
     """
 
     rounds: Count = 1
-    screening: Screening | None = None
     base: Mapping[str, Any] | None = None
     blocks: Sequence[Any] = ()
     counts: Sequence[Any] = ()
@@ -198,11 +191,6 @@ class _Scale:
         if not self.blocks and not self.counts:
             raise ConfigError(
                 f"has no blocks and no counts; add one, or set the scale to {NOTHING}"
-            )
-        if self.screening is not None and self.screening.rounds >= self.rounds:
-            raise ConfigError(
-                f"has screening.rounds={self.screening.rounds}, which skips none of"
-                f" rounds={self.rounds}; set fewer, or remove screening"
             )
         for block in self.blocks:
             if not isinstance(block, dict):

@@ -34,7 +34,6 @@ class Order:
         code: required result of `compute_code_version` on a node; empty without nodes.
         repetitions: steps of each repetition, in the order of measurement.
         specs: trials of the repetitions, by trial_id.
-        running: trial_ids of each screened trial's competitors, with its own.
         count: arguments of `bench-schedule`; empty if trials are measured.
         shares_machine: whether a count may run at the same time as others, because it is not timed.
     """
@@ -44,7 +43,6 @@ class Order:
     code: str = ""
     repetitions: tuple[tuple[Step, ...], ...] = ()
     specs: Mapping[str, TrialSpec] = field(default_factory=dict)
-    running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     count: tuple[str, ...] = ()
     shares_machine: bool = False
 
@@ -56,7 +54,6 @@ class Order:
             "code": self.code,
             "repetitions": self.repetitions,
             "specs": {name: spec.to_dict() for name, spec in self.specs.items()},
-            "running": dict(self.running),
             "count": self.count,
             "shares_machine": self.shares_machine,
         }
@@ -95,7 +92,6 @@ def _parse_order(content: Mapping[str, Any]) -> Order:
         code=content["code"],
         repetitions=tuple(tuple(Step(*step) for step in steps) for steps in content["repetitions"]),
         specs={name: TrialSpec.from_dict(values) for name, values in content["specs"].items()},
-        running={name: tuple(others) for name, others in content["running"].items()},
         count=tuple(content["count"]),
         shares_machine=content["shares_machine"],
     )

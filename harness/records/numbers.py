@@ -23,7 +23,6 @@ from harness.records.stats import name_interval, summarize_rounds
 from harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
-SCREENED_OUT = "screened_out"  # stored status of a round that screening skipped
 TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
 RATIO = "ratio"
 WIDE_INTERVAL = "wide_interval"
@@ -34,7 +33,7 @@ _ALL = "_all"  # a key that all rows share, so that no key is needed
 _SHARED = ("trial_id", "dataset", "group", "group_facts", "inputs_key", "inputs_sha256")
 NUMBER_COLUMNS = (
     *("value", "low", "high", "interval", "n_rounds"),
-    *("status", "warnings", "screened_out"),
+    *("status", "warnings", "is_partial"),
 )
 
 
@@ -45,7 +44,7 @@ def numbers(
 
     The interval is the range of up to five rounds, and a 95% interval of the median from six on.
     If any round of a point failed, the point has that round's status and no value. Rounds that
-    screening skipped do not count; `screened_out` marks their points.
+    are not measured yet do not count; `is_partial` marks their points.
 
     Args:
         by: Columns that identify points, e.g. ["system", "batch_size"]; None: `system` and all
@@ -211,12 +210,10 @@ def _format_selection(rows: pd.DataFrame, name: str) -> str:
 def _collect_round_columns(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the columns that a summary needs in addition to the values, as arrays."""
     paired = rows.is_paired if "is_paired" in rows else pd.Series(data=True, index=rows.index)
-    screened = rows.screened_out if "screened_out" in rows else pd.Series(False, index=rows.index)
     return {
         "status": rows.status.to_numpy(dtype=object),
         "warnings": rows.warnings.fillna("").to_numpy(dtype=object),
         "is_paired": paired.to_numpy(dtype=bool),
-        "screened_out": screened.to_numpy(dtype=bool),
     }
 
 
@@ -230,9 +227,10 @@ def _summarize(
         columns: See _collect_round_columns.
         member: Positions of the point's rows.
     """
-    screened = columns["status"][member] == SCREENED_OUT
-    if screened.any() and not screened.all():
-        member = member[~screened]
+    is_missing = columns["status"][member] == NOT_MEASURED
+    is_partial = bool(is_missing.any() and not is_missing.all())
+    if is_partial:
+        member = member[~is_missing]
     statuses = [status for status in columns["status"][member] if status != "ok"]
     # The status of a failed round takes precedence over a phase that is not separable.
     status = min(statuses, key=NOT_SEPARABLE.__eq__, default="ok")
@@ -250,7 +248,7 @@ def _summarize(
     warnings = sorted({*words, *([WIDE_INTERVAL] if summary.is_wide else [])})
     return (
         *(summary.median, low, high, name_interval(summary.n_rounds), summary.n_rounds),
-        *("ok", " ".join(warnings), bool(screened.any() or columns["screened_out"][member][0])),
+        *("ok", " ".join(warnings), is_partial),
     )
 
 
@@ -306,7 +304,7 @@ def _pair_rounds(
     """Add to each row its base's facts: of the same round, and the status of all rounds."""
     status = numbers(other, keys, quantity)[[*keys, "status"]]
     status = status.rename(columns={"status": "base_status"})
-    other = other[other.status != SCREENED_OUT]
+    other = other[other.status != NOT_MEASURED]
     sides = other[[*keys, "round"]].assign(
         base=get_quantity(other, quantity),
         doubts=other.warnings,
@@ -391,8 +389,8 @@ def _merge_points(points: pd.DataFrame) -> tuple[Any, ...]:
     medians = points.value
     ends = (medians.median(), medians.min(), medians.max(), "range over seeds")
     warnings = " ".join(sorted({*" ".join(points.warnings).split()}))
-    is_screened = bool(points.screened_out.any())
-    return (*ends, points.n_rounds.min(), "ok", warnings, is_screened, len(points))
+    is_partial = bool(points.is_partial.any())
+    return (*ends, points.n_rounds.min(), "ok", warnings, is_partial, len(points))
 
 
 # Systems are compared on a workload. It excludes timing: slow systems may time fewer passes.

@@ -34,7 +34,6 @@ Status = Literal[
     "wrong_result",
     "invalid_data",
     "machine_mismatch",
-    "screened_out",
 ]
 STATUSES = get_args(Status)
 

@@ -37,7 +37,7 @@ from harness.planning.config import (
     resolve_spec,
 )
 from harness.planning.durations import Durations, format_duration, read_durations
-from harness.planning.ordering import build_fields, compute_shared_n_instances, shuffle_round
+from harness.planning.ordering import compute_shared_n_instances, shuffle_round
 from harness.planning.overrides import Settings, read_points
 from harness.planning.references import convert_hydra_errors
 from harness.planning.requests import DRAW, format_pipeline_command
@@ -225,10 +225,7 @@ def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement
         )
     for folder in dict.fromkeys(measurement.folder for measurement in unique):
         check_writable(folder)
-    fields = build_fields([measurement.spec for measurement in unique])
-    return [
-        replace(measurement, field=field) for measurement, field in zip(unique, fields, strict=True)
-    ]
+    return unique
 
 
 def measure_same_instances(jobs: Sequence[BenchJob]) -> list[BenchJob]:
@@ -300,7 +297,7 @@ def plan_experiment(
     specs: dict[str, TrialSpec] = {}
     for trial in trials:
         spec = composer.resolve_trial({**trial.all_settings, **(extra or {})})
-        specs.setdefault(spec.trial_id, replace(spec, screening=trial.spec.screening))
+        specs.setdefault(spec.trial_id, spec)
     planned = max(trial.rounds for trial in trials)
     return list(specs.values()), planned if rounds is None else rounds
 

@@ -15,9 +15,9 @@ from harness.measuring.fork_server import ForkServers
 from harness.measuring.launch import record_unmeasured, run_tracer
 from harness.measuring.results_lock import lock_results_dirs
 from harness.planning.nodes import Nodes
-from harness.planning.ordering import Field, find_skip_reason, format_point
+from harness.planning.ordering import format_point
 from harness.records.files import WatchedFolders, check_room
-from harness.records.record import Record, find_record
+from harness.records.record import LIMITED, Record, build_record_path, find_record
 from harness.records.reuse import Present
 from harness.terminal.exit_handling import EXIT_TRIAL_FAILED, EXIT_USAGE, print_error
 from harness.terminal.reporting import (
@@ -48,7 +48,6 @@ class Measurement:
         records_invalid_data: whether invalid data gives a record instead of an error.
         nodes: required kind of machine; None: any.
         trace: path of a timeline; None: none is written.
-        field: competitors in screening; None: the trial is not screened.
     """
 
     spec: TrialSpec
@@ -59,7 +58,6 @@ class Measurement:
     records_invalid_data: bool
     nodes: Nodes | None = None
     trace: Path | None = None
-    field: Field | None = None
 
     @property
     def folder(self) -> Path:
@@ -317,7 +315,18 @@ def find_without_measuring(
     fault = None if nodes is None else nodes.explain_mismatch(describe_machine())
     if fault is not None:
         return record_unmeasured(spec, measurement.path, "machine_mismatch", fault), False
-    reason = find_skip_reason(measurement.field, spec.round, measurement.results_dir)
-    if reason is not None:
-        return record_unmeasured(spec, measurement.path, "screened_out", reason), False
+    limited = None if measurement.force else _find_limited(measurement, present)
+    if limited is not None:
+        reason = f"as in round {limited.trial.round}: {limited.reason}"
+        return record_unmeasured(spec, measurement.path, limited.status, reason), False
+    return None
+
+
+def _find_limited(measurement: Measurement, present: Present) -> Record | None:
+    """Return the record of an earlier round that reached a limit; its result needs all rounds."""
+    for number in range(measurement.spec.round):
+        spec = measurement.spec.replace_round(number)
+        record = find_record(build_record_path(measurement.results_dir, spec.trial_id, number))
+        if record is not None and record.status in LIMITED and present.is_kept(record, spec):
+            return record
     return None

@@ -119,25 +119,6 @@ class Limits:
         return math.inf if self.time_s is None else self.time_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Screening:
-    """Condition for screening out a trial that is much slower than those it is compared with.
-
-    Attributes:
-        rounds: Number of first rounds that decide.
-        factor: Largest slowdown relative to the fastest trial.
-
-    Raises:
-        ConfigError: A value is out of range.
-    """
-
-    rounds: Count
-    factor: Annotated[float, Ge(1), Le(LARGEST_FACTOR)]
-
-    def __post_init__(self) -> None:
-        check_fields(self, "screening.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings that a trial takes unchanged, whatever its system, model and dataset."""
@@ -181,8 +162,6 @@ class TrialSpec(Settings):
     dataset: Text
     loader: str  # module with the function load
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
-    # None: all its rounds are measured
-    screening: Screening | None = field(default=None, metadata=_NOT_IDENTITY)
     # None: the interpreter of the parent
     python: str | None = field(default=None, metadata=_NOT_IDENTITY)
     cache_dir: str | None = field(default=None, metadata=_NOT_IDENTITY)  # results of the reference

@@ -127,7 +127,7 @@ def format_number(number: pd.Series) -> str:
     if over:
         ends = (number.low, number.high, number.warnings)
         return "1" if number.value == 1 else format_ratio(number.value, *ends)
-    rounds = f" [{number.n_rounds:.0f}]" if number.screened_out else ""
+    rounds = f" [{number.n_rounds:.0f}]" if number.is_partial else ""
     return _format_spread(number, format_significant) + mark + rounds
 
 

@@ -26,7 +26,7 @@ from harness.planning.claims import (
     Rule,
 )
 from harness.planning.grid import EXPERIMENT
-from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
+from harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios, select_fastest
 from harness.records.stats import name_interval
 from harness.records.tidy import RELEASED, TYPE_SEED
 from plots.captions import build_only_table
@@ -139,7 +139,7 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     # A trial belongs to several points and has several rounds.
     placed = points.merge(rows, left_on="value", right_on="point", validate="m:m")
     best = select_fastest(placed, ["place", "side"])
-    is_named = ~best.status.isin(["ok", SCREENED_OUT])
+    is_named = ~best.status.isin(["ok", NOT_MEASURED])
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
     numerator, denominator = best[best.side == "numerator"], best[best.side == "denominator"]
     numerator = (

@@ -179,7 +179,7 @@ def average_rows(results: pd.DataFrame, declaration: TableDeclaration) -> pd.Dat
         value=("value", lambda values: values.mean(skipna=False)),
         status=("status", lambda statuses: min(statuses, key="ok".__eq__)),
     )
-    shared: dict[str, Any] = {"low": np.nan, "high": np.nan, "warnings": "", "screened_out": False}
+    shared: dict[str, Any] = {"low": np.nan, "high": np.nan, "warnings": "", "is_partial": False}
     return means.reset_index().assign(**{second: MEAN, "role": MEAN}, **shared)
 
 

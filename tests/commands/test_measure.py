@@ -14,6 +14,7 @@ import pytest
 from harness.commands import measure
 from harness.machine import folders
 from harness.machine.facts import list_usable_cpus
+from harness.measuring.launch import record_unmeasured
 from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.job_specs import (
@@ -26,7 +27,7 @@ from harness.planning.nodes import Nodes
 from harness.planning.run_plan import VARIABLE, RunPlan, Step
 from harness.records.record import Record, build_record_path, read_record, write_record
 from harness.terminal.status import read_current_work
-from harness.trials.spec import Screening, TrialSpec
+from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 HERE = Nodes("small", n_cpus=len(list_usable_cpus()), memory_gib=0.5)
@@ -157,29 +158,25 @@ def test_trial_exceeding_time_budget_is_left_for_next_run(
     assert [record_at(tmp_path, one).exists() for one in (spec, short)] == [False, True]
 
 
-def test_slow_baseline_is_screened_out_with_a_reason(
+def test_a_trial_that_reached_a_limit_has_that_status_in_later_rounds(
     make_spec: MakeSpec, make_record: Callable[..., Record], tmp_path: Path
 ) -> None:
-    screening = Screening(rounds=2, factor=1.5)
-    quick = make_spec(screening=screening)
-    slow = make_spec(screening=screening, system="slow")
-    ours = make_spec(system="ours")
-    for spec, samples in ((quick, (0.1, 0.1)), (slow, (0.5, 0.5)), (ours, (0.5, 0.5))):
-        for round_ in range(2):
-            record = make_record(spec.replace_round(round_), samples_s=samples)
-            write_record(build_record_path(tmp_path, spec.trial_id, round_), record)
-    last = [spec.replace_round(2) for spec in (quick, slow, ours)]
-    names = (quick.trial_id, slow.trial_id)
-    ordered = replace(order(tmp_path, last), running=dict.fromkeys(names, names))
+    late, other = make_spec(system="late"), make_spec(system="other")
+    reached = build_record_path(tmp_path, late.trial_id, 0)
+    record_unmeasured(late, reached, "timeout", "made up")
+    write_record(build_record_path(tmp_path, other.trial_id, 0), make_record(other))
+    last = [spec.replace_round(1) for spec in (late, other)]
+    ordered = order(tmp_path, last)
     assert done_by(ordered) == 0
     found = {spec.system: read_record(record_at(tmp_path, spec)) for spec in last}
-    statuses = {name: record.status for name, record in found.items()}
-    assert statuses == {"fake": "ok", "slow": "screened_out", "ours": "ok"}
-    reason = "at least 5.0 times as slow as fake in each of the first 2 rounds"
-    assert found["slow"].reason == reason
-    before = record_at(tmp_path, last[1]).read_bytes()
+    assert {name: record.status for name, record in found.items()} == {
+        "late": "timeout",
+        "other": "ok",
+    }
+    assert found["late"].reason == "as in round 0: made up"
+    before = record_at(tmp_path, last[0]).read_bytes()
     assert done_by(ordered) == 0  # the record is reused
-    assert record_at(tmp_path, last[1]).read_bytes() == before
+    assert record_at(tmp_path, last[0]).read_bytes() == before
 
 
 def test_another_machine_than_was_planned_for_is_a_status(

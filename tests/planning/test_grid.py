@@ -75,10 +75,6 @@ def changed(**smoke: object) -> dict[str, Any]:
         (changed(blocks=["system=vertex"]), "expected a mapping, got 'system=vertex'"),
         (changed(rounds=0), "rounds=0"),
         (changed(rounds="many"), "rounds=many"),
-        (changed(screening="two"), "screening=two is not allowed: expected a mapping"),
-        (changed(screening={"rounds": 1}), "screening has no factor; add it"),
-        (changed(screening={"rounds": 1, "factor": 0.5}), "screening.factor=0.5 is not allowed"),
-        (changed(screening={"rounds": 2, "factor": 2}), "which skips none of rounds=2"),
         (changed(blcks=[]), "blcks is unknown in the scale, did you mean blocks?; choose one of"),
     ],
 )

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.errors import ConfigError
 from harness.planning.artifacts import (
     PlannedTrial,
-    build_choices,
     order_trials,
-    plan_artifact,
 )
-from harness.planning.config import Composer
-from harness.planning.grid import expand
 from harness.planning.ordering import (
     AT_LARGEST,
-    Field,
-    build_fields,
     compute_shared_n_instances,
-    find_skip_reason,
     order_rounds,
     shuffle_round,
 )
-from harness.records.record import Record, write_record
-from harness.terminal.command_line import parse, plan, plan_experiment
-from harness.trials.spec import Screening, Timing, TrialSpec
+from harness.terminal.command_line import parse, plan
+from harness.trials.spec import Timing, TrialSpec
 from harness.trials.workload import load_workload
-from tests.support.records import plain_record
 
 MakeSpec = Callable[..., TrialSpec]
 SYSTEMS = [f"system_{name}" for name in "abcdef"]
@@ -101,162 +88,10 @@ def test_policies_and_options_are_of_the_systems_not_of_the_point(make_spec: Mak
     assert sizes == [8, 8, 8, 8, 9]
 
 
-TWICE = Screening(rounds=2, factor=2.0)
-Speeds = dict[str, list[float | None]]  # by system; None: no number
-
-
-def record_of(system: str, round_: int, speed: float | None) -> Record:
-    if speed is None:
-        return plain_record(round_, {"status": "timeout", "reason": "made up"}, system=system)
-    return plain_record(round_, {"instances_per_s": speed}, system=system)
-
-
-def why(system: str, speeds: Speeds, screening: Screening = TWICE, round_: int = 2) -> str | None:
-    def read_round(name: str, round_: int) -> Record | None:
-        return record_of(name, round_, speeds[name][round_]) if speeds[name][round_:] else None
-
-    return Field(screening, system, tuple(speeds)).explain_skip(read_round, round_)
-
-
-FAR = "at least 2.2 times as slow as quick in each of the first 2 rounds"
-THREE: Speeds = {"quick": [100, 110], "slow": [40, 50], "close": [90, 95]}
-
-
-@pytest.mark.parametrize(
-    ("system", "speeds", "reason"),
-    [
-        ("slow", THREE, FAR),
-        ("close", THREE, None),
-        ("quick", THREE, None),
-        ("slow", {"quick": [100, 100], "slow": [10, 60]}, None),  # one good round is enough
-        ("alone", {"failed": [None, None], "alone": [10, 10]}, None),  # the other has no number
-        ("new", {"quick": [100, 100], "new": []}, None),  # no records of the first rounds
-        ("quick", {"quick": [100, 100], "new": []}, None),
-    ],
-)
-def test_baseline_slow_in_every_first_round_is_screened_out(
-    system: str, speeds: Speeds, reason: str | None
-) -> None:
-    assert why(system, speeds) == reason
-
-
-@pytest.mark.parametrize(
-    "unlike", [{"inputs_sha256": "b" * 64}, {"machine": {"cpu": "Another CPU"}}]
-)
-def test_screening_requires_comparable_records(unlike: dict[str, Any]) -> None:
-    def read_round(name: str, round_: int) -> Record:
-        record = record_of(name, round_, {"slow": 10.0, "quick": 100.0}[name])
-        changes = {"inputs_sha256": "a" * 64} | (unlike if name == "quick" else {})
-        return record.model_copy(update=changes)
-
-    assert Field(TWICE, "slow", ("slow", "quick")).explain_skip(read_round, 2) is None
-    unlike = {}
-    assert Field(TWICE, "slow", ("slow", "quick")).explain_skip(read_round, 2) is not None
-
-
-def test_trial_that_reached_a_limit_is_screened_out() -> None:
-    speeds: Speeds = {"failed": [None, 15], "late": [15, 15, None], "alone": [10, 10, 10]}
-    assert why("failed", speeds, round_=0) is None
-    assert why("failed", speeds, round_=1) == "timeout in round 0"
-    assert why("late", speeds, round_=2) is None
-    assert why("late", speeds, round_=3) == "timeout in round 2"
-    assert why("alone", speeds, round_=3) is None
-
-
-@given(
-    st.lists(st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=2), min_size=1, max_size=6),
-    st.floats(1.0, 10.0),
-)
-def test_the_fastest_of_any_round_is_never_screened_out(
-    found: list[list[float]], factor: float
-) -> None:
-    speeds: Speeds = {f"s{k}": list(rounds) for k, rounds in enumerate(found)}
-    screening = Screening(rounds=2, factor=factor)
-    for round_ in range(2):
-        fastest = max(speeds, key=lambda name: speeds[name][round_] or 0.0)
-        assert why(fastest, speeds, screening) is None
-
-
-def test_trials_run_against_those_of_their_point_that_are_screened_by_one_factor(
-    make_spec: Callable[..., TrialSpec],
-) -> None:
-    def spec(system: str, batch_size: int, screening: Screening | None = TWICE) -> TrialSpec:
-        return make_spec(system=system, batch_size=batch_size, screening=screening)
-
-    later = Screening(rounds=3, factor=TWICE.factor)
-    specs = [spec("a", 2), spec("b", 2, later), spec("ours", 2, None), spec("a", 4)]
-    a, b, ours, other = build_fields([*specs, spec("c", 2, Screening(rounds=2, factor=3.0))])[:4]
-    assert a is not None
-    assert b is not None
-    assert other is not None
-    assert ours is None
-    assert (a.screening, b.screening) == (TWICE, later)
-    assert a.running == b.running == (specs[0].trial_id, specs[1].trial_id)
-    assert other.running == (specs[3].trial_id,)
-
-
-def test_the_first_rounds_are_always_measured(
-    make_spec: Callable[..., TrialSpec], make_record: Callable[..., Record], tmp_path: Path
-) -> None:
-    quick, slow = (make_spec(system=name, screening=TWICE) for name in ("quick", "slow"))
-    for spec, samples in ((quick, (0.1, 0.1)), (slow, (0.5, 0.5))):
-        for round_ in range(2):
-            record = make_record(spec.replace_round(round_), samples_s=samples)
-            write_record(tmp_path / "raw" / spec.trial_id / f"r{round_}.json", record)
-    _, field = build_fields([quick, slow])
-    screened_out = [find_skip_reason(field, round_, tmp_path) is not None for round_ in range(4)]
-    assert screened_out == [False, False, True, True]
-    assert find_skip_reason(None, 5, tmp_path) is None
-
-
-def test_a_screening_changes_neither_name_nor_work(make_spec: Callable[..., TrialSpec]) -> None:
-    plain, screened = make_spec(), make_spec(screening=TWICE)
-    assert plain.trial_id == screened.trial_id
-    assert TrialSpec.from_dict(screened.to_dict()) == screened
-
-
-def test_only_frameworks_are_screened_and_bench_plans_them_alike() -> None:
-    choices = build_choices({"scale": "paper", "device": "cpu"}, {})
-    planned = plan_artifact("headline_seq2seq", choices, Composer())
-    printed = expand("headline_seq2seq", "paper").screening
-    assert printed is not None
-    screened = {trial.spec.system for trial in planned if trial.spec.screening == printed}
-    rest = {trial.spec.system for trial in planned} - screened
-    assert {"torch_levels", "dynet"} <= screened
-    assert {"vertex", "cavs", "products"} <= rest
-    specs, _ = plan_experiment("headline_seq2seq", choices, None, {"device": "cpu"})
-    assert {spec.system for spec in specs if spec.screening == printed} == screened
-
-
-@pytest.mark.parametrize(
-    ("in_full", "expected"),
-    [
-        (1, TWICE),
-        (3, Screening(rounds=3, factor=TWICE.factor)),
-        (5, Screening(rounds=5, factor=TWICE.factor)),
-        (6, None),
-        (9, None),
-    ],
-)
-def test_a_trial_has_all_rounds_that_another_wants_in_full(
-    in_full: int, expected: Screening | None, make_spec: Callable[..., TrialSpec]
-) -> None:
-    screened = PlannedTrial(make_spec(screening=TWICE), {}, (), 6)
-    full = replace(screened, spec=replace(screened.spec, screening=None), rounds=in_full)
-    for asked in ([screened, full], [full, screened]):
-        (found,) = order_trials(asked)
-        assert (found.rounds, found.spec.screening) == (max(6, in_full), expected)
-
-
-def test_screening_requires_identical_settings_in_all_experiments(
-    make_spec: Callable[..., TrialSpec],
-) -> None:
-    screened = PlannedTrial(make_spec(screening=TWICE), {}, (), 6)
-    (found,) = order_trials([screened, screened])
-    assert found.spec.screening == TWICE
-    other = replace(screened.spec, screening=Screening(rounds=2, factor=3.0))
-    (found,) = order_trials([screened, replace(screened, spec=other)])
-    assert found.spec.screening is None
+def test_a_trial_has_the_most_rounds_that_an_experiment_wants(make_spec: MakeSpec) -> None:
+    wanted = [PlannedTrial(make_spec(), {}, (), rounds) for rounds in (3, 6, 1)]
+    (found,) = order_trials(wanted)
+    assert found.rounds == 6
 
 
 SIZES = (1, 2, 8)

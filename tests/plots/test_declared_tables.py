@@ -131,17 +131,17 @@ def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
     assert (speed[-1] != DAGGER, ratio[-1]) == (True, DAGGER), "of the slow build, ratios only"
 
 
-def test_rounds_of_a_screened_out_system_stand_after_its_number(load: Load) -> None:
-    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+def test_rounds_of_a_partly_measured_system_stand_after_its_number(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
         if trial.settings["system"] == "dynet" and round_ > 1:
-            return {"status": "screened_out", "reason": "slow", "phases_s": {}}
+            return None
         return {}
 
     experiment = load(HEADLINE, change, "medium")
     table = find_table(experiment, "systems")
     assert get_row(table, experiment.label("dynet"))[0].rstrip(DAGGER).endswith(" [2]")
     number = select_number(table.numbers, system="dynet", quantity="throughput")
-    assert (number.n_rounds, bool(number.screened_out)) == (2, True)
+    assert (number.n_rounds, bool(number.is_partial)) == (2, True)
     assert any(note.startswith("[n]: only n rounds") for note in table.notes)
 
 

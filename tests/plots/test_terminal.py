@@ -76,12 +76,6 @@ def test_workloads_are_not_compared_and_failures_and_empty_systems_are_left_out(
     assert rank([]) == []
 
 
-def test_rounds_that_screening_left_out_are_not_counted() -> None:
-    spared = plain_record(2, {"status": "screened_out", "reason": "made up"}, system="dynet")
-    (line,) = rank([*build_records({"vertex": 300}, 3), *build_records({"dynet": 100}, 2), spared])
-    assert line.endswith("speedup 3.00 (3.00 to 3.00) over dynet")
-
-
 def test_an_experiment_is_compared_with_its_fastest_baseline_and_the_bound() -> None:
     speeds = {"vertex": 300.0, "dynet": 200, "torch_levels": 100, "vertex_shared": 900}
     bounds = {"products": 400.0, "products_cut": 500}

@@ -57,13 +57,13 @@ def test_ends_of_intervals_are_rounded_outward() -> None:
 def test_a_number_prints_as_its_status_and_kind_ask() -> None:
     def format_with(**values: Any) -> str:
         number = {"value": 0.8342, "low": 0.8, "high": 0.9, "n_rounds": 2, "status": "ok"}
-        more = {"warnings": "", "screened_out": False, "quantity": "throughput"}
+        more = {"warnings": "", "is_partial": False, "quantity": "throughput"}
         return format_number(pd.Series({**number, **more, **values}))
 
     assert format_with(quantity="throughput over ceiling") == "83.4"
     assert format_with(quantity="instance_s over base") == "0.83 (0.80 to 0.90)"
     assert format_with(quantity="instance_s over base", value=1) == "1"
-    assert format_with(screened_out=True, warnings="background_load") == "0.834\N{DAGGER} [2]"
+    assert format_with(is_partial=True, warnings="background_load") == "0.834\N{DAGGER} [2]"
     assert format_with(status="oom") == "oom"
     assert format_with(status="not planned") == EN_DASH
     assert format_with(status="published", value=43200) == "43,200"

@@ -80,7 +80,8 @@ def quantity_of(row: Round, quantity: str) -> float | None:
 
 
 def measure(trial: list[Round], quantity: str) -> tuple[str, dict[int, float]]:
-    """Return the status of a trial, and the quantity by round if all rounds have it."""
+    """Return the status of a trial, and the quantity by round if all measured rounds have it."""
+    trial = [row for row in trial if row["status"] != NOT_MEASURED] or trial
     failed = [row["status"] for row in trial if row["status"] != "ok"]
     if failed:
         return failed[0], {}
@@ -264,28 +265,29 @@ def test_seeds_merge_to_their_median_and_range() -> None:
     assert math.isnan(failed.value)
 
 
-@pytest.mark.parametrize("is_screened", [True, False])
-def test_merged_seeds_remain_screened_out(is_screened: bool) -> None:
-    rows = build_seeds([1.0, 1.0], [2.0, 2.0]).assign(screened_out=is_screened)
-    assert merge(rows).screened_out is is_screened
+@pytest.mark.parametrize("is_partial", [True, False])
+def test_merged_seeds_remain_partial(is_partial: bool) -> None:
+    rows = build_seeds([1.0, 1.0], [2.0, 2.0])
+    rows.loc[rows["round"] == 1, "status"] = "not measured" if is_partial else "ok"
+    assert merge(rows).is_partial is is_partial
 
 
-def build_screened(system: str, speeds: list[float]) -> list[Round]:
-    """Build rounds, the last of which screening skipped."""
+def build_partial(system: str, speeds: list[float]) -> list[Round]:
+    """Build rounds, the last of which is not measured."""
     *rows, last = build_rows(system, speeds)
-    return [*rows, {**last, "status": "screened_out"}]
+    return [*rows, {**last, "status": "not measured"}]
 
 
-def test_a_point_with_a_round_left_out_is_screened_out() -> None:
-    rows = build_frame_from_rows([*build_screened("a", [1, 3, 9]), *build_rows("b", [1, 3, 9])])
-    screened, complete = numbers(rows, ["system"]).itertuples()
-    assert (screened.status, screened.value, screened.n_rounds) == ("ok", 2, 2)
-    assert screened.screened_out is True
-    assert (complete.value, complete.screened_out) == (3, False)
+def test_rounds_that_are_not_measured_do_not_count() -> None:
+    rows = build_frame_from_rows([*build_partial("a", [1, 3, 9]), *build_rows("b", [1, 3, 9])])
+    partial, complete = numbers(rows, ["system"]).itertuples()
+    assert (partial.status, partial.value, partial.n_rounds) == ("ok", 2, 2)
+    assert partial.is_partial is True
+    assert (complete.value, complete.is_partial) == (3, False)
 
 
 def test_a_ratio_leaves_out_rounds_without_a_base() -> None:
-    rows = build_frame_from_rows([*build_rows("a", [1, 2, 9]), *build_screened("b", [2, 8, 9])])
+    rows = build_frame_from_rows([*build_rows("a", [1, 2, 9]), *build_partial("b", [2, 8, 9])])
     found = numbers(ratios(rows, "b", []), ["system"], "ratio").set_index("system")
     ratio = found.loc["a"]
     assert (ratio.status, ratio.value, ratio.n_rounds) == ("ok", pytest.approx(3), 2)

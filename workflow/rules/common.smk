@@ -17,7 +17,6 @@ from harness.planning.config import Composer
 from harness.planning.grid import CLAIMS, EXPERIMENT, list_experiment_names
 from harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, update_markers
 from harness.planning.nodes import check_machine, check_executor, read_nodes
-from harness.planning.ordering import build_fields
 from harness.planning.job_specs import Order, compute_code_version, build_done_path, build_order_path
 from harness.planning.overrides import format_override
 from harness.planning.pending import find_pending
@@ -94,7 +93,6 @@ def measured_by(name):
 def write_orders(names):
     """Write the job specs of jobs that measure."""
     code = compute_code_version() if NODES else ""
-    fields = dict(zip(TRIALS, build_fields([trial.spec for trial in TRIALS.values()])))
     for name in names:
         steps = set(measured_by(name))
         repetitions = [tuple(step for step in repetition if step in steps) for repetition in JOBS[name].repetitions]
@@ -105,7 +103,6 @@ def write_orders(names):
             code,
             repetitions=tuple(filter(None, repetitions)),
             specs={one: TRIALS[one].to_spec(CHOICES.conf_dir) for one in trials},
-            running={one: fields[one].running for one in trials if fields[one]},
         ).write(build_order_path(RESULTS, name))
 
 
