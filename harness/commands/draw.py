@@ -15,11 +15,13 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.errors import BenchError
+from harness.machine.facts import list_usable_cpus
 from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names, read_experiment
@@ -96,20 +98,29 @@ def list_experiments(choices: Choices) -> list[str]:
 
 
 def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
-    """Draw experiments and print a line for each; return whether all were drawn."""
+    """Draw experiments, one on each CPU, and print a line for each; return whether all were drawn.
+
+    Args:
+        draw_one: can be sent to another process.
+    """
     failed = []
-    for number, name in enumerate(names, 1):
+    with ProcessPoolExecutor(min(len(names), len(list_usable_cpus())) or 1) as pool:
+        jobs = {name: pool.submit(draw_one, name) for name in names}
         try:
-            draw_one(name)
-        except BenchError as error:
-            failed.append(name)
-            print_error(f"{name}: {error}", COMMAND)
-            continue
-        except Exception as error:
-            error.add_note(f"while drawing {name}")
-            raise
-        if len(names) > 1:
-            tell(f"drawn {number}/{len(names)}: {name}")
+            for number, (name, job) in enumerate(jobs.items(), 1):
+                try:
+                    job.result()
+                except BenchError as error:
+                    failed.append(name)
+                    print_error(f"{name}: {error}", COMMAND)
+                    continue
+                except Exception as error:
+                    error.add_note(f"while drawing {name}")
+                    raise
+                if len(names) > 1:
+                    tell(f"drawn {number}/{len(names)}: {name}")
+        finally:
+            pool.shutdown(cancel_futures=True)
     return not failed
 
 
