@@ -131,8 +131,10 @@ def format_pipeline_command(target: str, config: Mapping[str, object] | None = N
 DRAW = "draw_"
 
 
-def make_target_error(name: str, artifacts: Collection[str]) -> ConfigError:
-    """Return the error for a target draw_NAME without an experiment of that name."""
-    known = [f"{DRAW}{artifact}" for artifact in ("all", *sorted(artifacts))]
-    close = suggest_name(f"{DRAW}{name}", known)
-    return ConfigError(f"{DRAW}{name} is unknown{close}; choose one of: {', '.join(known)}")
+def make_target_error(target: str, artifacts: Collection[str]) -> ConfigError:
+    """Return the error for an unknown target: neither a rule nor draw_NAME of an experiment."""
+    known = ["all", "tables", "claims", *(f"{DRAW}{name}" for name in ("all", *sorted(artifacts)))]
+    close = suggest_name(target, known)
+    if f"{DRAW}{target}" in known:
+        close = f", did you mean {DRAW}{target}?"
+    return ConfigError(f"{target} is unknown{close}; choose one of: {', '.join(known)}")

@@ -76,12 +76,8 @@ def test_lint(folder: Path) -> None:
         ("all", "budget=1s", "", "is too short: the shortest round"),
         ("all", "", "bench", "bench.yaml:2: invalid YAML: "),
         ("all", "", "experiment/small_table", "small_table.yaml:2: invalid YAML: "),
-        (
-            "draw_small_tabel",
-            "",
-            "",
-            "is unknown, did you mean draw_small_table?; choose",
-        ),
+        ("draw_small_tabel", "", "", "is unknown, did you mean draw_small_table?; choose"),
+        ("small_table", "", "", "small_table is unknown, did you mean draw_small_table?; choose"),
     ],
 )
 def test_pipeline_error_gives_one_line(

@@ -126,7 +126,7 @@ onstart:
         os.environ[VARIABLE] = str(RUN_PLAN) # after writing it: the file may be of an earlier run
 
 def refused(wildcards):
-    """Exit with an error for the name of an unknown experiment."""
+    """Exit with an error for an unknown target."""
     with exit_on_error():
         raise make_target_error(wildcards.name, PLANS)
 
@@ -135,7 +135,7 @@ def find_claims_files(wildcards):
     """Return the files of the table of claims; exit with an error if it cannot be drawn."""
     if CLAIMS not in PLANS:
         with exit_on_error():
-            raise make_target_error(CLAIMS, PLANS)
+            raise make_target_error(f"draw_{CLAIMS}", PLANS)
     return [f"{RESULTS}/{file}" for file in DECLARATIONS[CLAIMS].files]
 
 # Arguments of each count in addition to its settings.
