@@ -1,4 +1,4 @@
-"""What each program in C++ takes: the weights of its model in pieces, and a mini-batch as columns.
+"""Inputs of the programs in C++: weights in pieces, and mini-batches as columns.
 
 A program is a file of `programs/`, or a class in one, and an entry of PROGRAMS, or of MANUAL if it
 batches manually. It is registered by the name of its model, which then ends with "_manual".
