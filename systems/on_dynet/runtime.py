@@ -15,6 +15,8 @@ import dynet as dy
 import numpy as np
 from numpy.typing import NDArray
 
+from systems.on_dynet.lstm_gates import swap_last_gates
+
 Array = NDArray[np.float32]
 Join = Callable[[list[Array]], Array]
 
@@ -85,8 +87,8 @@ class ParameterStore:
         for suffix, layer in zip(suffixes, lstm.get_parameters(), strict=True):
             for letter, parameter in zip("WUb", layer, strict=True):
                 name = f"{letter}{suffix}"
-                parameter.set_value(_swap_last_gates(self._weights[name]).T)
-                self._parts[name] = ([parameter], lambda arrays: _swap_last_gates(arrays[0].T))
+                parameter.set_value(swap_last_gates(self._weights[name]).T)
+                self._parts[name] = ([parameter], lambda arrays: swap_last_gates(arrays[0].T))
         return lstm
 
     def add_lstm_gates(self, name: str, order: str) -> Any:
@@ -141,12 +143,6 @@ class ParameterStore:
         for parts, _ in self._parts.values():
             for part in parts:
                 part.scale_gradient(0.0)
-
-
-def _swap_last_gates(weights: Array) -> Array:
-    """Swap the last two gates: columns i, f, g, o become i, f, o, g, and vice versa."""
-    i, f, third, fourth = np.split(weights, 4, axis=-1)
-    return np.concatenate([i, f, fourth, third], axis=-1)
 
 
 def make_trainer(store: ParameterStore, learning_rate: float) -> Any:

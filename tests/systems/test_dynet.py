@@ -1,4 +1,4 @@
-"""DyNet: graph segments and phases, decisions by values, batches of matmuls, its C++ programs.
+"""DyNet: graph segments and phases, decisions by values, batches of matmuls, wide lattices.
 
 All systems are compared with the reference in test_systems_agree.
 """
@@ -31,19 +31,15 @@ from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from harness.programs.model import ProgramModel
 from harness.reference import run_reference
-from harness.values.instances import Chain, Lattice, Tree
+from harness.values.instances import Chain
 from harness.values.paths import ROOT
 from systems.on_dynet import autobatch, build
-from systems.on_dynet.cpp import adapter as cpp
 from systems.on_dynet.segments import GraphSegment, Needed, Part
 from systems.plans.programs import grow_tree
-from tests.support.instances import random_lattice, random_sentences, random_tree
-from tests.support.run_adapter import SIZES, UNEQUAL, Case, named, run_case
+from tests.support.instances import random_sentences
+from tests.support.run_adapter import UNEQUAL, Case, named, run_case
 
 NATIVE = build.SOURCE_BUILDS["cpu"]
 NO_DYNET = autobatch._explain_missing_dynet(autobatch.DynetOptions())
@@ -342,69 +338,6 @@ def test_wide_lattices_agree_with_the_reference(adapter: str, autobatch: str) ->
     assert max(worst.values()) < 1e-4, worst
 
 
-MODELS = {
-    "tree_lstm": TreeLSTM(UNEQUAL),
-    "tree_lstm_child_sum": TreeLSTMChildSum(UNEQUAL),
-    "lattice_lstm": LatticeLSTM(UNEQUAL),
-}
-SETTINGS = RunSettings("train", "cpu", 1, 2, 0.1, 0)
-
-
-def test_trees_are_found_again_in_their_columns() -> None:
-    rng = np.random.default_rng(0)
-    trees = [random_tree(n, UNEQUAL, rng) for n in (1, 5, 2)]
-    sizes, *columns = cpp.build_tree_columns(trees)
-    assert sizes.tolist() == [1, 9, 3]
-    ends = np.cumsum(sizes)
-    assert {len(column) for column in columns} == {ends[-1]}
-    for tree, end in zip(trees, ends, strict=True):
-        words, labels, left, right = (c[end - tree.n_vertices : end] for c in columns)
-        found = Tree(words, labels, left, right)  # children are numbered within the tree
-        assert np.array_equal(found.table, tree.table)
-
-
-def test_lattices_are_found_again_in_their_columns() -> None:
-    rng = np.random.default_rng(1)
-    lattices = [random_lattice(n, UNEQUAL, rng) for n in (1, 9, 4)]
-    sizes, tags, n_arcs, sources, tokens = cpp.build_lattice_columns(lattices)
-    assert sizes.tolist() == [2, 10, 5]
-    state = arc = 0
-    for lattice in lattices:
-        states = slice(state, state + lattice.n_states)
-        arcs = slice(arc, arc + lattice.n_arcs)
-        starts = np.concatenate([[0], np.cumsum(n_arcs[states])])
-        found = Lattice(tags[states], starts, sources[arcs], tokens[arcs])
-        for name in ("tags", "arc_start", "sources", "tokens"):
-            assert np.array_equal(getattr(found, name), getattr(lattice, name)), name
-        state, arc = states.stop, arcs.stop
-    assert (state, arc) == (len(tags), len(tokens)) == (len(n_arcs), len(sources))
-
-
-def test_columns_are_contiguous_int32_vectors() -> None:
-    rng = np.random.default_rng(2)
-    for columns in (
-        cpp.build_tree_columns([random_tree(3, UNEQUAL, rng)]),
-        cpp.build_lattice_columns([random_lattice(3, UNEQUAL, rng)]),
-    ):
-        assert all(c.dtype == np.int32 and c.flags.c_contiguous and c.ndim == 1 for c in columns)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_pieces_are_the_gates_and_are_joined_again(name: str) -> None:
-    weights = draw_initial_weights(MODELS[name], seed=0)
-    found = {piece.name: piece.values for piece in cpp.split_weights(weights, cpp.N_GATES[name])}
-    assert set(cpp.TABLES[name]) <= set(found)
-    for gated, n in cpp.N_GATES[name].items():
-        width = weights[gated].shape[-1] // n
-        for k in range(n):
-            own = weights[gated][..., k * width : (k + 1) * width]
-            assert np.array_equal(found[f"{gated}.{k}"], own)
-    again = cpp.join_pieces(weights, cpp.N_GATES[name], lambda piece: found[piece.name])
-    assert set(again) == set(weights)
-    for weight, values in weights.items():
-        assert np.array_equal(again[weight], values), weight
-
-
 def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "a.cc").write_text("int a;")
     first = build.hash_sources(tmp_path)
@@ -412,11 +345,3 @@ def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None
     second = build.hash_sources(tmp_path)
     (tmp_path / "a.cc").rename(tmp_path / "b.cc")
     assert len({first, second, build.hash_sources(tmp_path)}) == 3
-
-
-def test_a_model_without_a_program_is_skipped() -> None:
-    reason = cpp.Adapter.skip(TreeGRU(SIZES), SETTINGS)
-    assert reason == (
-        "model tree_gru is not written for DyNet in C++; it runs lattice_lstm, tree_lstm,"
-        " tree_lstm_child_sum"
-    )

@@ -6,18 +6,17 @@ NIPS 2017.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_binary_only
+from harness.contracts.networks import (
+    explain_binary_only,
+    find_network_modules,
+    load_network,
+)
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from harness.values.arrays import as_int_array
-from harness.values.instances import Lattice, Tree
 from systems.on_dynet.build import (
     AUTOBATCH,
     SOURCE_BUILDS,
@@ -26,19 +25,14 @@ from systems.on_dynet.build import (
     read_built_hash,
     read_source_facts,
 )
-from systems.on_dynet.cpp.library import Columns, DynetError, DynetLibrary, DynetProgram
+from systems.on_dynet.cpp.columns import Columns
+from systems.on_dynet.cpp.inputs import CppInputs, WeightPiece, join_pieces, split_weights
+from systems.on_dynet.cpp.library import DynetError, DynetLibrary, DynetProgram
 from systems.on_dynet.segments import DynetSystem
 
-Array = NDArray[np.float32]
 TABLES = {
-    "tree_lstm": ("embedding",),
-    "tree_lstm_child_sum": ("embedding",),
-    "lattice_lstm": ("characters", "words"),
-}
-N_GATES = {
-    "tree_lstm": {"W": 3, "b_leaf": 3, "U": 3, "b": 3},
-    "tree_lstm_child_sum": {"W": 3, "U": 3, "b": 3},
-    "lattice_lstm": {f"{letter}_{arc}": 4 for letter in "WUb" for arc in ("char", "word")},
+    "instance": "systems.on_dynet.cpp:PROGRAMS",
+    "manual": "systems.on_dynet.cpp:MANUAL",
 }
 
 
@@ -48,18 +42,22 @@ class CppOptions:
 
     Attributes:
         autobatch: DyNet's scheduling algorithm.
+        batching: "instance" runs programs for one instance; "manual" builds mini-batched
+            expressions, whose remaining operators DyNet batches.
     """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
+    batching: Literal["instance", "manual"] = "instance"
 
 
 class Adapter(DynetSystem):
     """Adapter that builds the graphs of systems.on_dynet.autobatch in C++.
 
-    DyNet schedules in its forward call.
+    DyNet schedules in its forward call, before the first operator. Scheduling also includes the
+    allocation of memory for all batches.
     """
 
-    phases = ("construct", "forward", "backward", "update")
+    phases = ("construct", "schedule", "forward", "backward", "update")
     fault = DynetError
     option_type = CppOptions
     options: CppOptions
@@ -72,9 +70,11 @@ class Adapter(DynetSystem):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the model or the build for the device is missing."""
-        if model.name not in N_GATES:
-            known = ", ".join(sorted(N_GATES))
-            return f"model {model.name} is not written for DyNet in C++; it runs {known}"
+        batching = cls.options_of(settings).batching
+        known = find_network_modules(TABLES[batching])
+        if model.name not in known:
+            how = "batched manually" if batching == "manual" else "written for DyNet"
+            return f"model {model.name} is not {how} in C++; it runs {', '.join(sorted(known))}"
         reason = explain_binary_only(model) or explain_missing_build(settings.device)
         return reason or cls.explain_missing_device(settings)
 
@@ -85,25 +85,32 @@ class Adapter(DynetSystem):
         self._open_device()
         folder = SOURCE_BUILDS[self.settings.device]
         self._library = DynetLibrary(format_memory(weights), self.settings.seed + 1, mode, folder)
-        self._program = DynetProgram(self._library, model.name)
-        for piece in split_weights(weights, N_GATES[model.name]):
-            is_table = piece.name in TABLES[model.name]
+        suffix = "_manual" if self.options.batching == "manual" else ""
+        self._program = DynetProgram(self._library, f"{model.name}{suffix}")
+        self._inputs: CppInputs = load_network(TABLES[self.options.batching], model.name)
+        for piece in split_weights(weights, self._inputs):
+            is_table = piece.name in self._inputs.tables
             add = self._program.add_table if is_table else self._program.add_parameter
             add(*piece)
         self._program.add_trainer(self.settings.learning_rate)
 
     def load(self, instances: Sequence[Any]) -> None:
         """Concatenate the instances' arrays, which a program in C++ would hold."""
-        self._columns = COLUMNS[self._model.instance_kind](instances)
+        self._columns = self._inputs.build_columns(self._model, instances)
 
     def _clear_gradients(self) -> None:
         self._program.clear_gradients()
 
     def _evaluate(self, clock: Clock) -> None:
+        """Build and evaluate one graph segment after the other, then the sum of their losses."""
         self._program.construct(self._columns)
-        clock.mark("construct")
-        self._loss = self._program.forward()
-        clock.mark("forward")
+        is_extended = True
+        while is_extended:
+            clock.mark("construct")
+            self._loss, scheduling = self._program.forward()
+            clock.divide({"schedule": scheduling})
+            clock.mark("forward")
+            is_extended = self._program.extend()
 
     def _backward(self) -> None:
         self._program.backward()
@@ -127,7 +134,7 @@ class Adapter(DynetSystem):
         def read(piece: WeightPiece) -> Any:
             return self._program.read_gradient(*piece)
 
-        return join_pieces(self._weights, N_GATES[self._model.name], read)
+        return join_pieces(self._weights, self._inputs, read)
 
     def parameters(self) -> Parameters:
         """Return the current values of all parameters, by the model's names and in its shapes."""
@@ -135,7 +142,7 @@ class Adapter(DynetSystem):
         def read(piece: WeightPiece) -> Any:
             return self._program.read_values(*piece)
 
-        return join_pieces(self._weights, N_GATES[self._model.name], read)
+        return join_pieces(self._weights, self._inputs, read)
 
     def last_loss(self) -> float:
         """Return the loss of the last forward pass."""
@@ -152,62 +159,3 @@ class Adapter(DynetSystem):
             "dynet_autobatch": self.options.autobatch,
             "dynet_programs": read_built_hash(folder)[:12],
         }
-
-
-class WeightPiece(NamedTuple):
-    """Parameter of a program: its name there, and its values, a vector or a matrix (in, out).
-
-    DyNet stores matrices (out, in) in column-major order, which is the same sequence of numbers.
-    """
-
-    name: str
-    values: Array
-
-
-def split_weights(weights: Weights, n_gates: Mapping[str, int]) -> Iterator[WeightPiece]:
-    """Yield every weight, cut into equal pieces of columns NAME.0, NAME.1, ... if it has gates."""
-    for name, values in weights.items():
-        n = n_gates.get(name)
-        if n is None:
-            yield WeightPiece(name, np.ascontiguousarray(values))
-            continue
-        for k, part in enumerate(np.split(values, n, axis=-1)):
-            yield WeightPiece(f"{name}.{k}", np.ascontiguousarray(part))
-
-
-def join_pieces(
-    weights: Weights, n_gates: Mapping[str, int], read: Callable[[WeightPiece], Array]
-) -> dict[str, Array]:
-    """Join the arrays that `read` returns for the pieces to arrays in the shapes of `weights`."""
-    arrays: dict[str, list[Array]] = {}
-    for piece in split_weights(weights, n_gates):
-        arrays.setdefault(piece.name.partition(".")[0], []).append(read(piece))
-    return {name: np.concatenate(parts, axis=-1) for name, parts in arrays.items()}
-
-
-def build_tree_columns(trees: Sequence[Tree]) -> Columns:
-    """Return sizes of the trees, and words, labels and children of all their vertices.
-
-    Children are numbered within their tree. Sizes have the shape (n_trees,), all others
-    (n_vertices,).
-    """
-    sizes = [tree.n_vertices for tree in trees]
-    return as_int_array(sizes), *np.concatenate([tree.table for tree in trees], axis=1)
-
-
-def build_lattice_columns(lattices: Sequence[Lattice]) -> Columns:
-    """Return the columns of lattices: numbers of states, tags, arc counts, sources and tokens.
-
-    Sources are numbered within their lattice. Shapes: numbers of states (n_lattices,), tags and
-    numbers of arcs (n_states,), sources and tokens (n_arcs,). The first arc into a state is its
-    character.
-    """
-    names = ("tags", "arc_counts", "sources", "tokens")
-    joined = (np.concatenate([getattr(lattice, name) for lattice in lattices]) for name in names)
-    return as_int_array([lattice.n_states for lattice in lattices]), *joined
-
-
-COLUMNS: Mapping[str, Callable[[Sequence[Any]], Columns]] = {
-    "tree": build_tree_columns,
-    "lattice": build_lattice_columns,
-}

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.values.arrays import IntArray
 from systems.on_dynet.build import PROGRAMS
+from systems.on_dynet.cpp.columns import Columns
 
 Array = NDArray[np.float32]
-Columns = tuple[IntArray, ...]
 
 
 class DynetError(RuntimeError):
@@ -52,10 +51,10 @@ class DynetLibrary:
 class DynetProgram:
     """A network in C++, with its parameters and the graph of the last mini-batch."""
 
-    def __init__(self, library: DynetLibrary, model: str) -> None:
+    def __init__(self, library: DynetLibrary, name: str) -> None:
         self._library = library
         self._handle = ctypes.c_void_p()
-        library.call("make_program", model.encode(), ctypes.byref(self._handle))
+        library.call("make_program", name.encode(), ctypes.byref(self._handle))
 
     def add_parameter(self, name: str, values: Array) -> None:
         """Add a vector, or a matrix (in, out)."""
@@ -73,16 +72,26 @@ class DynetProgram:
         self._call("add_trainer", ctypes.c_float(learning_rate))
 
     def construct(self, columns: Columns) -> None:
-        """Build the graph of a mini-batch (systems.on_dynet.cpp.adapter)."""
+        """Build the graph of a mini-batch, up to the end of its first segment."""
         structs = [_Column(column.ctypes.data, len(column)) for column in columns]
         array = (_Column * len(structs))(*structs)
         self._call("construct", array, ctypes.c_uint(len(structs)))
 
-    def forward(self) -> float:
-        """Schedule and evaluate the graph, and return the loss."""
-        loss = ctypes.c_float()
-        self._call("forward", ctypes.byref(loss))
-        return loss.value
+    def extend(self) -> bool:
+        """Build the next segment, or the sum of all losses; return False if nothing is left."""
+        extended = ctypes.c_int()
+        self._call("extend", ctypes.byref(extended))
+        return bool(extended.value)
+
+    def forward(self) -> tuple[float, float]:
+        """Schedule and evaluate what was built.
+
+        Returns:
+            The loss; the fraction of the time that passed before DyNet's first operator.
+        """
+        loss, scheduling = ctypes.c_float(), ctypes.c_double()
+        self._call("forward", ctypes.byref(loss), ctypes.byref(scheduling))
+        return loss.value, scheduling.value
 
     def backward(self) -> None:
         """Add to the gradients of all parameters."""

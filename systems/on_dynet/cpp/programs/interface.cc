@@ -22,11 +22,10 @@ int guarded(const std::function<void()>& work) {
   return 1;
 }
 
-std::unique_ptr<Program> make(const std::string& model) {
-  if (model == "tree_lstm") return make_tree_lstm();
-  if (model == "tree_lstm_child_sum") return make_tree_lstm_child_sum();
-  if (model == "lattice_lstm") return make_lattice_lstm();
-  throw std::invalid_argument("no program for " + model);
+std::unique_ptr<Program> make(const std::string& name) {
+  const auto found = programs().find(name);
+  if (found == programs().end()) throw std::invalid_argument("no program " + name);
+  return found->second();
 }
 
 }  // namespace
@@ -49,8 +48,8 @@ int start_dynet(const char* memory, unsigned seed, int autobatch) {
   });
 }
 
-int make_program(const char* model, Program** program) {
-  return guarded([&] { *program = make(model).release(); });
+int make_program(const char* name, Program** program) {
+  return guarded([&] { *program = make(name).release(); });
 }
 
 int add_parameter(Program* program, const char* name, unsigned rows, unsigned columns,
@@ -71,8 +70,12 @@ int construct(Program* program, const Column* columns, unsigned n_columns) {
   return guarded([&] { program->construct({columns, columns + n_columns}); });
 }
 
-int forward(Program* program, float* loss) {
-  return guarded([&] { *loss = program->forward(); });
+int extend(Program* program, int* extended) {
+  return guarded([&] { *extended = program->extend(); });
+}
+
+int forward(Program* program, float* loss, double* scheduling) {
+  return guarded([&] { *loss = program->forward(scheduling); });
 }
 
 int backward(Program* program) {

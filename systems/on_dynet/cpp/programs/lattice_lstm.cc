@@ -1,11 +1,11 @@
-// Lattice-LSTM: the graph of systems/on_dynet/models/lattice_lstm.py, operator by operator.
+// Lattice-LSTM: the graph of systems/on_dynet/models/lattices.py, operator by operator.
 #include "program.h"
 
 using namespace dynet;
 
 namespace {
 
-const unsigned most_fused = 128;  // as MOST_FUSED of systems/on_dynet/lstm_cells.py
+const unsigned most_fused = 128;  // as MAX_FUSED of systems/on_dynet/layers.py
 
 struct State {
   Expression h, c;
@@ -98,7 +98,7 @@ class LatticeLSTM : public Program {
     Expressions hidden;
     hidden.reserve(states.size());
     for (const State& state : states) hidden.push_back(state.h);
-    classify(hidden, std::vector<unsigned>(tags.values, tags.values + tags.size));
+    classify(hidden, as_labels(tags));
   }
 
   std::unique_ptr<Cell> take_cell(const std::string& arc) {
@@ -112,6 +112,6 @@ class LatticeLSTM : public Program {
   }
 };
 
-}  // namespace
+const Registration<LatticeLSTM> lattice_lstm("lattice_lstm");
 
-std::unique_ptr<Program> make_lattice_lstm() { return std::unique_ptr<Program>(new LatticeLSTM); }
+}  // namespace

@@ -22,7 +22,31 @@ void set(Tensor& tensor, const float* values) {
   TensorTools::set_elements(tensor, std::vector<float>(values, values + tensor.d.size()));
 }
 
+// The first node of a graph segment. It is also evaluated first, whichever way DyNet batches: it
+// reads no other node, and it is never batched. Thus it sees when DyNet's scheduling has ended.
+class FirstNode : public Node {
+ public:
+  FirstNode(const std::initializer_list<VariableIndex>& none, Clock::time_point* reached)
+      : Node(none), reached_(reached) {}
+
+  Dim dim_forward(const std::vector<Dim>&) const override { return Dim({1}); }
+  std::string as_string(const std::vector<std::string>&) const override { return "first"; }
+  void forward_impl(const std::vector<const Tensor*>&, Tensor&) const override {
+    *reached_ = Clock::now();
+  }
+  void backward_impl(const std::vector<const Tensor*>&, const Tensor&, const Tensor&, unsigned,
+                     Tensor&) const override {}
+
+ private:
+  Clock::time_point* reached_;
+};
+
 }  // namespace
+
+std::map<std::string, Maker>& programs() {
+  static std::map<std::string, Maker> all;
+  return all;
+}
 
 void Program::add_parameter(const std::string& name, unsigned rows, unsigned columns,
                             const float* values) {
@@ -48,12 +72,33 @@ void Program::add_trainer(float learning_rate) {
 void Program::construct(const std::vector<Column>& columns) {
   delete graph;
   graph = new ComputationGraph();
+  outputs_.clear();
+  losses_.clear();
+  add_first_node();
   build(columns);
 }
 
-float Program::forward() { return as_scalar(graph->incremental_forward(loss_)); }
+bool Program::extend() {
+  const bool continues = has_next();
+  if (!continues && losses_.size() == 1) return false;
+  add_first_node();
+  if (continues) {
+    build_next();
+  } else {
+    losses_ = {sum(losses_)};
+  }
+  return true;
+}
 
-void Program::backward() { graph->backward(loss_); }
+float Program::forward(double* scheduling) {
+  const Clock::time_point began = Clock::now();
+  const float loss = as_scalar(graph->incremental_forward(losses_.back()));
+  const std::chrono::duration<double> scheduled = scheduled_ - began, whole = Clock::now() - began;
+  *scheduling = scheduled / whole;
+  return loss;
+}
+
+void Program::backward() { graph->backward(losses_.back()); }
 
 void Program::update() { trainer_->update(); }
 
@@ -73,9 +118,18 @@ void Program::read_gradient(const std::string& name, float* out) const {
        out);
 }
 
-std::int64_t Program::n_outputs() const { return logits_.value().d.size(); }
+std::int64_t Program::n_outputs() const {
+  std::int64_t n = 0;
+  for (const Expression& output : outputs_) n += output.dim().size();
+  return n;
+}
 
-void Program::read_outputs(float* out) const { copy(logits_.value(), out); }
+void Program::read_outputs(float* out) const {
+  for (const Expression& output : outputs_) {
+    copy(output.value(), out);
+    out += output.dim().size();
+  }
+}
 
 Expression Program::weight(const std::string& name) {
   return parameter(*graph, parameters_.at(name));
@@ -85,7 +139,28 @@ Expression Program::look_up(const LookupParameter& table, std::int32_t row) {
   return lookup(*graph, table, static_cast<unsigned>(row));
 }
 
-void Program::classify(const Expressions& states, const std::vector<unsigned>& labels) {
-  logits_ = weight("W_out") * concatenate_to_batch(states);
-  loss_ = sum_batches(pickneglogsoftmax(logits_, labels));
+Expression Program::look_up(const LookupParameter& table, const std::vector<unsigned>& rows) {
+  return lookup(*graph, table, rows);
 }
+
+void Program::begin(LSTM& lstm, const std::vector<std::string>& suffixes) {
+  VanillaLSTMBuilder& builder = lstm.builder;
+  builder.params.clear();
+  for (const std::string& suffix : suffixes) {
+    builder.params.push_back({parameters_.at("W" + suffix), parameters_.at("U" + suffix),
+                              parameters_.at("b" + suffix)});
+  }
+  builder.layers = suffixes.size();
+  builder.hid = builder.params[0][1].dim()[1];
+  builder.forget_bias = 0.0f;  // DyNet would add 1, which our biases have in them already
+  builder.disable_dropout();
+  builder.new_graph(*graph);
+}
+
+void Program::classify(const Expressions& states, const std::vector<unsigned>& labels) {
+  const Expression logits = weight("W_out") * concatenate_to_batch(states);
+  outputs_ = {logits};
+  add_loss(sum_batches(pickneglogsoftmax(logits, labels)));
+}
+
+void Program::add_first_node() { graph->add_function<FirstNode>({}, &scheduled_); }

@@ -37,7 +37,7 @@ class Trees : public Program {
     Expressions hidden;
     hidden.reserve(states.size());
     for (const State& state : states) hidden.push_back(state.h);
-    classify(hidden, std::vector<unsigned>(labels.values, labels.values + labels.size));
+    classify(hidden, as_labels(labels));
   }
 };
 
@@ -98,10 +98,7 @@ class TreeLSTMChildSum : public Trees {
   Expression W_i, W_o, W_u, U_i, U_o, U_u, b_i, b_o, b_u, U_f, b_f;
 };
 
+const Registration<TreeLSTM> tree_lstm("tree_lstm");
+const Registration<TreeLSTMChildSum> tree_lstm_child_sum("tree_lstm_child_sum");
+
 }  // namespace
-
-std::unique_ptr<Program> make_tree_lstm() { return std::unique_ptr<Program>(new TreeLSTM); }
-
-std::unique_ptr<Program> make_tree_lstm_child_sum() {
-  return std::unique_ptr<Program>(new TreeLSTMChildSum);
-}

@@ -1,0 +1,235 @@
+"""DyNet's programs in C++: columns, pieces of weights, graphs, and the clock in them.
+
+All systems are compared with the reference in test_systems_agree.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import Model, draw_initial_weights
+from harness.contracts.system import RunSettings, load_adapter
+from harness.measuring.clock import NullClock
+from harness.models.bilstm import BiLSTM
+from harness.models.bilstm_char import BiLSTMChar
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.parser import Parser
+from harness.models.tree_gru import TreeGRU
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
+from harness.values.instances import Chain, Lattice, Tree
+from harness.values.paths import ROOT
+from systems.on_dynet import build
+from systems.on_dynet.cpp import adapter as cpp
+from systems.on_dynet.cpp import columns, inputs
+from tests.support.instances import random_lattice, random_sentences, random_tree
+from tests.support.run_adapter import LETTERS, NO_LETTERS, PARSED, SIZES, UNEQUAL
+
+NATIVE = build.SOURCE_BUILDS["cpu"]
+NOT_BUILT = build.explain_missing_build()
+ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
+SETTINGS = RunSettings("train", "cpu", 1, 2, 0.1, 0)
+MODELS: dict[str, Model] = {
+    "tree_lstm": TreeLSTM(UNEQUAL),
+    "tree_lstm_child_sum": TreeLSTMChildSum(UNEQUAL),
+    "lattice_lstm": LatticeLSTM(UNEQUAL),
+    "bilstm": BiLSTM(NO_LETTERS, layers=2, mlp_size=7),
+    "bilstm_char": BiLSTMChar(LETTERS),
+    "parser": Parser(PARSED, tag_size=3, mlp_size=7),
+}
+LENGTHS = (1, 5, 3, 2, 5)
+
+
+def instances_of(model: Model) -> list[Any]:
+    """Draw instances of a model, with LENGTHS leaves, characters or words."""
+    rng = np.random.default_rng(4)
+    if model.instance_kind == "tree":
+        return [random_tree(n, UNEQUAL, rng) for n in LENGTHS]
+    if model.instance_kind == "lattice":
+        return [random_lattice(n, UNEQUAL, rng) for n in LENGTHS]
+    return random_sentences(model.instance_kind, LENGTHS, model.sizes, seed=4)
+
+
+def test_trees_are_found_again_in_their_columns() -> None:
+    rng = np.random.default_rng(0)
+    trees = [random_tree(n, UNEQUAL, rng) for n in (1, 5, 2)]
+    sizes, *own = columns.build_tree_columns(MODELS["tree_lstm"], trees)
+    assert sizes.tolist() == [1, 9, 3]
+    ends = np.cumsum(sizes)
+    assert {len(column) for column in own} == {ends[-1]}
+    for tree, end in zip(trees, ends, strict=True):
+        words, labels, left, right = (c[end - tree.n_vertices : end] for c in own)
+        found = Tree(words, labels, left, right)  # children are numbered within the tree
+        assert np.array_equal(found.table, tree.table)
+
+
+def test_lattices_are_found_again_in_their_columns() -> None:
+    rng = np.random.default_rng(1)
+    lattices = [random_lattice(n, UNEQUAL, rng) for n in (1, 9, 4)]
+    sizes, tags, n_arcs, sources, tokens = columns.build_lattice_columns(
+        MODELS["lattice_lstm"], lattices
+    )
+    assert sizes.tolist() == [2, 10, 5]
+    state = arc = 0
+    for lattice in lattices:
+        states = slice(state, state + lattice.n_states)
+        arcs = slice(arc, arc + lattice.n_arcs)
+        starts = np.concatenate([[0], np.cumsum(n_arcs[states])])
+        found = Lattice(tags[states], starts, sources[arcs], tokens[arcs])
+        assert_same_arrays(found, lattice, ("tags", "arc_start", "sources", "tokens"))
+        state, arc = states.stop, arcs.stop
+    assert (state, arc) == (len(tags), len(tokens)) == (len(n_arcs), len(sources))
+
+
+def test_sentences_are_found_again_in_their_columns() -> None:
+    chains = instances_of(MODELS["bilstm_char"])
+    sizes, words, labels, n_letters, letters = columns.build_chain_columns(
+        MODELS["bilstm_char"], chains
+    )
+    assert sizes.tolist() == list(LENGTHS)
+    assert np.count_nonzero(n_letters) not in (0, len(words))
+    letter_ends = np.concatenate([[0], np.cumsum(n_letters)])
+    for chain, (start, end) in zip(chains, pairwise([0, *np.cumsum(sizes)]), strict=True):
+        ends = letter_ends[start : end + 1]
+        own = letters[ends[0] : ends[-1]]
+        found = Chain(words[start:end], labels[start:end], ends - ends[0], own)
+        assert_same_arrays(found, chain, ("words", "labels", "char_start", "characters"))
+
+
+def test_transitions_are_found_again_in_their_columns() -> None:
+    model, sentences = MODELS["parser"], instances_of(MODELS["parser"])
+    assert isinstance(model, Parser)
+    found = columns.build_parsed_columns(model, sentences)
+    n_tokens, words, tags, n_transitions, features, labels = found
+    assert (len(words), len(tags)) == (n_tokens.sum(), n_tokens.sum())
+    tokens, steps = np.cumsum(n_tokens)[:-1], np.cumsum(n_transitions)[:-1]
+    parts = zip(
+        sentences,
+        np.split(words, tokens),
+        np.split(tags, tokens),
+        np.split(features.reshape(len(labels), -1), steps),
+        np.split(labels, steps),
+        strict=True,
+    )
+    for sentence, own_words, own_tags, own_features, own_labels in parts:
+        assert np.array_equal(own_words, sentence.words)
+        assert np.array_equal(own_tags, sentence.tags)
+        assert np.array_equal(own_features, sentence.features)
+        assert np.array_equal(own_labels, model.index_scores(sentence.kinds, sentence.arcs))
+
+
+def assert_same_arrays(found: Any, expected: Any, names: Sequence[str]) -> None:
+    for name in names:
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_columns_are_contiguous_int32_vectors(name: str) -> None:
+    model = MODELS[name]
+    for column in inputs.PROGRAMS[name].build_columns(model, instances_of(model)):
+        assert column.dtype == np.int32
+        assert column.flags.c_contiguous
+        assert column.ndim == 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
+    weights, own_inputs = draw_initial_weights(MODELS[name], seed=0), inputs.PROGRAMS[name]
+    found = pieces_of(name)
+    assert set(own_inputs.tables) <= set(found)
+    for whole, (n, axis) in own_inputs.cuts.items():
+        parts = [found[f"{whole}.{k}"] for k in range(n)]
+        assert len({part.shape for part in parts}) == 1
+        assert np.array_equal(np.concatenate(parts, axis=axis), weights[whole])
+    again = inputs.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
+    assert set(again) == set(weights)
+    for weight, values in weights.items():
+        assert np.array_equal(again[weight], values), weight
+
+
+def test_gates_of_lstms_have_the_order_of_dynet() -> None:
+    weights, h = draw_initial_weights(MODELS["bilstm"], seed=0), NO_LETTERS.hidden_size
+    found = pieces_of("bilstm")
+    for letter in "WUb":
+        for suffix in ("_forward", "_forward_2", "_backward", "_backward_2"):
+            i, f, g, o = np.split(weights[letter + suffix], 4, axis=-1)
+            assert np.array_equal(found[letter + suffix], np.concatenate([i, f, o, g], axis=-1))
+            assert i.shape[-1] == h
+
+
+def pieces_of(name: str) -> Mapping[str, Any]:
+    weights = draw_initial_weights(MODELS[name], seed=0)
+    return dict(inputs.split_weights(weights, inputs.PROGRAMS[name]))
+
+
+def test_a_model_without_a_program_is_skipped() -> None:
+    reason = cpp.Adapter.skip(TreeGRU(SIZES), SETTINGS)
+    known = "bilstm, bilstm_char, lattice_lstm, parser, tree_lstm, tree_lstm_child_sum"
+    assert reason == f"model tree_gru is not written for DyNet in C++; it runs {known}"
+    manual = RunSettings("train", "cpu", 1, 2, 0.1, 0, options={"batching": "manual"})
+    reason = cpp.Adapter.skip(MODELS["parser"], manual)
+    assert reason == "model parser is not batched manually in C++; it runs bilstm"
+
+
+def print_batches(adapter: str, name: str, autobatch: str, batching: str) -> None:
+    """Let DyNet print every batch of a training pass, in the order of execution."""
+    options = {"autobatch": autobatch, "batching": batching}
+    if adapter != cpp.__name__:
+        options["build"] = "source"
+    model = MODELS[name]
+    system = load_adapter(adapter)(RunSettings("train", "cpu", 1, 5, 0.1, 0, options=options))
+    system.prepare(model, draw_initial_weights(model, seed=0))
+    system.load(instances_of(model))
+    library = ctypes.CDLL(str(NATIVE / "libdynet.so"))
+    ctypes.c_int.in_dll(library, "_ZN5dynet14profiling_flagE").value = 2
+    system.run(NullClock())
+
+
+def batches_of(*arguments: str) -> list[str]:
+    """Run print_batches in a process of its own; every forward call starts with a line."""
+    program = f"import sys\nfrom {__name__} import print_batches\nprint_batches(*sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = re.findall(r"^(?:Forward Call|BatchSize:.*)$", done.stdout, re.MULTILINE)
+    return [re.sub(r" @ 0x\w+", "", line) for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.dynet
+@ON_BUILD
+@pytest.mark.parametrize("autobatch", ["agenda", "depth"])
+@pytest.mark.parametrize(
+    ("name", "batching"),
+    [*((name, "instance") for name in MODELS if name != "lattice_lstm"), ("bilstm", "manual")],
+)
+def test_graphs_are_those_of_python_after_a_clock(name: str, batching: str, autobatch: str) -> None:
+    """The first node of every forward call, which reads the clock, is the only difference.
+
+    The program of Lattice-LSTM also joins the weights of its gates in the graph.
+    """
+    found = batches_of(cpp.__name__, name, autobatch, batching)
+    calls = [k for k, line in enumerate(found) if line == "Forward Call"]
+    assert calls
+    for call in calls:
+        assert found[call + 1] == "BatchSize:1 first"
+    clocks = Counter({"BatchSize:1 first": len(calls)})
+    expected = batches_of("systems.on_dynet.autobatch", name, autobatch, batching)
+    assert Counter(found) - clocks == Counter(expected)
