@@ -1,6 +1,6 @@
 """Fork servers: processes that have imported a system's framework, and fork its workers.
 
-    python -m harness.measuring.fork_server ADAPTER DESCRIPTOR
+    python -m dynbatch.harness.measuring.fork_server ADAPTER DESCRIPTOR
 
 Importing a framework takes 1 to 6 s of CPU time, longer than most systems run at small sizes. A
 fork server imports the worker and the adapter ADAPTER and does nothing else: it creates no system
@@ -33,13 +33,13 @@ from typing import NoReturn
 
 import psutil
 
-from harness.errors import BenchError
-from harness.machine.facts import read_memory_bytes
-from harness.machine.process import freeze_new_objects
-from harness.measuring import child
-from harness.trials.sources import WORKER
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine.facts import read_memory_bytes
+from dynbatch.harness.machine.process import freeze_new_objects
+from dynbatch.harness.measuring import child
+from dynbatch.harness.trials.sources import WORKER
 
-_MODULE = "harness.measuring.fork_server"
+_MODULE = "dynbatch.harness.measuring.fork_server"
 _READY = b"ready"
 _IMPORT_S = 120.0  # TensorFlow takes 5 s on a quiet machine, and longer from a slow disk
 _ANSWER_S = 10.0  # a fork takes 10 to 60 ms
@@ -250,7 +250,7 @@ def main(arguments: Sequence[str]) -> int:
     channel = socket.socket(fileno=int(descriptor))
     with freeze_new_objects():
         importlib.import_module(WORKER)
-        contract = importlib.import_module("harness.contracts.system")
+        contract = importlib.import_module("dynbatch.harness.contracts.system")
         try:
             contract.load_adapter(adapter)
         except BenchError:

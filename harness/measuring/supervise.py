@@ -17,15 +17,15 @@ from pathlib import Path
 
 import psutil
 
-from harness.machine.facts import read_memory_bytes
-from harness.measuring.child import is_out_of_memory
-from harness.measuring.child_output import BoundedLog, ChildOutput
-from harness.measuring.fork_server import ForkedProcess
-from harness.measuring.process_tree import Members, contain_descendants
-from harness.records.record import Status
-from harness.trials.spec import Limits
+from dynbatch.harness.machine.facts import read_memory_bytes
+from dynbatch.harness.measuring.child import is_out_of_memory
+from dynbatch.harness.measuring.child_output import BoundedLog, ChildOutput
+from dynbatch.harness.measuring.fork_server import ForkedProcess
+from dynbatch.harness.measuring.process_tree import Members, contain_descendants
+from dynbatch.harness.records.record import Status
+from dynbatch.harness.trials.spec import Limits
 
-BEGIN = "harness.measuring.child"
+BEGIN = "dynbatch.harness.measuring.child"
 Fork = Callable[[socket.socket], ForkedProcess | None]
 
 POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 
 Trial = TypeVar("Trial")
 

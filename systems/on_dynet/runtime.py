@@ -2,7 +2,7 @@
 
 DyNet reads memory sizes, seed and autobatch mode when it is imported, and they are known only when
 a trial's adapter is constructed. The adapter therefore sets them first and then loads this module
-and systems.on_dynet.models.* by importlib. No other modules import DyNet at the top.
+and dynbatch.systems.on_dynet.models.* by importlib. No other modules import DyNet at the top.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dynet as dy
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.on_dynet.lstm_gates import swap_last_gates
+from dynbatch.systems.on_dynet.lstm_gates import swap_last_gates
 
 Array = NDArray[np.float32]
 Join = Callable[[list[Array]], Array]

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.measuring import fork_server
-from harness.measuring.block import BlockEntry, measure_block
-from harness.measuring.fork_server import ForkServers
-from harness.measuring.launch import build_server_key
-from harness.records.record import Record
-from harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.measuring import fork_server
+from dynbatch.harness.measuring.block import BlockEntry, measure_block
+from dynbatch.harness.measuring.fork_server import ForkServers
+from dynbatch.harness.measuring.launch import build_server_key
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support.in_time import wait_for
 
 pytestmark = [

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning.artifacts import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import (
     PlannedTrial,
     order_trials,
 )
-from harness.planning.ordering import (
+from dynbatch.harness.planning.ordering import (
     AT_LARGEST,
     compute_shared_n_instances,
     order_rounds,
     shuffle_round,
 )
-from harness.terminal.command_line import parse, plan
-from harness.trials.spec import Timing, TrialSpec
-from harness.trials.workload import load_workload
+from dynbatch.harness.terminal.command_line import parse, plan
+from dynbatch.harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.trials.workload import load_workload
 
 MakeSpec = Callable[..., TrialSpec]
 SYSTEMS = [f"system_{name}" for name in "abcdef"]
@@ -102,8 +102,16 @@ def test_whatever_the_batch_size_the_same_instances_are_measured(
     make_spec: MakeSpec, order: str
 ) -> None:
     sentences = {
-        **{"model": "var_lstm", "model_module": "harness.models.var_lstm", "model_options": {}},
-        **{"dataset": "ptb_synthetic", "loader": "datasets.ptb_synthetic", "dataset_options": {}},
+        **{
+            "model": "var_lstm",
+            "model_module": "dynbatch.harness.models.var_lstm",
+            "model_options": {},
+        },
+        **{
+            "dataset": "ptb_synthetic",
+            "loader": "dynbatch.datasets.ptb_synthetic",
+            "dataset_options": {},
+        },
         **{"split": "dev", "order": order, "timing": Timing(n_instances=16)},
     }
     found = {}

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, draw_initial_weights
-from harness.contracts.system import RunSettings, load_adapter
-from harness.measuring.clock import NullClock
-from harness.models.bilstm import BiLSTM
-from harness.models.bilstm_char import BiLSTMChar
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.parser import Parser
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from harness.values.instances import Chain, Lattice, Tree
-from harness.values.paths import ROOT
-from systems.on_dynet import build
-from systems.on_dynet.cpp import adapter as cpp
-from systems.on_dynet.cpp import columns, inputs
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.system import RunSettings, load_adapter
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.bilstm_char import BiLSTMChar
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.parser import Parser
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
+from dynbatch.harness.values.instances import Chain, Lattice, Tree
+from dynbatch.harness.values.paths import ROOT
+from dynbatch.systems.on_dynet import build
+from dynbatch.systems.on_dynet.cpp import adapter as cpp
+from dynbatch.systems.on_dynet.cpp import columns, inputs
 from tests.support.instances import random_lattice, random_sentences, random_tree
 from tests.support.run_adapter import LETTERS, NO_LETTERS, PARSED, SIZES, UNEQUAL
 
@@ -231,5 +231,5 @@ def test_graphs_are_those_of_python_after_a_clock(name: str, batching: str, auto
     for call in calls:
         assert found[call + 1] == "BatchSize:1 first"
     clocks = Counter({"BatchSize:1 first": len(calls)})
-    expected = batches_of("systems.on_dynet.autobatch", name, autobatch, batching)
+    expected = batches_of("dynbatch.systems.on_dynet.autobatch", name, autobatch, batching)
     assert Counter(found) - clocks == Counter(expected)

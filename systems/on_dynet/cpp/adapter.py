@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.networks import (
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import (
     explain_binary_only,
     find_network_modules,
     load_network,
 )
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from systems.on_dynet.build import (
+from dynbatch.harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from dynbatch.systems.on_dynet.build import (
     AUTOBATCH,
     SOURCE_BUILDS,
     explain_missing_build,
@@ -25,14 +25,14 @@ from systems.on_dynet.build import (
     read_built_hash,
     read_source_facts,
 )
-from systems.on_dynet.cpp.columns import Columns
-from systems.on_dynet.cpp.inputs import CppInputs, WeightPiece, join_pieces, split_weights
-from systems.on_dynet.cpp.library import DynetError, DynetLibrary, DynetProgram
-from systems.on_dynet.segments import DynetSystem
+from dynbatch.systems.on_dynet.cpp.columns import Columns
+from dynbatch.systems.on_dynet.cpp.inputs import CppInputs, WeightPiece, join_pieces, split_weights
+from dynbatch.systems.on_dynet.cpp.library import DynetError, DynetLibrary, DynetProgram
+from dynbatch.systems.on_dynet.segments import DynetSystem
 
 TABLES = {
-    "instance": "systems.on_dynet.cpp:PROGRAMS",
-    "manual": "systems.on_dynet.cpp:MANUAL",
+    "instance": "dynbatch.systems.on_dynet.cpp:PROGRAMS",
+    "manual": "dynbatch.systems.on_dynet.cpp:MANUAL",
 }
 
 
@@ -51,7 +51,7 @@ class CppOptions:
 
 
 class Adapter(DynetSystem):
-    """Adapter that builds the graphs of systems.on_dynet.autobatch in C++.
+    """Adapter that builds the graphs of dynbatch.systems.on_dynet.autobatch in C++.
 
     DyNet schedules in its forward call, before the first operator. Scheduling also includes the
     allocation of memory for all batches.

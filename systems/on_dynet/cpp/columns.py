@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.contracts.model import Model
-from harness.models.parser import Parser
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.instances import Chain, Lattice, Tree
-from harness.values.parsed import ParsedSentence
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.parser import Parser
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.instances import Chain, Lattice, Tree
+from dynbatch.harness.values.parsed import ParsedSentence
 
 Columns = tuple[IntArray, ...]
 

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Weights
-from systems.on_dynet.cpp.columns import (
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.systems.on_dynet.cpp.columns import (
     Columns,
     build_chain_columns,
     build_lattice_columns,
     build_parsed_columns,
     build_tree_columns,
 )
-from systems.on_dynet.lstm_gates import swap_last_gates
+from dynbatch.systems.on_dynet.lstm_gates import swap_last_gates
 
 Array = NDArray[np.float32]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.on_dynet.build import PROGRAMS
-from systems.on_dynet.cpp.columns import Columns
+from dynbatch.systems.on_dynet.build import PROGRAMS
+from dynbatch.systems.on_dynet.cpp.columns import Columns
 
 Array = NDArray[np.float32]
 
