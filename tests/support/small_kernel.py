@@ -11,8 +11,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
-from harness.compiler.registry import load_generated
-from harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
 
 SOURCE = """
 import triton
