@@ -23,9 +23,21 @@ from dynbatch.harness.records.count_row import AnyCount, read_count_rows
 from dynbatch.harness.records.record import Record, read_record
 from dynbatch.harness.records.record_lookup import Answers
 from dynbatch.harness.records.store import RecordSet, read_all_records
+from dynbatch.harness.trials.sources import hash_contents
+from dynbatch.harness.values.paths import ROOT
 from dynbatch.plots.declaration import read_declaration
 
+# What some tables show besides records: the code of models and systems.
+_DRAWING = ("plots", "harness/models", "systems")
+_SUFFIXES = (".py", ".yaml", ".html", ".css")
 Rounds = tuple[Record | None, ...]  # None: a round without a record
+
+
+def hash_drawing_code(conf_dir: Path) -> str:
+    """Hash the code that draws, and the code and claims that some tables show."""
+    folders = (*(ROOT / folder for folder in _DRAWING), conf_dir / "claims")
+    files = (path for folder in folders for path in folder.rglob("*") if path.suffix in _SUFFIXES)
+    return hash_contents({path.as_posix(): path for path in files})
 
 
 class ResultsFolder:

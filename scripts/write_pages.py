@@ -15,6 +15,7 @@ from dynbatch.harness.planning.grid import list_experiment_names, read_experimen
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.values.packages import PACKAGE
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
@@ -68,15 +69,18 @@ def find_box(module: str) -> str | None:
     """Return the directory or file of the map that has a module; None for bare packages."""
     prefixes = [p.rstrip(".") for layer in LAYERS for p in layer if p not in PACKAGES]
     fits = [p for p in prefixes if f"{module}.".startswith(f"{p}.")]
-    return max(fits, key=len).replace(".", "/") if fits and module != "harness" else None
+    return _write_box(max(fits, key=len)) if fits else None
+
+
+def _write_box(prefix: str) -> str:
+    return prefix.removeprefix(f"{PACKAGE}.").rstrip(".").replace(".", "/")
 
 
 def list_boxes() -> list[str]:
     """Return all directories and files of the map, the lowest layer first."""
     there = {find_box(module) for module in MODULES}
     prefixes = (prefix for layer in LAYERS for prefix in layer if prefix not in PACKAGES)
-    names = (prefix.rstrip(".").replace(".", "/") for prefix in prefixes)
-    return [name for name in names if name in there]
+    return [box for box in map(_write_box, prefixes) if box in there]
 
 
 def find_imports() -> dict[str, set[str]]:

@@ -34,7 +34,7 @@ TINY: dict[str, Any] = {
 def test_importing_the_package_loads_nothing() -> None:
     program = (
         "import sys, dynbatch; print(sorted(set(dir(dynbatch)) & {'frame', 'measure', 'numbers'}),"
-        " [name for name in ('pandas', 'numpy', 'hydra', 'plots') if name in sys.modules])"
+        " [name for name in ('pandas', 'numpy', 'hydra', 'dynbatch.plots') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "['frame', 'measure', 'numbers'] []\n", done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
+from dynbatch.harness.values.packages import is_part_of
 from tests.support.layers import (
     LAYERS,
     MODULES,
@@ -69,8 +70,9 @@ def test_examples_stand_in_the_expected_layers() -> None:
 def test_every_module_has_a_layer_of_its_own_folder() -> None:
     prefixes = {prefix for layer in LAYERS for prefix in layer}
     for module in MODULES:
-        folder = ".".join(module.split(".")[:2])
-        assert {module, folder + ".", module.partition(".")[0] + "."} & prefixes, module
+        parts = module.split(".")
+        folders = {".".join(parts[:depth]) + "." for depth in (2, 3)}
+        assert ({module} | folders) & prefixes, module
         assert module in PACKAGES or layer_of(module) > 0 or module == "dynbatch.harness.errors", (
             module
         )
@@ -79,10 +81,9 @@ def test_every_module_has_a_layer_of_its_own_folder() -> None:
 def test_harness_does_not_import_user_extensions() -> None:
     """Only commands import datasets, and systems are loaded by name through their contract."""
     for module in (m for m in MODULES if m.startswith("dynbatch.harness.")):
-        allowed = ("datasets", "plots") if module.startswith("dynbatch.harness.commands.") else ()
-        outside = {name for name in imported_by(module) if not name.startswith("harness")}
-        wrong = sorted(name for name in outside if name.partition(".")[0] not in allowed)
-        assert not wrong, f"{module} imports {', '.join(wrong)}"
+        more = ("datasets", "plots") if module.startswith("dynbatch.harness.commands.") else ()
+        wrong = [name for name in imported_by(module) if not is_part_of(name, ("harness", *more))]
+        assert not wrong, f"{module} imports {', '.join(sorted(wrong))}"
 
 
 def test_a_module_imports_from_its_left_only() -> None:

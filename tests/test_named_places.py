@@ -6,7 +6,7 @@ import re
 
 from dynbatch.harness.values.paths import ROOT
 
-FOLDERS = ("harness", "systems", "datasets", "plots", "conf", "workflow", "scripts")
+FOLDERS = ("dynbatch", "harness", "systems", "datasets", "plots", "conf", "workflow", "scripts")
 SUFFIXES = (".py", ".yaml", ".smk", ".html")
 FILES = sorted(
     path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES

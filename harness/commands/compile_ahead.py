@@ -21,17 +21,18 @@ from dynbatch.harness.compiler.compiled import has_compiled, load_module
 from dynbatch.harness.compiler.object_code import FOLDER
 from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.machine.caches import make_cache_folder
+from dynbatch.harness.values.packages import PACKAGE
 from dynbatch.harness.values.paths import ROOT
 
 _DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
 
 
 def find_modules(root: Path) -> Iterator[str]:
-    """Yield the names of all modules of a project that have compiled functions."""
+    """Yield the names of all modules of this project that have compiled functions."""
     for folder in ("harness", "systems"):
         for path in sorted((root / folder).rglob("*.py")):
             if _DECORATED.search(path.read_text(encoding="utf-8")):
-                yield ".".join(path.relative_to(root).with_suffix("").parts)
+                yield ".".join((PACKAGE, *path.relative_to(root).with_suffix("").parts))
 
 
 def compile_module(name: str) -> str | None:

@@ -201,7 +201,7 @@ def find_model_class(module_name: str) -> type[Model]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name != module_name:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         message = f"model.model={module_name} is not a module; set one such as"
         raise ConfigError(f"{message} dynbatch.harness.models.tree_lstm") from None

@@ -18,7 +18,7 @@ from typing import Any
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.caches import cache_on_disk
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import IMPORT_ROOT
 
 # Fields without effect at run time: prefix "u" of a string, and comments for type checkers.
 _LEFT_OUT = ("kind", "type_comment", "type_ignores")
@@ -213,8 +213,8 @@ def _find_spec(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
         # A module that is not a package has no submodules: most such names are functions.
         spec = None if places is None else PathFinder.find_spec(name, list(places))
     else:
-        # The repository first: an editable installation may not add it to the path.
-        spec = PathFinder.find_spec(name, [str(ROOT), *search])
+        # The project first: an editable installation may not add it to the path.
+        spec = PathFinder.find_spec(name, [str(IMPORT_ROOT), *search])
     if spec is not None:
         _FOUND[name, search] = spec
     return spec

@@ -41,7 +41,7 @@ from dynbatch.harness.records.record import (
 from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.trials.sources import WORKER, read_harness_versions
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import IMPORT_ROOT
 
 Hear = Callable[[str], None]
 
@@ -271,9 +271,9 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     """
     threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
     # A checkout need not be installed; an installed package is found after the standard library.
-    root = None if str(ROOT) in site.getsitepackages() else str(ROOT)
+    root = None if str(IMPORT_ROOT) in site.getsitepackages() else str(IMPORT_ROOT)
     search = os.pathsep.join(entry for entry in (root, os.environ.get("PYTHONPATH")) if entry)
-    # Safe path: a directory named "datasets" in the working directory must not hide ours.
+    # Safe path: a directory named "dynbatch" in the working directory must not hide ours.
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
     # CUDA must number GPUs as the driver does, which reports their names.
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

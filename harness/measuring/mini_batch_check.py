@@ -53,6 +53,7 @@ from dynbatch.harness.records.fingerprint import (
 from dynbatch.harness.trials.sources import find_imported_files
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, count_lookups
+from dynbatch.harness.values.packages import is_part_of
 from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
 from dynbatch.harness.vertex.program import VertexFunction
 
@@ -323,7 +324,7 @@ def find_clock_fault(adapter: str) -> str | None:
     project, except the harness and the datasets.
     """
     for name, path in sorted(find_imported_files([adapter]).items()):
-        if name.partition(".")[0] not in ("harness", "datasets"):
+        if not is_part_of(name, ("harness", "datasets")):
             reads = _find_clock_reads(path, "")
             if reads:
                 return f"{name} reads a clock ({reads[0]}); only the harness may measure time"

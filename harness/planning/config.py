@@ -39,15 +39,8 @@ from dynbatch.harness.planning.yaml_files import (
 from dynbatch.harness.trials import spec as trial_spec
 from dynbatch.harness.trials.spec import ON_INVALID_DATA, TrialSpec
 from dynbatch.harness.trials.workload import build_model, choose_arity
-from dynbatch.harness.values.checked import (
-    OneOf,
-    Place,
-    Text,
-    find_field_types,
-    find_key_types,
-    read,
-    show,
-)
+from dynbatch.harness.values import checked
+from dynbatch.harness.values.checked import OneOf, Place, Text, read
 from dynbatch.harness.values.paths import CONF_DIR, find_data_root
 
 CONFIG_NAME = "bench"
@@ -160,7 +153,7 @@ class Composer:
 
     def _build(self, key: str, value: Any) -> Any:
         """Check and build the dataclass of a level, once for equal ones; return others as is."""
-        kind = find_field_types(BenchConfig).get(key)
+        kind = checked.find_field_types(BenchConfig).get(key)
         if not (isinstance(kind, type) and is_dataclass(kind)):
             return value
         text = f"{key}={value!r}"
@@ -188,7 +181,7 @@ class Composer:
         known = list_choices(group, self.conf_dir)
         if not isinstance(name, str) or "/" in name:  # a name, not a path to a file
             raise ConfigError(
-                f"{group}={show(name)} is not a name; choose one of: {', '.join(known)}, or"
+                f"{group}={checked.show(name)} is not a name; choose one of: {', '.join(known)}, or"
                 f" remove {group}"
             )
         if name not in known:
@@ -264,14 +257,14 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
         group = above[0]
         raise ConfigError(
             f"{name} is not in the file of this {group}; if it is a valid option, set"
-            f" +{name}={show(value)}; {SEE}"
+            f" +{name}={checked.show(value)}; {SEE}"
         )
     inner[last] = value
 
 
 def check_key(key: str, text: str = "") -> None:
     """Raise ConfigError for an unknown key; `text` is the user's argument, for the message."""
-    known = find_key_types(BenchConfig)
+    known = checked.find_key_types(BenchConfig)
     if key in known or key.startswith(_OPTIONS):
         return
     if group := find_group_of_option(key):
@@ -310,7 +303,7 @@ def resolve_spec(
             or the policy refuses its settings.
     """
     system, model, dataset = config.system, config.model, config.dataset
-    shared = {name: getattr(config, name) for name in find_field_types(trial_spec.Settings)}
+    shared = {name: getattr(config, name) for name in checked.find_field_types(trial_spec.Settings)}
     spec = TrialSpec(
         **{
             **shared,

@@ -15,6 +15,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.checked import YEAR_S
+from dynbatch.harness.values.packages import find_adapter_package
 
 # Seconds of a process in addition to its timed seconds: means of 400 records at medium scale, after
 # the first round, on two cores of an AMD EPYC (Zen 4).
@@ -70,8 +71,7 @@ class Durations:
 
 def estimate_usual_s(adapter: str, min_seconds: float) -> float:
     """Return the seconds of a round by rule, from its adapter's package and its timed seconds."""
-    folder = adapter.split(".")[1] if "." in adapter else ""
-    return PROCESS_S.get(folder, OTHERS_S) + min_seconds
+    return PROCESS_S.get(find_adapter_package(adapter), OTHERS_S) + min_seconds
 
 
 def _build_keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str, ...], ...]:

@@ -23,6 +23,7 @@ from dynbatch.harness.contracts.networks import find_network_modules
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.values.checked import OneOf, Text, read
+from dynbatch.harness.values.packages import PACKAGE
 
 KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "model_rewrite"),
@@ -69,7 +70,8 @@ class SystemFile:
     def framework(self) -> str:
         """Package of the adapter, such as "dynbatch.systems.on_torch", else a name of its own."""
         parts = self.adapter.split(".")
-        return ".".join(parts[:2]) if len(parts) > 2 else self.adapter or self.name
+        depth = 3 if parts[0] == PACKAGE else 2  # dynbatch.systems.on_torch, or theirs.on_torch
+        return ".".join(parts[:depth]) or self.name
 
     def can_run(self, model: str) -> bool:
         """Return whether the adapter supports the model, without importing its framework."""

@@ -18,11 +18,7 @@ import numpy as np
 import pandas as pd
 
 from dynbatch.harness.errors import RecordError, suggest_name
-from dynbatch.harness.records.pairs import (
-    PAIR_COLUMNS,
-    join_pair_warnings,
-    replace_by_ratios_in_cycles,
-)
+from dynbatch.harness.records import pairs
 from dynbatch.harness.records.stats import name_interval, summarize_rounds
 from dynbatch.harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_setting
 
@@ -30,7 +26,7 @@ NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not s
 TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
 RATIO = "ratio"
 WIDE_INTERVAL = "wide_interval"
-_BASE_FACTS = ("group", "group_facts", "trial_id", *PAIR_COLUMNS)
+_BASE_FACTS = ("group", "group_facts", "trial_id", *pairs.PAIR_COLUMNS)
 _BASE_COLUMNS = [f"base_{name}" for name in _BASE_FACTS]
 _ALL = "_all"  # a key that all rows share, so that no key is needed
 # Columns that decide whether rows are comparable; copying all columns of a frame would cost time.
@@ -293,11 +289,11 @@ def ratios(
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
     ratio = (values / both.base).where(both.base > 0).astype(float)
     if quantity == TIME:
-        ratio = replace_by_ratios_in_cycles(ratio, both)
+        ratio = pairs.replace_by_ratios_in_cycles(ratio, both)
     return both.assign(
         ratio=ratio,
         status=status.where(both.base_status == "ok", both.base_status),
-        warnings=join_pair_warnings(both),
+        warnings=pairs.join_pair_warnings(both),
         is_paired=both.is_paired.notna(),
     ).drop(columns=[_ALL, "base_weak", *_BASE_COLUMNS])
 

@@ -18,9 +18,9 @@ from dynbatch.harness.engine.switches import DEFAULT_BACKENDS
 from dynbatch.harness.machine.source_code import find_mentions, find_module_file, hash_code
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.nested import find_texts
+from dynbatch.harness.values.packages import PACKAGE
 
 WORKER = "dynbatch.harness.measuring.worker"
-_OWN_PACKAGES = ("harness", "systems", "datasets")
 _MODULE_NAME = re.compile(r"\w+(\.\w+)+\.?")
 _MODULE_BELOW = re.compile(r"(\.\w+)+")
 _TABLE = re.compile(r"\w+(\.\w+)*:\w+")
@@ -143,7 +143,7 @@ def find_imported_files(
 ) -> dict[str, Path]:
     """Return the files of modules and of everything they import, by module name.
 
-    Only this repository's packages and those of the roots are followed.
+    Only this project's package and those of the roots are followed.
 
     Args:
         roots: Modules to start from.
@@ -153,7 +153,7 @@ def find_imported_files(
     modules = modules or Modules()
     names = [name for name in named if name.isidentifier()]
     waiting = list(roots)
-    followed = {*_OWN_PACKAGES, *(name.partition(".")[0] for name in waiting)}
+    followed = {PACKAGE, *(name.partition(".")[0] for name in waiting)}
     files: dict[str, Path] = {}
     seen: set[str] = set()
     while waiting:

@@ -1,11 +1,15 @@
-"""Paths of this repository; only this file derives them from its own path."""
+"""Paths of this project; only this file derives them from its own path."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from dynbatch.harness.values.packages import PACKAGE
+
+# In a checkout, PACKAGE has links to the directories in ROOT; in a wheel, it is ROOT itself.
 ROOT = Path(__file__).resolve().parents[2]
+IMPORT_ROOT = ROOT if (ROOT / PACKAGE).is_dir() else ROOT.parent  # directory on the module path
 CONF_DIR = ROOT / "conf"
 SNAKEFILE = ROOT / "workflow" / "Snakefile"
 

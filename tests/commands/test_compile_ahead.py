@@ -11,6 +11,7 @@ from dynbatch.harness.commands import compile_ahead
 from dynbatch.harness.compiler import compiled, object_code
 from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.errors import CompileError
+from dynbatch.harness.values.packages import is_part_of
 from dynbatch.harness.values.paths import ROOT
 
 
@@ -18,9 +19,7 @@ def test_every_module_with_compiled_functions_is_found() -> None:
     names = set(compile_ahead.find_modules(ROOT))
     assert "dynbatch.harness.policies.agenda" in names
     assert "dynbatch.harness.engine.cpu_kernels.row_kernels" in names
-    registered = {
-        name for name in compiled._BY_MODULE if name.partition(".")[0] in ("harness", "systems")
-    }
+    registered = {name for name in compiled._BY_MODULE if is_part_of(name, ("harness", "systems"))}
     assert registered <= names
 
 
@@ -29,7 +28,7 @@ def test_a_module_of_a_user_is_found(tmp_path: Path) -> None:
     (tmp_path / "systems").mkdir()
     own = tmp_path / "harness" / "policies" / "own.py"
     own.write_text("@compiled\ndef batches(n: int) -> int: ...\n")
-    (tmp_path / "systems" / "other.py").write_text("import dynbatch\n")
+    (tmp_path / "systems" / "other.py").write_text("import dynbatch.harness\n")
     assert list(compile_ahead.find_modules(tmp_path)) == ["dynbatch.harness.policies.own"]
 
 

@@ -62,7 +62,7 @@ def test_every_system_is_checked_with_a_supported_model(monkeypatch: pytest.Monk
 
     def note(specs: Sequence[TrialSpec]) -> list[doctor.Availability]:
         for spec in specs:
-            framework = spec.adapter.split(".")[1]  # dynbatch.systems.on_torch.eager
+            framework = spec.adapter.split(".")[2]  # dynbatch.systems.on_torch.eager
             asked.setdefault((framework, find_interpreter(spec)), []).append(spec)
         return []
 

@@ -19,10 +19,10 @@ from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.commands.schedule import main as schedule
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, Hear, Settled
-from dynbatch.harness.measuring.launch import ROOT
 from dynbatch.harness.records.count_row import AnyCount
 from dynbatch.harness.records.record import Record, read_record, write_record
 from dynbatch.harness.trials.sources import SourceHashes
+from dynbatch.harness.values.paths import ROOT
 from tests.support.odd_files import everything_in
 from tests.support.sandbox import ODD, TINY
 

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dynbatch.harness.records.record import read_record
+from dynbatch.harness.trials.sources import hash_trial_source
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.packages import PACKAGE
 from dynbatch.harness.values.paths import ROOT
 
+CODE = ("harness", "systems", "datasets", "plots")
+MINE = """
+import datasets
+from dynbatch.systems import null_system
+
+class Adapter(null_system.Adapter):
+    def versions(self):
+        return {"theirs": datasets.LOADED}
+"""
+HASH = """
+import json
+from pathlib import Path
+from dynbatch.harness.trials.sources import hash_trial_source
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import ROOT
+
+print(ROOT, hash_trial_source(TrialSpec.from_dict(json.loads(Path("spec.json").read_text()))))
+"""
 pytestmark = pytest.mark.slow  # it builds the package
 READ = {
     "conf": (".yaml",),
@@ -33,8 +57,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lib"
 
 
-def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    places = {"PYTHONPATH": str(installed), "BENCH_DATA": str(folder / "data")}
+def run(
+    installed: Path, folder: Path, *arguments: str, more: str = ""
+) -> subprocess.CompletedProcess[str]:
+    search = os.pathsep.join(filter(None, [str(installed), more]))
+    places = {"PYTHONPATH": search, "BENCH_DATA": str(folder / "data")}
     return subprocess.run(
         [sys.executable, "-P", *arguments],
         cwd=folder,
@@ -50,13 +77,45 @@ def test_a_wheel_has_the_files_that_commands_read(installed: Path) -> None:
         files = {path.relative_to(ROOT) for path in (ROOT / name).rglob("*")}
         wanted = {path for path in files if path.suffix in suffixes or path.name == "Snakefile"}
         assert wanted
-        assert all((installed / path).is_file() for path in wanted), name
+        assert all((installed / PACKAGE / path).is_file() for path in wanted), name
+
+
+def test_a_wheel_installs_one_name(installed: Path) -> None:
+    """Other projects have packages named datasets or plots, too."""
+    assert [path.name for path in installed.iterdir()] == [PACKAGE]
+    files = {path.relative_to(ROOT) for folder in CODE for path in (ROOT / folder).rglob("*.py")}
+    assert all((installed / PACKAGE / path).is_file() for path in files)
+    assert not [path for path in installed.rglob("*") if path.is_symlink()]
+
+
+def test_a_wheel_leaves_packages_of_others_alone(installed: Path, tmp_path: Path) -> None:
+    """A system may use another package named datasets, which its worker finds."""
+    (tmp_path / "theirs" / "datasets").mkdir(parents=True)
+    (tmp_path / "theirs" / "datasets" / "__init__.py").write_text("LOADED = 'theirs'\n")
+    (tmp_path / "theirs" / "mine.py").write_text(MINE)
+    tiny = ["hidden_size=4", "batch_size=1", "timing.min_seconds=0", "timing.n_mini_batches=1"]
+    command = ["system=null", "system.adapter=mine", "dataset=sst_synthetic", *tiny]
+    more = str(tmp_path / "theirs")
+    done = run(installed, tmp_path, "-m", "dynbatch.harness.commands.bench", *command, more=more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (tmp_path / "results" / "raw").rglob("r0.json")
+    record = read_record(path)
+    assert (record.status, record.versions["theirs"]) == ("ok", "theirs"), record.reason
+
+
+def test_the_hash_of_measured_code_is_the_same_in_a_wheel(
+    installed: Path, tmp_path: Path, make_spec: Callable[..., TrialSpec]
+) -> None:
+    spec = make_spec(adapter="dynbatch.systems.on_core.vertex", policy="agenda")
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    done = run(installed, tmp_path, "-c", HASH)
+    assert done.stdout.split() == [str(installed / PACKAGE), hash_trial_source(spec)], done.stderr
 
 
 def test_a_wheel_names_its_snakefile(installed: Path, tmp_path: Path) -> None:
     bench = ["-m", "dynbatch.harness.commands.bench"]
     done = run(installed, tmp_path, *bench, "experiment=policies_ratios", "scale=smoke")
-    file = installed / "workflow" / "Snakefile"
+    file = installed / PACKAGE / "workflow" / "Snakefile"
     command = f"snakemake draw_policies_ratios --snakefile {file} --config scale=smoke"
     assert f"experiment=policies_ratios has no trials; draw it with {command}\n" in done.stderr
     assert file.is_file()
@@ -64,7 +123,7 @@ def test_a_wheel_names_its_snakefile(installed: Path, tmp_path: Path) -> None:
 
 def test_a_wheel_runs_the_pipeline_outside_of_a_checkout(installed: Path, tmp_path: Path) -> None:
     pytest.importorskip("snakemake")
-    file = installed / "workflow" / "Snakefile"
+    file = installed / PACKAGE / "workflow" / "Snakefile"
     command = ["-m", "snakemake", "draw_cavs_lines_of_code", "--snakefile", str(file)]
     done = run(installed, tmp_path, *command, "--config", "scale=smoke")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -189,7 +189,7 @@ def test_complete_trees_have_256_leaves_by_default() -> None:
 
 
 def test_unknown_loader_and_split_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"loader=datasets\.nothing is not a module"):
+    with pytest.raises(ConfigError, match=r"loader=dynbatch\.datasets\.nothing is not a module"):
         load_corpus("dynbatch.datasets.nothing", "train", None)
     with pytest.raises(ConfigError, match="split=dve is unknown; choose one of train, dev, test"):
         synthetic("dve")

@@ -13,7 +13,10 @@ import pytest
 from dynbatch.harness.values.paths import ROOT
 from tests.support.adding import BLOCK, PAGE, SECTIONS, Command, Section
 
-NEEDED = ("conf", "datasets", "harness", "plots", "profiles", "systems", "tests", "workflow")
+NEEDED = (
+    *("dynbatch", "conf", "datasets", "harness", "plots", "profiles", "systems", "tests"),
+    "workflow",
+)
 
 
 def _copy_if_there(source: str, target: str) -> None:
@@ -29,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
     It has the repository's mypy cache, if there is one.
     """
     for name in NEEDED:
-        shutil.copytree(ROOT / name, tmp_path / name, copy_function=_copy_if_there)
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, copy_function=_copy_if_there)
     shutil.copy2(ROOT / "pyproject.toml", tmp_path)
     if (ROOT / ".mypy_cache").is_dir():
         cache = tmp_path / ".mypy_cache"

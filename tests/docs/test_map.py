@@ -116,7 +116,7 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
             assert name in {*experiments, "NAME"}, f"{page.name}: {span}"
         for name in re.findall(r"\bsnakemake ([a-z]\w+)", span):
             assert name in {*rules, "draw_NAME"}, f"{page.name}: {span}"
-        for name in re.findall(r"python -m ((?:scripts|harness)[\w.]+)", span):
+        for name in re.findall(r"python -m ((?:scripts|dynbatch)[\w.]+)", span):
             assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{page.name}: {span}"
 
 

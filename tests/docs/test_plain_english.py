@@ -15,6 +15,7 @@ import pytest
 
 from dynbatch.harness.values.paths import ROOT
 
+CODE = ("dynbatch", "harness", "systems", "datasets", "plots", "scripts")
 OPENING = re.compile(r"(What|How|Where|Whether|Whose|Who|Why|When|Which|Of)\b")
 # Turns of a dialect that this project once had; names of parameters end in a colon.
 TURN = re.compile(
@@ -51,7 +52,7 @@ def read_prose(path: Path) -> list[str]:
 
 def files_with(*suffixes: str) -> list[Path]:
     """Return the project's own files."""
-    tops = ("harness", "systems", "datasets", "plots", "scripts", "tests", "conf", "docs")
+    tops = (*CODE, "tests", "conf", "docs")
     found = [path for top in tops for path in (ROOT / top).rglob("*") if path.suffix in suffixes]
     return sorted([*found, ROOT / "README.md"] if ".md" in suffixes else found)
 
@@ -87,7 +88,7 @@ def test_a_turn_is_found(text: str) -> None:
 
 def test_spelling() -> None:
     """Tests are left out: they have misspelled names, for which others are suggested."""
-    parts = ("harness", "systems", "datasets", "plots", "scripts", "conf", "docs", "workflow")
+    parts = (*CODE, "conf", "docs", "workflow")
     done = subprocess.run(
         [sys.executable, "-m", "codespell_lib", *parts, "README.md", "Makefile"],
         cwd=ROOT, capture_output=True, text=True, check=False,

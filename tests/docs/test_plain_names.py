@@ -11,7 +11,7 @@ import pytest
 
 from dynbatch.harness.values.paths import ROOT
 
-TOPS = ("harness", "systems", "datasets", "plots", "scripts")
+TOPS = ("dynbatch", "harness", "systems", "datasets", "plots", "scripts")
 VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
 PREDICATES = {"is", "has", "can", "should", "probe_file", "to", "from", "as"}  # and conversions
 # What contracts, frameworks and commands prescribe.

@@ -15,7 +15,7 @@ from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.values.paths import ROOT
 
 PAGE = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
-NEEDED = ("conf", "datasets", "harness", "plots", "systems", "workflow")
+NEEDED = ("conf", "datasets", "dynbatch", "harness", "plots", "systems", "workflow")
 ENGINE = "harness/engine/engine.py"
 
 
@@ -29,7 +29,8 @@ def repository(tmp_path: Path) -> Path:
     """Return a repository with two commits that differ in the measured code."""
     folder = tmp_path / "repository"
     for name in NEEDED:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=without)
     shutil.copy2(ROOT / "pyproject.toml", folder)
     git(folder, "init", "--quiet")
     for text in ("", "CHANGED = True\n"):

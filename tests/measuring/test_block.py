@@ -20,12 +20,12 @@ from dynbatch.harness.errors import BenchError
 from dynbatch.harness.measuring import block, supervise
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.fork_server import ForkServers
-from dynbatch.harness.measuring.launch import ROOT
 from dynbatch.harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
 from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
 from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
+from dynbatch.harness.values.paths import ROOT
 from tests.support.in_time import wait_for
 from tests.support.measured import spec_of
 

@@ -19,10 +19,11 @@ import pytest
 
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.measuring.child import FORKED, LEFT_OUT
-from dynbatch.harness.measuring.launch import ROOT, build_worker_environment
+from dynbatch.harness.measuring.launch import build_worker_environment
 from dynbatch.harness.measuring.supervise import compute_memory_limit
 from dynbatch.harness.records.record import Record, find_record, read_record
 from dynbatch.harness.trials.spec import Limits, TrialSpec
+from dynbatch.harness.values.paths import ROOT
 from tests.support.in_time import wait_for
 from tests.support.measured import measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
@@ -96,11 +97,12 @@ def test_wrong_input_is_raised_and_leaves_nothing(make_spec: MakeSpec, tmp_path:
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-def test_a_folder_named_datasets_does_no_harm(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["dynbatch", "datasets"])
+def test_a_folder_of_our_name_does_no_harm(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "__init__.py").write_text("raise RuntimeError('the wrong one')")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong one')")
     monkeypatch.chdir(tmp_path)
     record = measure_alone(make_spec(), Path("r0.json"), Path("r0.log"))
     assert record.status == "ok"

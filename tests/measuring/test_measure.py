@@ -187,7 +187,7 @@ def test_wrong_input_is_one_line_and_no_record(
 
 FOREIGN = (
     *("torch", "tensorflow", "jax", "dynet", "_dynet", "hydra"),
-    *("pandas", "matplotlib", "plots"),
+    *("pandas", "matplotlib", "dynbatch.plots"),
 )
 
 

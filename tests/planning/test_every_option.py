@@ -173,7 +173,8 @@ def test_invalid_option_value_gives_one_line(printed: dict[str, Any], words: str
 
 def test_a_system_without_options_takes_none() -> None:
     assert NullSystem(settings()).options == NoOptions()
-    with pytest.raises(ConfigError, match=r"colour for systems\.null_system; valid options: none"):
+    refusal = r"colour for dynbatch\.systems\.null_system; valid options: none"
+    with pytest.raises(ConfigError, match=refusal):
         NullSystem(settings(colour="red"))
 
 

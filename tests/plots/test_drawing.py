@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dynbatch.harness.planning.artifacts import Choices
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import list_experiment_names
+from dynbatch.plots import drawable
 from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.drawable import hash_drawing_code
 from tests.support.experiments import FIGURE, TABLE, run_draw, write_measured
 
 pytestmark = pytest.mark.slow  # together they take seconds
@@ -39,3 +43,18 @@ def test_equal_records_draw_equal_files(name: str, choices: Choices, composer: C
     first = [path.read_bytes() for path in files]
     assert run_draw(name, choices) == 0
     assert first == [path.read_bytes() for path in files]
+
+
+@pytest.mark.parametrize(
+    "file", ["plots/tables/cells.py", "systems/mine.py", "harness/models/mine.py", "claims/a.yaml"]
+)
+def test_a_change_of_what_draws_is_seen(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawable, "ROOT", tmp_path)
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("a = 1\n")
+    before = hash_drawing_code(tmp_path)
+    assert hash_drawing_code(tmp_path) == before
+    (tmp_path / file).write_text("a = 2\n")
+    assert hash_drawing_code(tmp_path) != before

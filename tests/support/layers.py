@@ -7,20 +7,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from dynbatch.harness.values.packages import PACKAGE
 from dynbatch.harness.values.paths import ROOT
 
-PACKAGES = ("harness", "systems", "datasets", "plots", "conf")
+FOLDERS = ("harness", "systems", "datasets", "plots", "conf")
+PACKAGES = (PACKAGE, *(f"{PACKAGE}.{folder}" for folder in FOLDERS))
 # From lowest to highest. Modules of one layer may import each other (cycles have their own test).
 # A module belongs to the longest matching prefix.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    (
-        "dynbatch.harness.errors",
-        "harness",
-        "systems",
-        "datasets",
-        "plots",
-        "conf",
-    ),  # bare packages: empty
+    ("dynbatch.harness.errors", *PACKAGES),  # bare packages: empty
     ("dynbatch.harness.values.",),
     ("dynbatch.harness.machine.",),
     ("dynbatch.harness.compiler.",),
@@ -46,10 +41,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 def modules() -> dict[str, Path]:
     """Return every module of the project's packages by its dotted name."""
-    found = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
+    found = {PACKAGE: ROOT / PACKAGE / "__init__.py"}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = (PACKAGE, *path.relative_to(ROOT).with_suffix("").parts)
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 

@@ -106,7 +106,7 @@ def _needs_dynet(build: str) -> pytest.MarkDecorator:
 
 def _needs_framework(adapter: str) -> pytest.MarkDecorator:
     """Skip where a framework is missing: on a machine with a GPU, few come with it."""
-    (framework,) = OWN_FRAMEWORKS[adapter.split(".")[1].removeprefix("on_")]
+    (framework,) = OWN_FRAMEWORKS[adapter.split(".")[2].removeprefix("on_")]
     return pytest.mark.skipif(find_spec(framework) is None, reason=f"{framework} is not installed")
 
 
@@ -371,6 +371,6 @@ def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None
     config = yaml.safe_load(
         (ROOT / f"conf/system/{variant.system}.yaml").read_text(encoding="utf-8")
     )
-    family = config["adapter"].split(".")[1].removeprefix("on_")
+    family = config["adapter"].split(".")[2].removeprefix("on_")
     own = OWN_FRAMEWORKS.get(family, set())
     assert set(results["loaded"].tolist()) <= own < set(FRAMEWORKS)

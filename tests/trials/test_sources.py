@@ -196,7 +196,8 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
         "dynbatch.harness.planning.artifacts",
     }
     assert not found & outside
-    assert not {name for name in found if name.startswith(("dynbatch.harness.commands", "plots"))}
+    above = ("dynbatch.harness.commands", "dynbatch.plots")
+    assert not {name for name in found if name.startswith(above)}
 
 
 def test_a_policy_belongs_to_the_trials_that_name_it(make_spec: MakeSpec) -> None:

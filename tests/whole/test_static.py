@@ -10,7 +10,10 @@ import pytest
 
 from dynbatch.harness.values.paths import ROOT
 
-TEXTS = ("conf", "datasets", "docs", "harness", "plots", "scripts", "systems", "tests", "workflow")
+TEXTS = (
+    *("dynbatch", "conf", "datasets", "docs", "harness", "plots", "scripts", "systems", "tests"),
+    "workflow",
+)
 # References to private notes, which readers do not have, in place of papers and released files.
 NOTES = re.compile(
     r"\bspec(ification)?([\s#]+[0-9]|,[\s#]+[0-9]+\.[0-9])|\bthe[\s#]+specification\b",

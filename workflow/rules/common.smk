@@ -23,10 +23,10 @@ from dynbatch.harness.planning.pending import find_pending
 from dynbatch.harness.planning.requests import is_only_claims, to_argument
 from dynbatch.harness.planning.run_plan import FILE, VARIABLE, Step
 from dynbatch.harness.planning.locks import begin_run
-from dynbatch.harness.trials.sources import SourceHashes, hash_contents
+from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import read_declaration
-from dynbatch.plots.drawable import select_drawable
+from dynbatch.plots.drawable import hash_drawing_code, select_drawable
 
 check_extra("plots") # before measuring for an hour
 # With records=PLACE, records of other machines are drawn, and nothing is measured.
@@ -143,13 +143,7 @@ COUNT_PLACES = [
     format_override("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "on_invalid_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
-# Drawing code, and the code and claims that some tables show: a change redraws everything.
-DRAWING_SHA256 = hash_contents(
-    {path.as_posix(): path
-     for folder in ("plots", "harness/models", "systems", Path(CHOICES.conf_dir, "claims"))
-     for path in Path(workflow.basedir, folder).rglob("*")
-     if path.suffix in (".py", ".yaml", ".html", ".css")}
-)
+DRAWING_SHA256 = hash_drawing_code(CHOICES.conf_dir) # a change redraws everything
 # Commands are lists of arguments, which rules quote for the shell (:q), so paths may have any name.
 # The python that runs Snakemake also measures and draws, even if it is not on the PATH.
 PYTHON = [sys.executable, "-m"]
