@@ -54,7 +54,7 @@ all: install
 # Three systems on one workload: a table, a picture, and what they say.
 try: install
 	$(if $(CONFIG),$(error make try takes no CONFIG; say make all CONFIG="$(CONFIG)" instead))
-	$(BIN)/python -m harness.commands.first_look
+	$(BIN)/python -m dynbatch.harness.commands.first_look
 
 # Papers' shapes with fewer points, six rounds for headlines: what is worth looking at.
 medium: install
@@ -79,7 +79,7 @@ else ifdef HASHES
 else
 	$(PIP) install -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
-	$(BIN)/python -m harness.commands.compile_ahead
+	$(BIN)/python -m dynbatch.harness.commands.compile_ahead
 	touch $@
 
 # Versions and hashes of what make install takes, for make install HASHES=FILE.
@@ -150,7 +150,7 @@ GPU := results/gpu
 SHARDS := 1 2 3 4 5 6
 GPU_STEPS := doctor $(SHARDS:%=tests_%) ceilings headlines cavs profile
 AT_PAPER_SCALE = --quiet rules --config scale=paper device=cuda budget=$(MINUTES)m
-$(GPU)/doctor.done: STEP = $(BIN)/python -m harness.commands.doctor
+$(GPU)/doctor.done: STEP = $(BIN)/python -m dynbatch.harness.commands.doctor
 $(GPU)/tests_%.done: STEP = $(BIN)/python -m pytest -q -m gpu -n 8 --dist worksteal --shard $(*:tests_%=%)/$(words $(SHARDS)) tests/engine tests/systems
 $(GPU)/ceilings.done: STEP = $(BIN)/python -m scripts.gpu_device ceilings cuda
 $(GPU)/headlines.done: STEP = $(BIN)/snakemake draw_answers $(AT_PAPER_SCALE)

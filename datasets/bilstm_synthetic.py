@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datasets.parts.drawing import Key, generate_corpus
-from harness.contracts.corpus import Corpus
-from harness.errors import ConfigError
-from harness.values.arrays import as_int_array, draw_uniforms
-from harness.values.instances import Chain
+from dynbatch.datasets.parts.drawing import Key, generate_corpus
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import Chain
 
 NAME = "bilstm_synthetic"
 

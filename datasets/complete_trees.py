@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, generate_corpus
-from harness.contracts.corpus import Corpus
-from harness.errors import ConfigError
-from harness.values.arrays import IntArray, as_int_array, draw_uniforms
-from harness.values.instances import Tree
+from dynbatch.datasets.parts.drawing import Key, generate_corpus
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import Tree
 
 NAME = "complete_trees"
 N_CLASSES = 5

@@ -23,12 +23,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datasets.parts.reading import read_own_file
-from harness.contracts.corpus import OWN_SPLIT, Corpus
-from harness.contracts.home import Checksums, find_checksum
-from harness.errors import DataError
-from harness.values.instances import Chain, Instance, Lattice, SentencePair, Tree
-from harness.values.parsed import ParsedSentence
+from dynbatch.datasets.parts.reading import read_own_file
+from dynbatch.harness.contracts.corpus import OWN_SPLIT, Corpus
+from dynbatch.harness.contracts.home import Checksums, find_checksum
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.instances import Chain, Instance, Lattice, SentencePair, Tree
+from dynbatch.harness.values.parsed import ParsedSentence
 
 NAME = "instances"
 LARGEST_ID = 10**9 - 1

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from datasets.parts.reading import (
+from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
     PartReader,
@@ -25,11 +25,11 @@ from datasets.parts.reading import (
     make_part_reader,
     select_part,
 )
-from harness.contracts.corpus import Corpus, hash_arguments
-from harness.contracts.home import Checksums, Home
-from harness.errors import ConfigError, DataError
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.instances import SentencePair
+from dynbatch.harness.contracts.corpus import Corpus, hash_arguments
+from dynbatch.harness.contracts.home import Checksums, Home
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.instances import SentencePair
 
 NAME = "iwslt15"
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
-from datasets.parts.reading import check_modulo
-from harness.contracts.corpus import Corpus
-from harness.values.arrays import IntArray, as_int_array, draw_uniforms
-from harness.values.instances import SentencePair
+from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
+from dynbatch.datasets.parts.reading import check_modulo
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import SentencePair
 
 NAME = "iwslt15_synthetic"
 N_INSTANCES = {"train": 133_317, "dev": 1553, "test": 1268}

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
-from datasets.parts.reading import TableRows
-from harness.contracts.corpus import Corpus
-from harness.values.arrays import as_int_array, draw_uniforms
-from harness.values.instances import Lattice
+from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
+from dynbatch.datasets.parts.reading import TableRows
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import Lattice
 
 NAME = "lattice_synthetic"
 N_CLASSES = 18
@@ -88,7 +88,7 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     """Generate as many lattices as the real split has; each depends on seed, split and index.
 
     Args:
-        vocab_modulo: see datasets.parts.reading.TableRows.
+        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
 
     Raises:
         ConfigError: for a negative vocab_modulo.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.reading import (
+from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
     check_modulo,
@@ -24,11 +24,11 @@ from datasets.parts.reading import (
     make_part_reader,
     select_part,
 )
-from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Home
-from harness.errors import ConfigError, DataError
-from harness.values.arrays import as_int_array
-from harness.values.instances import Chain
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.home import Checksums, Home
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Chain
 
 NAME = "ptb"
 N_WORDS = 10_000  # by definition of the corpus, for any part
@@ -61,7 +61,7 @@ def load(
         split: train, dev or test.
         root: data root.
         sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
+        vocabulary: part whose words are numbered, see dynbatch.datasets.parts.reading.select_part.
         steps: 0 makes a chain of each sentence. Otherwise the whole text is cut into chains of this
             many words (Fixed-LSTM); the remaining words are omitted.
         vocab_modulo: 0 keeps the numbers. Otherwise they are taken modulo it, so that embedding and

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
-from datasets.parts.reading import check_modulo
-from harness.contracts.corpus import Corpus
-from harness.errors import ConfigError
-from harness.values.arrays import IntArray, as_int_array, draw_uniforms
-from harness.values.instances import Chain
+from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
+from dynbatch.datasets.parts.reading import check_modulo
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import Chain
 
 NAME = "ptb_synthetic"
 N_WORDS = 10_000  # including the end of a sentence

@@ -25,18 +25,18 @@ from typing import Literal
 
 import numpy as np
 
-from datasets.parts.reading import (
+from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
     Vocabulary,
     build_vocabulary,
     make_part_reader,
 )
-from harness.contracts.corpus import MAX_CHILDREN, Corpus
-from harness.contracts.home import Checksums, Home, find_checksum
-from harness.errors import DataError
-from harness.values.arrays import as_int_array
-from harness.values.instances import NaryTree, Tree
+from dynbatch.harness.contracts.corpus import MAX_CHILDREN, Corpus
+from dynbatch.harness.contracts.home import Checksums, Home, find_checksum
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import NaryTree, Tree
 
 NAME = "sst"
 CLASSES = {str(label): label for label in range(5)}
@@ -76,7 +76,7 @@ def load(
         root: data root.
         sha256: expected checksum per split. A file with that checksum is well formed, so that its
             trees are parsed on demand; without checksums, all trees are parsed here to check them.
-        vocab_modulo: see datasets.parts.reading.TableRows.
+        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
         path: file of the user's own, read in place of the corpus.
         binarize: in such a file, the side of the vertices between one with more than two children
             and its children: "right" and "auto", which planning replaces by the model's choice,

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, generate_corpus
-from datasets.parts.reading import TableRows
-from harness.contracts.corpus import Corpus
-from harness.values.arrays import IntArray, draw_uniforms
-from harness.values.instances import Tree
+from dynbatch.datasets.parts.drawing import Key, generate_corpus
+from dynbatch.datasets.parts.reading import TableRows
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.values.arrays import IntArray, draw_uniforms
+from dynbatch.harness.values.instances import Tree
 
 NAME = "sst_synthetic"
 N_CLASSES = 5
@@ -51,7 +51,7 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     """Generate as many trees as the treebank's split has; each depends on seed, split and index.
 
     Args:
-        vocab_modulo: see datasets.parts.reading.TableRows.
+        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
 
     Raises:
         ConfigError: for a negative vocab_modulo.

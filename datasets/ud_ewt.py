@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.parts.reading import (
+from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
     Vocabulary,
@@ -32,11 +32,11 @@ from datasets.parts.reading import (
     make_part_reader,
     select_part,
 )
-from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Home
-from harness.errors import DataError
-from harness.values.arrays import as_int_array
-from harness.values.parsed import ParsedSentence, derive_transitions, is_tree
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.home import Checksums, Home
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.parsed import ParsedSentence, derive_transitions, is_tree
 
 NAME = "ud_ewt"
 ROOT_WORD, ROOT_TAG, NUMBER = "*root*", "ROOT-POS", "NUM"
@@ -115,7 +115,7 @@ def load(
         split: train, dev or test.
         root: data root.
         sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
+        vocabulary: part whose words are numbered, see dynbatch.datasets.parts.reading.select_part.
         subtypes: True if nsubj:pass and nsubj are different relations.
         path: file of the user's own, read in place of the corpus.
 

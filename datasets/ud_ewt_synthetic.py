@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
-from harness.contracts.corpus import Corpus
-from harness.values.arrays import as_int_array, draw_uniforms
-from harness.values.parsed import ParsedSentence
+from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.parsed import ParsedSentence
 
 NAME = "ud_ewt_synthetic"
 N_INSTANCES = {"train": 12_544, "dev": 2001, "test": 2077}

@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.reading import CorpusPart, LazyInstances, TableRows, make_part_reader
-from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Home
-from harness.values.arrays import as_int_array
-from harness.values.instances import Lattice
+from dynbatch.datasets.parts.reading import CorpusPart, LazyInstances, TableRows, make_part_reader
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.home import Checksums, Home
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Lattice
 
 NAME = "weibo_lattice"
 N_CLASSES = 18  # tags; 0 is that of state 0

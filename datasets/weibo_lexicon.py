@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.reading import (
+from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
     Vocabulary,
@@ -35,12 +35,12 @@ from datasets.parts.reading import (
     decode_text,
     make_part_reader,
 )
-from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Home, find_checksum
-from harness.errors import ConfigError, DataError
-from harness.machine.files import read_regular
-from harness.values.arrays import as_int_array
-from harness.values.instances import Lattice
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.home import Checksums, Home, find_checksum
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Lattice
 
 NAME = "weibo_lexicon"
 START = 0  # the class of the state before the first character
@@ -148,7 +148,7 @@ def load(
         split: train, dev or test.
         root: data root.
         sha256: expected checksum per split, and of jieba's dict.txt as "lexicon".
-        vocab_modulo: see datasets.parts.reading.TableRows.
+        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
         max_word_length: longer words are omitted; the lexicon has words of 2 to 16 characters.
 
     Raises:

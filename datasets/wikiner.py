@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.reading import (
+from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
     Vocabulary,
@@ -35,11 +35,11 @@ from datasets.parts.reading import (
     make_part_reader,
     select_part,
 )
-from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Home
-from harness.errors import ConfigError
-from harness.values.arrays import as_int_array
-from harness.values.instances import Chain
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.home import Checksums, Home
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Chain
 
 NAME = "wikiner"
 PAD = ""  # padding letter before the first and after the last letter
@@ -99,7 +99,7 @@ def load(
         split: train, dev or test.
         root: data root.
         sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
+        vocabulary: part whose words are numbered, see dynbatch.datasets.parts.reading.select_part.
         rare_below: words that occur fewer times in that part are spelled out; with 0 only unknown
             words are.
         path: file of the user's own, read in place of the corpus.

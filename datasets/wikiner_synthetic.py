@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
-from harness.contracts.corpus import Corpus
-from harness.contracts.home import SPLITS
-from harness.values.arrays import as_int_array, draw_uniforms
-from harness.values.instances import Chain
+from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.home import SPLITS
+from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import Chain
 
 NAME = "wikiner_synthetic"
 N_INSTANCES = {"train": 16_960, "dev": 1696, "test": 1696}

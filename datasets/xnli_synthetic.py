@@ -14,11 +14,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from datasets.parts.drawing import Key, generate_corpus
-from harness.contracts.corpus import Corpus
-from harness.errors import ConfigError
-from harness.values.arrays import as_int_array, draw_uniforms
-from harness.values.instances import Chain
+from dynbatch.datasets.parts.drawing import Key, generate_corpus
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import Chain
 
 NAME = "xnli_synthetic"
 N_INSTANCES = {"train": 20_000, "dev": 4980, "test": 10_020}  # two per pair; dev and test in full

@@ -23,7 +23,7 @@ _HOMES = {
     "ratios": "records.numbers",
     "select_fastest": "records.numbers",
     "merge_seeds": "records.numbers",
-    "published": "plots.published",
+    "published": "dynbatch.plots.published",
     "measure": "api",
 }
 _OTHER_NAMES = {"published": "read_published"}

@@ -1,9 +1,9 @@
 """Python interface: sweeps and selections (docs/notebook.md).
 
 Example:
-    >>> import harness
-    >>> rows = harness.measure(system=["vertex", "dynet"], batch_size=[16, 64], rounds=3)
-    >>> harness.numbers(rows)
+    >>> import dynbatch
+    >>> rows = dynbatch.measure(system=["vertex", "dynet"], batch_size=[16, 64], rounds=3)
+    >>> dynbatch.numbers(rows)
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError, suggest_name
-from harness.planning.kinds import read_systems
-from harness.planning.nodes import check_machine
-from harness.planning.overrides import format_override
-from harness.records.cross_check import cross_check_records
-from harness.records.numbers import check_columns
-from harness.records.record import Record
-from harness.records.tidy import build_frame
-from harness.terminal.command_line import describe_plan, parse, plan
-from harness.terminal.exit_handling import raise_on_signals, tell
-from harness.terminal.measurement import lock_results, measure_each
-from harness.values.nested import flatten
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.planning.nodes import check_machine
+from dynbatch.harness.planning.overrides import format_override
+from dynbatch.harness.records.cross_check import cross_check_records
+from dynbatch.harness.records.numbers import check_columns
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.terminal.command_line import describe_plan, parse, plan
+from dynbatch.harness.terminal.exit_handling import raise_on_signals, tell
+from dynbatch.harness.terminal.measurement import lock_results, measure_each
+from dynbatch.harness.values.nested import flatten
+from dynbatch.harness.values.paths import CONF_DIR
 
 SYSTEM_KIND = "system_kind"
 

@@ -35,7 +35,7 @@ class UnsupportedTrial(BenchError):  # noqa: N818 - an outcome that is recorded,
 
 
 class ProgramError(BenchError):
-    """Error for a program that breaks the rules (harness.programs); the message names its line."""
+    """Error for a program that breaks the rules (docs/programs.md); the message names its line."""
 
 
 class CompileError(BenchError):

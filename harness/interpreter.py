@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import trace_functions
-from harness.errors import ProgramError
-from harness.programs.decisions import draw_chance
-from harness.programs.fibers import allow_deep_calls
-from harness.programs.model import ProgramModel
-from harness.programs.writer import (
+from dynbatch.harness.contracts.model import trace_functions
+from dynbatch.harness.errors import ProgramError
+from dynbatch.harness.programs.decisions import draw_chance
+from dynbatch.harness.programs.fibers import allow_deep_calls
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.writer import (
     Block,
     Body,
     CallWriter,
@@ -31,9 +31,9 @@ from harness.programs.writer import (
     find_location,
     require_result,
 )
-from harness.reference import KERNELS, Array, ReferenceResult
-from harness.vertex.operators import EDGE, Node
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.reference import KERNELS, Array, ReferenceResult
+from dynbatch.harness.vertex.operators import EDGE, Node
+from dynbatch.harness.vertex.program import VertexFunction
 
 Parameters = Mapping[str, NDArray[Any]]
 

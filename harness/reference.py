@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, trace_functions
-from harness.values.graph import MiniBatch
-from harness.vertex.autodiff import Gradient, differentiate
-from harness.vertex.operators import EDGE, LAYER_NORM_EPSILON, OPERATORS, Node
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.vertex.autodiff import Gradient, differentiate
+from dynbatch.harness.vertex.operators import EDGE, LAYER_NORM_EPSILON, OPERATORS, Node
+from dynbatch.harness.vertex.program import VertexFunction
 
 Array = NDArray[np.float64]
 Values = dict[int, Any]

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from harness.contracts.corpus import OWN_DATA
-from harness.records.numbers import NOT_MEASURED
-from harness.records.stats import INTERVAL, RANGE, name_interval
-from harness.records.tidy import SEED
-from plots.declaration import BEST_BASELINE, TableDeclaration
-from plots.experiment import Experiment
-from plots.tables.cells import DAGGER, EN_DASH, Table
+from dynbatch.harness.contracts.corpus import OWN_DATA
+from dynbatch.harness.records.numbers import NOT_MEASURED
+from dynbatch.harness.records.stats import INTERVAL, RANGE, name_interval
+from dynbatch.harness.records.tidy import SEED
+from dynbatch.plots.declaration import BEST_BASELINE, TableDeclaration
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table
 
 SIZES = ("batch_size", "hidden_size", "dataset.options.n_leaves", "dataset.options.vocab_modulo")
 MODES = {"train": "training", "infer": "inference"}

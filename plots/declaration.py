@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from harness.errors import ConfigError, suggest_name
-from harness.planning.grid import read_experiment
-from harness.planning.kinds import read_selection
-from harness.planning.yaml_files import list_choices
-from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.planning.grid import read_experiment
+from dynbatch.harness.planning.kinds import read_selection
+from dynbatch.harness.planning.yaml_files import list_choices
+from dynbatch.harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
+from dynbatch.harness.values.paths import ROOT
 
 SYSTEMS = "systems"
 GROUP_TITLES = {"strategies": "strategies on one engine", SYSTEMS: "systems"}

@@ -6,9 +6,9 @@ import importlib
 import json
 from pathlib import Path
 
-from harness.records.files import replace_whole
-from plots.captions import build_notes
-from plots.experiment import Experiment
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.plots.captions import build_notes
+from dynbatch.plots.experiment import Experiment
 
 
 def draw_experiment(experiment: Experiment, results_dir: Path) -> None:
@@ -18,17 +18,17 @@ def draw_experiment(experiment: Experiment, results_dir: Path) -> None:
         ConfigError: for a declaration that does not fit the rows.
         OutputError: if a file cannot be written.
     """
-    write = importlib.import_module("plots.write")  # imports matplotlib, unlike planning
+    write = importlib.import_module("dynbatch.plots.write")  # imports matplotlib, unlike planning
     declaration = experiment.declaration
     stems: list[str] = []
     notes: list[str] = []
     for kind in declaration.figures:
-        module = importlib.import_module(f"plots.figures.{kind}")
+        module = importlib.import_module(f"dynbatch.plots.figures.{kind}")
         for picture in module.draw(experiment):
             write.write_picture(picture, experiment, results_dir)
             stems.append(picture.stem)
     if declaration.table:
-        module = importlib.import_module(f"plots.tables.{declaration.table['kind']}")
+        module = importlib.import_module(f"dynbatch.plots.tables.{declaration.table['kind']}")
         for table in module.build(experiment):
             write.write_table(table, experiment, results_dir)
             stems.append(table.stem)

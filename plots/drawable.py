@@ -12,18 +12,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness.counts.count_lookup import CountAnswers
-from harness.errors import RecordError
-from harness.planning import artifacts
-from harness.planning.artifacts import Choices, PlannedTrial, build_choices
-from harness.planning.config import Composer
-from harness.planning.grid import NOTHING, SCALES, list_experiment_names, read_experiment
-from harness.planning.sweep import Sweep
-from harness.records.count_row import AnyCount, read_count_rows
-from harness.records.record import Record, read_record
-from harness.records.record_lookup import Answers
-from harness.records.store import RecordSet, read_all_records
-from plots.declaration import read_declaration
+from dynbatch.harness.counts.count_lookup import CountAnswers
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.planning import artifacts
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_choices
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import NOTHING, SCALES, list_experiment_names, read_experiment
+from dynbatch.harness.planning.sweep import Sweep
+from dynbatch.harness.records.count_row import AnyCount, read_count_rows
+from dynbatch.harness.records.record import Record, read_record
+from dynbatch.harness.records.record_lookup import Answers
+from dynbatch.harness.records.store import RecordSet, read_all_records
+from dynbatch.plots.declaration import read_declaration
 
 Rounds = tuple[Record | None, ...]  # None: a round without a record
 

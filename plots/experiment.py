@@ -13,18 +13,18 @@ from typing import Any
 
 import pandas as pd
 
-from harness.contracts.model import find_model_class
-from harness.contracts.policy import is_learned
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.planning.claims import Claim, read_claims
-from harness.planning.grid import EXPERIMENT, expand
-from harness.planning.kinds import SystemFile, read_systems
-from harness.planning.sweep import Sweep
-from harness.planning.yaml_files import list_formats, read_mapping
-from harness.records.cross_check import check_comparable, cross_check_rounds
-from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
-from harness.records.record import Record
-from harness.records.tidy import (
+from dynbatch.harness.contracts.model import find_model_class
+from dynbatch.harness.contracts.policy import is_learned
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.claims import Claim, read_claims
+from dynbatch.harness.planning.grid import EXPERIMENT, expand
+from dynbatch.harness.planning.kinds import SystemFile, read_systems
+from dynbatch.harness.planning.sweep import Sweep
+from dynbatch.harness.planning.yaml_files import list_formats, read_mapping
+from dynbatch.harness.records.cross_check import check_comparable, cross_check_rounds
+from dynbatch.harness.records.numbers import NOT_MEASURED, SCREENED_OUT
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.tidy import (
     MODEL_OPTION,
     PLAIN,
     RELEASED,
@@ -32,9 +32,9 @@ from harness.records.tidy import (
     build_frame_from_rows,
     build_record_row,
 )
-from harness.values.paths import CONF_DIR
-from plots.declaration import Declaration, read_declaration
-from plots.drawable import Drawable, ResultsFolder, Rounds, Source
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.declaration import Declaration, read_declaration
+from dynbatch.plots.drawable import Drawable, ResultsFolder, Rounds, Source
 
 MISSING = {"status": NOT_MEASURED, "trial_id": None, "reason": "", "warnings": "", "weak_build": ""}
 MISSING_COUNT = {**MISSING, "kind": "count", "round": 0, "mini_batch": 0, "offset": None}
@@ -50,8 +50,9 @@ class Experiment:
 
     Attributes:
         rows: a row for each planned round of a trial: its settings, `point` (number of the trial)
-            and the columns of its record (harness.records.tidy), or the status "not measured".
-            Rounds that screening skipped have no row; `screened_out` is true for their trial.
+            and the columns of its record (dynbatch.harness.records.tidy), or the status "not
+            measured". Rounds that screening skipped have no row; `screened_out` is true for their
+            trial.
         counts: rows of planned batch counts, in planned order, likewise.
         settings: planned settings of each trial, by `point`.
         labels: printed names of systems and models.

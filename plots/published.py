@@ -1,4 +1,4 @@
-"""Published numbers: plots/published/*.yaml in the columns of `harness.records.numbers`.
+"""Published numbers: plots/published/*.yaml in the columns of `dynbatch.harness.records.numbers`.
 
 paper, location, hardware: the source         # short, device: its names in figures
 key: model batch_size                      # settings that the name of a row gives
@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from harness.errors import ConfigError, suggest_name
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.values.paths import ROOT
 
 FOLDER = ROOT / "plots" / "published"
 PUBLISHED = "published"  # the status of a number from a paper

@@ -14,9 +14,9 @@ import jinja2
 import pandas as pd
 from PIL import Image
 
-from harness.errors import OutputError
-from harness.records.files import replace_whole
-from plots.declaration import GROUP_TITLES
+from dynbatch.harness.errors import OutputError
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.plots.declaration import GROUP_TITLES
 
 Sheet = dict[str, Any]  # artifacts/NAME.json, see plots/write.py
 Results = dict[str, Any]

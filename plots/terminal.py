@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from harness.contracts.corpus import OWN_DATA
-from harness.planning.kinds import SystemFile
-from harness.records.numbers import (
+from dynbatch.harness.contracts.corpus import OWN_DATA
+from dynbatch.harness.planning.kinds import SystemFile
+from dynbatch.harness.records.numbers import (
     RATIO,
     find_differing,
     find_workload_keys,
@@ -16,9 +16,9 @@ from harness.records.numbers import (
     ratios,
     select_fastest,
 )
-from harness.records.tidy import OWN_CHECKSUM, OWN_PATH
-from harness.values.paths import shorten_paths
-from plots.tables.cells import DAGGER, format_ratio
+from dynbatch.harness.records.tidy import OWN_CHECKSUM, OWN_PATH
+from dynbatch.harness.values.paths import shorten_paths
+from dynbatch.plots.tables.cells import DAGGER, format_ratio
 
 WORKLOAD = ("model", "dataset", "mode", "batch_size", "hidden_size")  # named in every line
 OWN_KEYS = (OWN_PATH, OWN_CHECKSUM)

@@ -16,11 +16,11 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.records.files import replace_whole
-from harness.records.numbers import NOT_MEASURED
-from plots.captions import build_caption, build_title
-from plots.experiment import Experiment
-from plots.tables.cells import PAPER, Table
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.records.numbers import NOT_MEASURED
+from dynbatch.plots.captions import build_caption, build_title
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import PAPER, Table
 
 # Without dates and program versions, equal data gives equal bytes.
 METADATA: dict[str, dict[str, str | None]] = {

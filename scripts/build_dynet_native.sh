@@ -186,7 +186,7 @@ compile_programs() {
     fi
     compile_library "$folder/libdynet_programs.so" "$sources"/cpp/programs/*.cc
     compile_library "$folder/libdynet_product_signature.so" "$sources"/patches/product_signature.cc
-    PYTHONPATH=$root "$python" -m systems.on_dynet.build "$folder" # writes the hash of the sources
+    PYTHONPATH=$root "$python" -m dynbatch.systems.on_dynet.build "$folder" # writes the hash of the sources
 }
 
 compile_library() {
@@ -203,7 +203,7 @@ compile_library() {
 programs_are_there() {
     PYTHONPATH=$root "$1" -c '
 import sys
-from systems.on_dynet.build import explain_missing_build
+from dynbatch.systems.on_dynet.build import explain_missing_build
 sys.exit(explain_missing_build(sys.argv[1]) is not None)' "$device" >/dev/null 2>&1
 }
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from harness.engine.backends.cuda.kinds import SumKind, TileKind
-from harness.engine.backends.cuda.launching import select_bucket
-from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.program import DeviceInstruction, Phase
-from harness.engine.backends.cuda.words import WordArray, Words
-from harness.values.paths import ROOT
+from dynbatch.harness.engine.backends.cuda.kinds import SumKind, TileKind
+from dynbatch.harness.engine.backends.cuda.launching import select_bucket
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.backends.cuda.program import DeviceInstruction, Phase
+from dynbatch.harness.engine.backends.cuda.words import WordArray, Words
+from dynbatch.harness.values.paths import ROOT
 from scripts.gpu_workloads import WORKLOADS, GpuWorkload, Unstarted
 from scripts.write_pages import MarkedPage
 

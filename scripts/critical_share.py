@@ -18,17 +18,23 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.contracts.corpus import Corpus, load_corpus
-from harness.contracts.model import Model, ModelSizes
-from harness.contracts.policy import LearningSettings, Policy, is_learned, learn_policy, load_policy
-from harness.granularity.operators import build_operator_graph
-from harness.granularity.released import build_released_graph
-from harness.granularity.vertices import VertexModel
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TYPE_NAMES, TreeLSTM2Type
-from harness.policies.parts.bound import compute_lower_bound
-from harness.values.graph import Graph
+from dynbatch.harness.contracts.corpus import Corpus, load_corpus
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.contracts.policy import (
+    LearningSettings,
+    Policy,
+    is_learned,
+    learn_policy,
+    load_policy,
+)
+from dynbatch.harness.granularity.operators import build_operator_graph
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_2type import TYPE_NAMES, TreeLSTM2Type
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.values.graph import Graph
 
 N_TURNS = 300
 TYPES = (TYPE_NAMES.index("internal_a"), TYPE_NAMES.index("internal_b"))
@@ -73,7 +79,10 @@ def print_times(data: Path, policies: list[str]) -> None:
 
 def build_graphs(data: Path) -> Iterator[tuple[str, Graph]]:
     """Yield the name and the graph of 64 training instances, at all granularities."""
-    lattices, trees = load_lattices(data), load_corpus("datasets.sst", "train", data, sha256=None)
+    lattices, trees = (
+        load_lattices(data),
+        load_corpus("dynbatch.datasets.sst", "train", data, sha256=None),
+    )
     for cls, corpus in ((LatticeLSTM, lattices), (TreeLSTM, trees)):
         model, instances = build(cls, corpus), corpus.instances[:64]
         for outputs in ("stage", "vertices"):
@@ -107,7 +116,9 @@ def format_quartiles(values: list[float], digits: int) -> str:
 
 def load_lattices(data: Path) -> Corpus:
     """Load the training split of lattices."""
-    return load_corpus("datasets.weibo_lattice", "train", data, vocab_modulo=0, sha256=None)
+    return load_corpus(
+        "dynbatch.datasets.weibo_lattice", "train", data, vocab_modulo=0, sha256=None
+    )
 
 
 def build(cls: type[Model], corpus: Corpus) -> Model:
@@ -117,7 +128,7 @@ def build(cls: type[Model], corpus: Corpus) -> Model:
 
 def print_minimum(data: Path) -> None:
     """Print a row for each batch size and seed, and the averages."""
-    trees = load_corpus("datasets.sst", "train", data, sha256=None)
+    trees = load_corpus("dynbatch.datasets.sst", "train", data, sha256=None)
     print(f"| B | seed | bound | minimum | {' | '.join(BESIDE)} |")
     print("|---|---|---|---|---|---|")
     ratios: list[list[float]] = []

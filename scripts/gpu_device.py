@@ -23,16 +23,16 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from harness.compiler.registry import load_generated
-from harness.contracts.system import load_adapter
-from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
-from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
-from harness.engine.backends.cuda.module import BARRIER, HEADER
-from harness.measuring.clock import PhaseClock
-from harness.planning.config import Composer
-from harness.planning.overrides import read_settings
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import build_run_settings, load_workload
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.contracts.system import load_adapter
+from dynbatch.harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
+from dynbatch.harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
+from dynbatch.harness.engine.backends.cuda.module import BARRIER, HEADER
+from dynbatch.harness.measuring.clock import PhaseClock
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import build_run_settings, load_workload
 
 N_REPEATS = 7
 COPIED_BYTES = 2**28

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from harness.contracts.policy import load_policy
-from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.memory import PreparedMiniBatch
-from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.module import KernelModule
-from harness.engine.backends.cuda.program import Phase, read_program
-from harness.engine.backends.cuda.words import WordArray, Words
-from harness.engine.engine import Engine
-from harness.engine.switches import Switches
-from harness.granularity.vertices import VertexModel
-from harness.planning.config import Composer
-from harness.planning.overrides import read_settings
-from harness.policies.parts.segments import schedule_in_segments
-from harness.trials.workload import load_workload
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.backends.cuda.memory import PreparedMiniBatch
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.backends.cuda.program import Phase, read_program
+from dynbatch.harness.engine.backends.cuda.words import WordArray, Words
+from dynbatch.harness.engine.engine import Engine
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.trials.workload import load_workload
 
 POLICY = "critical_share"
 

@@ -21,16 +21,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.collect import pack, read_held
-from harness.commands.draw import draw_held
-from harness.errors import BenchError, ConfigError
-from harness.planning.grid import SCALES
-from harness.records.files import replace_whole
-from harness.records.record import Record
-from harness.records.store import RecordSet, find_packed_files
-from harness.trials.spec import TrialSpec
-from plots.drawable import Drawable, select_drawable
-from plots.report import shrink_picture
+from dynbatch.harness.commands.collect import pack, read_held
+from dynbatch.harness.commands.draw import draw_held
+from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.planning.grid import SCALES
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.store import RecordSet, find_packed_files
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.plots.drawable import Drawable, select_drawable
+from dynbatch.plots.report import shrink_picture
 
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
 WIDTH = 900  # of pictures, in pixels

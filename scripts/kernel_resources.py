@@ -27,13 +27,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from harness.compiler.registry import load_generated
-from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
-from harness.engine.backends.cuda.module import KernelModule, ModuleEntry, write_module
-from harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
-from harness.errors import UnsupportedTrial
-from harness.records.files import replace_whole
-from harness.values.paths import ROOT
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
+from dynbatch.harness.engine.backends.cuda.module import KernelModule, ModuleEntry, write_module
+from dynbatch.harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.values.paths import ROOT
 from scripts.gpu_workloads import WORKLOADS
 from scripts.write_pages import MarkedPage
 

@@ -19,14 +19,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.contracts.system import load_adapter
-from harness.measuring.clock import PhaseClock, pause_collector
-from harness.measuring.launch import build_worker_environment
-from harness.planning.config import Composer
-from harness.planning.overrides import read_settings
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import build_run_settings, load_workload
-from harness.values.paths import ROOT
+from dynbatch.harness.contracts.system import load_adapter
+from dynbatch.harness.measuring.clock import PhaseClock, pause_collector
+from dynbatch.harness.measuring.launch import build_worker_environment
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import build_run_settings, load_workload
+from dynbatch.harness.values.paths import ROOT
 
 N_PASSES = 10  # the first, in which memory grows, is counted in both processes
 BATCH_LINE = re.compile(r"^\s*([\d.e+-]+)\s+[\d.e+-]+%\s+(FWD|BWD) ", re.MULTILINE)

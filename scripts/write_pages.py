@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.planning.grid import list_experiment_names, read_experiment
-from harness.planning.kinds import read_systems
-from harness.planning.yaml_files import read_mapping
-from harness.records.files import replace_whole
-from harness.values.paths import CONF_DIR, ROOT
+from dynbatch.harness.planning.grid import list_experiment_names, read_experiment
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
 DOCS = ROOT / "docs"

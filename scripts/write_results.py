@@ -17,21 +17,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.planning.kinds import read_systems
-from harness.records.files import replace_whole
-from harness.records.numbers import RATIO, numbers, ratios
-from harness.records.tidy import frame
-from harness.values.paths import CONF_DIR, ROOT
-from plots.declaration import read_declaration
-from plots.drawable import select_drawable
-from plots.experiment import Experiment, load_held, read_labels
-from plots.figures import page
-from plots.figures.forest import describe_forest, draw_forest
-from plots.figures.heat import TITLE as HEAT_TITLE
-from plots.figures.heat import describe_heat, draw_heat
-from plots.report import shrink_picture
-from plots.tables.answers import evaluate_answers, evaluate_strategies
-from plots.tables.cells import (
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.records.numbers import RATIO, numbers, ratios
+from dynbatch.harness.records.tidy import frame
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.drawable import select_drawable
+from dynbatch.plots.experiment import Experiment, load_held, read_labels
+from dynbatch.plots.figures import page
+from dynbatch.plots.figures.forest import describe_forest, draw_forest
+from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
+from dynbatch.plots.figures.heat import describe_heat, draw_heat
+from dynbatch.plots.report import shrink_picture
+from dynbatch.plots.tables.answers import evaluate_answers, evaluate_strategies
+from dynbatch.plots.tables.cells import (
     DAGGER,
     EN_DASH,
     format_number,
@@ -39,7 +39,7 @@ from plots.tables.cells import (
     format_significant,
     pivot_numbers,
 )
-from plots.write import save_figure, to_pipes
+from dynbatch.plots.write import save_figure, to_pipes
 from scripts.write_pages import MarkedPage
 
 REFERENCE = ROOT / "results" / "reference"
@@ -79,7 +79,7 @@ FEW_STRATEGIES = 3  # too few for a comparison
 
 @dataclass(frozen=True, slots=True)
 class CpuResults:
-    """Results on one CPU: rows of plots.tables.answers; a workload's first directory counts."""
+    """Results on one CPU: rows of plots/tables/answers.py; a workload's first directory counts."""
 
     answers: pd.DataFrame
     strategies: pd.DataFrame

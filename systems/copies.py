@@ -13,9 +13,9 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, RunSettings
-from systems.null_system import Control
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.system import Clock, Counters, RunSettings
+from dynbatch.systems.null_system import Control
 
 LEAST_BYTES, COPIED_BYTES = 4096, 2**28  # per array; per run, so that a run takes milliseconds
 

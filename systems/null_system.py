@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.system import PHASES, Clock, Counters, Parameters, Result, System
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.system import PHASES, Clock, Counters, Parameters, Result, System
 
 
 class Control(System):

@@ -17,24 +17,24 @@ import llvmlite
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, get_address
-from harness.contracts.model import Model, Weights, trace_functions
-from harness.contracts.system import Clock, Counters, RunSettings
-from harness.engine.cpu_kernels.blas import (
+from dynbatch.harness.compiler.compiled import compiled, get_address
+from dynbatch.harness.contracts.model import Model, Weights, trace_functions
+from dynbatch.harness.contracts.system import Clock, Counters, RunSettings
+from dynbatch.harness.engine.cpu_kernels.blas import (
     Scratch,
     add_outer,
     multiply,
     prepare_libraries,
     select_library,
 )
-from harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
-from harness.engine.switches import CHOICES
-from harness.errors import UnsupportedTrial
-from harness.values.checked import CountOrNone, OneOf
-from harness.values.graph import MiniBatch
-from harness.vertex.operators import EDGE
-from harness.vertex.program import VertexFunction
-from systems.null_system import Control
+from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
+from dynbatch.harness.engine.switches import CHOICES
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.values.checked import CountOrNone, OneOf
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.vertex.operators import EDGE
+from dynbatch.harness.vertex.program import VertexFunction
+from dynbatch.systems.null_system import Control
 
 OUTPUT = "output"
 CONSTANTS = ("zeros", "ones")

@@ -18,12 +18,12 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import HealthCheck, Phase, settings
 
-from harness.machine import process
-from harness.machine.process import release_memory
-from harness.measuring import clock
-from harness.records.record import Record
-from harness.trials.spec import Limits, Timing, TrialSpec
-from harness.values.paths import ROOT
+from dynbatch.harness.machine import process
+from dynbatch.harness.machine.process import release_memory
+from dynbatch.harness.measuring import clock
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
+from dynbatch.harness.values.paths import ROOT
 from tests.support.records import record_of
 from tests.support.shards import select_shard
 
@@ -115,9 +115,9 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
             "system": "fake",
             "adapter": "tests.support.odd_system",
             "model": "tree_fc",
-            "model_module": "harness.models.tree_fc",
+            "model_module": "dynbatch.harness.models.tree_fc",
             "dataset": "complete_trees",
-            "loader": "datasets.complete_trees",
+            "loader": "dynbatch.datasets.complete_trees",
             "dataset_options": {"n_leaves": 4, "n_instances": 8, "seed": 0},
             "batch_size": 2,
             "hidden_size": 8,

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
-import harness
-import harness.terminal.measurement
-from harness.api import build_overrides
-from harness.errors import ConfigError, RecordError
-from harness.records.tidy import build_frame
-from harness.values.paths import ROOT
+import dynbatch
+import dynbatch.harness.terminal.measurement
+from dynbatch.harness.api import build_overrides
+from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.values.paths import ROOT
 from tests.support.records import plain_record
 
 TINY: dict[str, Any] = {
@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
 
 def test_importing_the_package_loads_nothing() -> None:
     program = (
-        "import sys, harness; print(sorted(set(dir(harness)) & {'frame', 'measure', 'numbers'}),"
+        "import sys, dynbatch; print(sorted(set(dir(dynbatch)) & {'frame', 'measure', 'numbers'}),"
         " [name for name in ('pandas', 'numpy', 'hydra', 'plots') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
@@ -41,15 +41,15 @@ def test_importing_the_package_loads_nothing() -> None:
 
 
 def test_every_name_is_there_and_no_other() -> None:
-    for name in harness._HOMES:
-        assert callable(getattr(harness, name))
+    for name in dynbatch._HOMES:
+        assert callable(getattr(dynbatch, name))
     with pytest.raises(AttributeError, match="no attribute 'frames'"):
-        _ = harness.frames
+        _ = dynbatch.frames
 
 
 def test_a_mistake_is_one_error_without_those_of_hydra(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"system=vertx.*did you mean vertex") as caught:
-        harness.measure(system="vertx", results_dir=tmp_path, quiet=True)
+        dynbatch.measure(system="vertx", results_dir=tmp_path, quiet=True)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
@@ -59,7 +59,7 @@ def test_a_sweep_is_measured_once_and_its_frame_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def measure(**keys: Any) -> pd.DataFrame:
-        return harness.measure(TINY, results_dir=tmp_path, rounds=2, **keys)
+        return dynbatch.measure(TINY, results_dir=tmp_path, rounds=2, **keys)
 
     rows = measure(system=["reference", "null"], batch_size=[1, 2])
     assert set(zip(rows.system, rows.batch_size, rows["round"], strict=True)) == {
@@ -69,11 +69,11 @@ def test_a_sweep_is_measured_once_and_its_frame_returned(
         for round_ in (0, 1)
     }
     assert "[8/8]" in capfd.readouterr().err
-    monkeypatch.setattr(harness.terminal.measurement, "measure_block", None)
+    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
     part = measure(system="null", batch_size=np.int64(2), quiet=True)
     assert capfd.readouterr() == ("", "")
     assert list(part.throughput) == list(
-        harness.select(rows, system="null", batch_size=2).throughput
+        dynbatch.select(rows, system="null", batch_size=2).throughput
     )
 
 
@@ -83,7 +83,7 @@ def test_programs_of_others_measure_too(tmp_path: Path) -> None:
 
     def measure() -> None:
         chosen = {"system": "null", "batch_size": 2, "results_dir": tmp_path}
-        found.append(harness.measure(TINY, quiet=True, **chosen))
+        found.append(dynbatch.measure(TINY, quiet=True, **chosen))
 
     thread = threading.Thread(target=measure)
     thread.start()
@@ -101,7 +101,7 @@ def test_programs_of_others_measure_too(tmp_path: Path) -> None:
 def test_an_interrupted_sweep_keeps_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work: Callable[..., Any] = harness.terminal.measurement.measure_block
+    work: Callable[..., Any] = dynbatch.harness.terminal.measurement.measure_block
     left = iter([True])
 
     def measure_one(*given: Any, **named: Any) -> Any:
@@ -110,12 +110,12 @@ def test_an_interrupted_sweep_keeps_its_records(
         return work(*given, **named)
 
     def measure() -> pd.DataFrame:
-        return harness.measure(TINY, system="null", batch_size=[1, 2], results_dir=tmp_path)
+        return dynbatch.measure(TINY, system="null", batch_size=[1, 2], results_dir=tmp_path)
 
-    monkeypatch.setattr(harness.terminal.measurement, "measure_block", measure_one)
+    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", measure_one)
     with pytest.raises(KeyboardInterrupt):
         measure()
-    assert len(harness.frame(tmp_path)) == 1
+    assert len(dynbatch.frame(tmp_path)) == 1
     left = iter([True])
     assert len(measure()) == 2
 
@@ -134,13 +134,13 @@ def test_an_interrupted_sweep_keeps_its_records(
 )
 def test_wrong_settings_are_one_line(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        harness.measure(quiet=True, results_dir=tmp_path, **keys)
+        dynbatch.measure(quiet=True, results_dir=tmp_path, **keys)
     assert "\n" not in str(caught.value)
 
 
 def test_a_trial_that_cannot_be_measured_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="bench-data fetch sst"):
-        harness.measure(
+        dynbatch.measure(
             dataset="sst", data_root=tmp_path / "none", results_dir=tmp_path / "r", quiet=True
         )
 
@@ -186,9 +186,9 @@ def rows() -> pd.DataFrame:
 
 
 def test_rows_are_selected_by_value_list_gap_and_kind(rows: pd.DataFrame) -> None:
-    assert len(harness.select(rows, system="vertex", policy=None)) == 4
-    assert len(harness.select(rows, policy=[None, "depth"], dataset__options__n_leaves=4)) == 6
-    assert set(harness.select(rows, system_kind="framework").system) == {"dynet"}
+    assert len(dynbatch.select(rows, system="vertex", policy=None)) == 4
+    assert len(dynbatch.select(rows, policy=[None, "depth"], dataset__options__n_leaves=4)) == 6
+    assert set(dynbatch.select(rows, system_kind="framework").system) == {"dynet"}
 
 
 @pytest.mark.parametrize(
@@ -204,16 +204,16 @@ def test_a_selection_of_nothing_is_one_line(
     rows: pd.DataFrame, wanted: dict[str, Any], message: str
 ) -> None:
     with pytest.raises((ConfigError, RecordError), match=message):
-        harness.select(rows, **wanted)
+        dynbatch.select(rows, **wanted)
 
 
 def test_default_keys_are_the_varying_columns(rows: pd.DataFrame) -> None:
-    values = harness.numbers(rows)
+    values = dynbatch.numbers(rows)
     keys = ["system", "dataset.options.n_leaves", "policy"]
     assert list(values)[:3] == keys
     assert len(values) == 6
-    fastest = harness.select_fastest(harness.select(rows, system="vertex"))
+    fastest = dynbatch.select_fastest(dynbatch.select(rows, system="vertex"))
     assert set(fastest.policy) == {"depth"}
-    baseline = harness.select(rows, system="dynet")
-    speedups = harness.numbers(harness.ratios(baseline, base=fastest), quantity="ratio")
+    baseline = dynbatch.select(rows, system="dynet")
+    speedups = dynbatch.numbers(dynbatch.ratios(baseline, base=fastest), quantity="ratio")
     assert list(speedups.value) == pytest.approx([2 / 3, 2 / 3])

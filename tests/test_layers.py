@@ -42,24 +42,24 @@ def test_reachable_finds_circles_only_where_they_are() -> None:
 
 def test_examples_stand_in_the_expected_layers() -> None:
     chain = [
-        "harness.errors",
-        "harness.values.instances",
-        "harness.machine.facts",
-        "harness.compiler.compiled",
-        "harness.vertex.tracing",
-        "harness.contracts.corpus",
-        "harness.policies.levels",
-        "harness.granularity.operators",
-        "harness.engine.lowering.plan",
-        "harness.reference",
-        "harness.trials.spec",
-        "harness.records.record",
-        "systems.on_core.vertex",
-        "harness.measuring.worker",
-        "harness.counts.counting",
-        "harness.terminal.reporting",
-        "plots.figures.page",
-        "harness.commands.bench",
+        "dynbatch.harness.errors",
+        "dynbatch.harness.values.instances",
+        "dynbatch.harness.machine.facts",
+        "dynbatch.harness.compiler.compiled",
+        "dynbatch.harness.vertex.tracing",
+        "dynbatch.harness.contracts.corpus",
+        "dynbatch.harness.policies.levels",
+        "dynbatch.harness.granularity.operators",
+        "dynbatch.harness.engine.lowering.plan",
+        "dynbatch.harness.reference",
+        "dynbatch.harness.trials.spec",
+        "dynbatch.harness.records.record",
+        "dynbatch.systems.on_core.vertex",
+        "dynbatch.harness.measuring.worker",
+        "dynbatch.harness.counts.counting",
+        "dynbatch.harness.terminal.reporting",
+        "dynbatch.plots.figures.page",
+        "dynbatch.harness.commands.bench",
     ]
     assert set(chain) <= set(MODULES)
     layers = [layer_of(module) for module in chain]
@@ -71,13 +71,15 @@ def test_every_module_has_a_layer_of_its_own_folder() -> None:
     for module in MODULES:
         folder = ".".join(module.split(".")[:2])
         assert {module, folder + ".", module.partition(".")[0] + "."} & prefixes, module
-        assert module in PACKAGES or layer_of(module) > 0 or module == "harness.errors", module
+        assert module in PACKAGES or layer_of(module) > 0 or module == "dynbatch.harness.errors", (
+            module
+        )
 
 
 def test_harness_does_not_import_user_extensions() -> None:
     """Only commands import datasets, and systems are loaded by name through their contract."""
-    for module in (m for m in MODULES if m.startswith("harness.")):
-        allowed = ("datasets", "plots") if module.startswith("harness.commands.") else ()
+    for module in (m for m in MODULES if m.startswith("dynbatch.harness.")):
+        allowed = ("datasets", "plots") if module.startswith("dynbatch.harness.commands.") else ()
         outside = {name for name in imported_by(module) if not name.startswith("harness")}
         wrong = sorted(name for name in outside if name.partition(".")[0] not in allowed)
         assert not wrong, f"{module} imports {', '.join(wrong)}"
@@ -95,7 +97,7 @@ def test_a_module_imports_from_its_left_only() -> None:
 
 
 def test_nothing_imports_an_entry_point() -> None:
-    entry = {name for name in MODULES if name.startswith("harness.commands.")}
+    entry = {name for name in MODULES if name.startswith("dynbatch.harness.commands.")}
     importers = {module: imported_by(module) & entry for module in MODULES}
     assert {module: names for module, names in importers.items() if names} == {}
 
@@ -114,7 +116,7 @@ def test_there_are_no_import_cycles() -> None:
 
 def test_a_system_imports_one_framework_only() -> None:
     frameworks = {"torch", "dynet", "_dynet", "tensorflow", "jax"}
-    for name in (m for m in MODULES if m.startswith("systems.")):
+    for name in (m for m in MODULES if m.startswith("dynbatch.systems.")):
         tree = tree_of(name)
         tops = {
             a.name.split(".")[0]

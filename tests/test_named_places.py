@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 FOLDERS = ("harness", "systems", "datasets", "plots", "conf", "workflow", "scripts")
 SUFFIXES = (".py", ".yaml", ".smk", ".html")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 TESTS = ROOT / "tests"
 HOUSE = ("systems", "datasets", "plots", "scripts")  # and every folder of harness/

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-import harness.planning.nodes
-from harness.commands import bench, collect, doctor, schedule
-from harness.errors import ConfigError
-from harness.planning.config import Composer
-from harness.planning.overrides import MAX_TRIALS, read_points, read_settings
-from harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
-from harness.terminal.command_line import parse, plan
-from harness.values.paths import CONF_DIR
+import dynbatch.harness.planning.nodes
+from dynbatch.harness.commands import bench, collect, doctor, schedule
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import MAX_TRIALS, read_points, read_settings
+from dynbatch.harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
+from dynbatch.harness.terminal.command_line import parse, plan
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.sandbox import TINY
 from tests.support.wrong_words import plain_keys, wrong_overrides
 
@@ -272,7 +272,7 @@ def test_hydras_own_switch_changes_nothing(
 def test_cuda_without_a_device_is_refused(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: False)
+    monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: False)
     line = refusal("bench", ["device=cuda"], here, capsys)
     assert line == "bench: device=cuda, but no NVIDIA device is visible; set device=cpu"
 
@@ -292,7 +292,7 @@ def test_a_folder_that_cannot_be_written(
 
 
 def test_the_console_sees_the_same() -> None:
-    command = [sys.executable, "-m", "harness.commands.bench", "system=dinet"]
+    command = [sys.executable, "-m", "dynbatch.harness.commands.bench", "system=dinet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("bench: system=dinet is unknown, did you mean dynet?; choose one")

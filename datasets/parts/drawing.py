@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from datasets.parts.reading import LazyInstances
-from harness.contracts.corpus import Corpus, hash_arguments
-from harness.contracts.home import SPLITS
-from harness.values.arrays import IntArray, as_int_array, draw_uniforms
-from harness.values.instances import Instance
+from dynbatch.datasets.parts.reading import LazyInstances
+from dynbatch.harness.contracts.corpus import Corpus, hash_arguments
+from dynbatch.harness.contracts.home import SPLITS
+from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
+from dynbatch.harness.values.instances import Instance
 
 Key = tuple[int, int, int]  # seed, split and index of an instance
 

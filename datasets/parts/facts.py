@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.corpus import MAX_CHILDREN, Corpus
-from harness.values.arrays import IntArray
-from harness.values.instances import Chain, Lattice, NaryTree, SentencePair, Tree
-from harness.values.parsed import LEFT, RIGHT, SHIFT, ParsedSentence
+from dynbatch.harness.contracts.corpus import MAX_CHILDREN, Corpus
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.instances import Chain, Lattice, NaryTree, SentencePair, Tree
+from dynbatch.harness.values.parsed import LEFT, RIGHT, SHIFT, ParsedSentence
 
 Facts = list[tuple[str, str]]
 

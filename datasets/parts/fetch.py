@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.contracts.home import Checksums, Home, find_checksum, find_checksum_mismatch
-from harness.errors import DataError
+from dynbatch.harness.contracts.home import Checksums, Home, find_checksum, find_checksum_mismatch
+from dynbatch.harness.errors import DataError
 
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 16

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar, overload
 
 import numpy as np
 
-from harness.contracts.corpus import OWN_SPLIT
-from harness.contracts.home import (
+from dynbatch.harness.contracts.corpus import OWN_SPLIT
+from dynbatch.harness.contracts.home import (
     SPLITS,
     Checksums,
     Home,
@@ -20,10 +20,10 @@ from harness.contracts.home import (
     find_checksum_mismatch,
     read_checked,
 )
-from harness.errors import ConfigError, DataError
-from harness.machine.files import read_regular
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.instances import Instance
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.instances import Instance
 
 T = TypeVar("T", bound=Instance)
 # First bytes of compressed files, by format.

@@ -7,20 +7,20 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from harness.errors import ConfigError
-from harness.machine.facts import pin_process
-from harness.planning.kinds import read_systems
-from harness.planning.nodes import check_machine
-from harness.planning.requests import DRAW, KEYS, format_pipeline_command
-from harness.records.cross_check import cross_check_records
-from harness.records.record import Record
-from harness.records.tidy import build_frame
-from harness.terminal.command_line import BenchJob, describe_plan, parse, plan
-from harness.terminal.exit_handling import run_command, tell
-from harness.terminal.measurement import lock_results, measure_all
-from harness.values.paths import CONF_DIR, is_checkout
-from plots.declaration import SYSTEMS, read_declaration
-from plots.terminal import compare_with_baselines, rank_systems
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.facts import pin_process
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.planning.nodes import check_machine
+from dynbatch.harness.planning.requests import DRAW, KEYS, format_pipeline_command
+from dynbatch.harness.records.cross_check import cross_check_records
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.terminal.command_line import BenchJob, describe_plan, parse, plan
+from dynbatch.harness.terminal.exit_handling import run_command, tell
+from dynbatch.harness.terminal.measurement import lock_results, measure_all
+from dynbatch.harness.values.paths import CONF_DIR, is_checkout
+from dynbatch.plots.declaration import SYSTEMS, read_declaration
+from dynbatch.plots.terminal import compare_with_baselines, rank_systems
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def _format_drawing(experiment: str, keys: Mapping[str, object]) -> str:
     if is_checkout():
         return format_pipeline_command(f"{DRAW}{experiment}", keys)
     options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
-    return shlex.join(["python", "-m", "harness.commands.draw", experiment, *options])
+    return shlex.join(["python", "-m", "dynbatch.harness.commands.draw", experiment, *options])
 
 
 if __name__ == "__main__":

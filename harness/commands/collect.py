@@ -21,13 +21,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import ConfigError, RecordError
-from harness.machine.files import check_regular
-from harness.planning.requests import format_pipeline_command
-from harness.records.columns import is_table, to_csv
-from harness.records.cross_check import check_builds, cross_check_records, select_latest_builds
-from harness.records.files import Output, check_writable, replace_whole
-from harness.records.store import (
+from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.machine.files import check_regular
+from dynbatch.harness.planning.requests import format_pipeline_command
+from dynbatch.harness.records.columns import is_table, to_csv
+from dynbatch.harness.records.cross_check import (
+    check_builds,
+    cross_check_records,
+    select_latest_builds,
+)
+from dynbatch.harness.records.files import Output, check_writable, replace_whole
+from dynbatch.harness.records.store import (
     COUNTS,
     TRIALS,
     RecordSet,
@@ -37,10 +41,10 @@ from harness.records.store import (
     unpack,
     write_packed,
 )
-from harness.records.tidy import build_frame
-from harness.terminal.exit_handling import OneLineParser, run_command, tell
-from harness.terminal.status import tell_status
-from harness.values.checked import check_path_text
+from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command, tell
+from dynbatch.harness.terminal.status import tell_status
+from dynbatch.harness.values.checked import check_path_text
 
 HERE = (Path("results/raw"),)
 OUT = Output("--out ", "a table of records", is_table)

@@ -4,7 +4,7 @@
 
 Prints a line for each trial that both have, the largest slowdown first: how many times as fast it
 is in AFTER, with the range or interval over rounds, and the trial's id. Directories are as for
-`harness.frame`. Records of different machines, libraries or inputs are not comparable; the code of
+`dynbatch.frame`. Records of different machines, libraries or inputs are not comparable; the code of
 the benchmark may differ.
 """
 
@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import RecordError
-from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios
-from harness.records.tidy import frame
-from harness.terminal.exit_handling import EXIT_TRIAL_FAILED, OneLineParser, run_command
-from plots.tables.cells import format_ratio
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios
+from dynbatch.harness.records.tidy import frame
+from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED, OneLineParser, run_command
+from dynbatch.plots.tables.cells import format_ratio
 
 # Unchanged code differs by up to a factor of 1.17 between runs (conf/experiment/answers.yaml).
 TOLERANCE = 0.15

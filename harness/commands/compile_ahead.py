@@ -1,6 +1,6 @@
 """Ahead-of-time compilation of all compiled functions, as part of `make install`.
 
-    python -m harness.commands.compile_ahead
+    python -m dynbatch.harness.commands.compile_ahead
 
 Machine code is cached by a hash of its source, so unchanged functions are not compiled again.
 """
@@ -17,11 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from harness.compiler.compiled import has_compiled, load_module
-from harness.compiler.object_code import FOLDER
-from harness.engine.cpu_kernels.vectors import load_matmul_kernels
-from harness.machine.caches import make_cache_folder
-from harness.values.paths import ROOT
+from dynbatch.harness.compiler.compiled import has_compiled, load_module
+from dynbatch.harness.compiler.object_code import FOLDER
+from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
+from dynbatch.harness.machine.caches import make_cache_folder
+from dynbatch.harness.values.paths import ROOT
 
 _DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
 

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets.parts.facts import describe_corpus
-from datasets.parts.fetch import fetch, find_faults, is_complete
-from datasets.parts.reading import read_own_file
-from harness.contracts.corpus import OWN_SPLIT, load_corpus
-from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
-from harness.errors import ConfigError, DataError, suggest_name
-from harness.planning.config import Composer, build_dataset_options
-from harness.planning.overrides import read_settings
-from harness.planning.yaml_files import list_formats, read_mapping
-from harness.terminal.exit_handling import OneLineParser, run_command
-from harness.values.paths import CONF_DIR, find_data_root
+from dynbatch.datasets.parts.facts import describe_corpus
+from dynbatch.datasets.parts.fetch import fetch, find_faults, is_complete
+from dynbatch.datasets.parts.reading import read_own_file
+from dynbatch.harness.contracts.corpus import OWN_SPLIT, load_corpus
+from dynbatch.harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
+from dynbatch.harness.errors import ConfigError, DataError, suggest_name
+from dynbatch.harness.planning.config import Composer, build_dataset_options
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.planning.yaml_files import list_formats, read_mapping
+from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.values.paths import CONF_DIR, find_data_root
 
 OPTION = "dataset."
 

@@ -10,31 +10,31 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from harness.contracts.model import find_model_class
-from harness.engine.cpu_kernels.libraries import describe_libraries
-from harness.machine.facts import Machine, describe_machine, has_cuda_device
-from harness.machine.folders import make_temporary_folder
-from harness.machine.noise import Finding, check_noise
-from harness.measuring.block import BlockEntry, measure_block
-from harness.measuring.child_output import read_last_line
-from harness.measuring.launch import (
+from dynbatch.harness.contracts.model import find_model_class
+from dynbatch.harness.engine.cpu_kernels.libraries import describe_libraries
+from dynbatch.harness.machine.facts import Machine, describe_machine, has_cuda_device
+from dynbatch.harness.machine.folders import make_temporary_folder
+from dynbatch.harness.machine.noise import Finding, check_noise
+from dynbatch.harness.measuring.block import BlockEntry, measure_block
+from dynbatch.harness.measuring.child_output import read_last_line
+from dynbatch.harness.measuring.launch import (
     build_worker_environment,
     describe_missing_package,
     explain_unstartable,
     find_interpreter,
     find_interpreter_fault,
 )
-from harness.measuring.supervise import Ending, explain_death, supervise_child
-from harness.planning.config import Composer, find_datasets
-from harness.planning.kinds import SystemFile, read_systems
-from harness.planning.yaml_files import list_choices, read_mapping
-from harness.records.record import Record
-from harness.records.turns import collect_turn_seconds, compute_ratio
-from harness.terminal.exit_handling import OneLineParser, run_command
-from harness.trials.spec import Limits, TrialSpec
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.measuring.supervise import Ending, explain_death, supervise_child
+from dynbatch.harness.planning.config import Composer, find_datasets
+from dynbatch.harness.planning.kinds import SystemFile, read_systems
+from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
+from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.trials.spec import Limits, TrialSpec
+from dynbatch.harness.values.paths import CONF_DIR
 
-PROBE = "harness.measuring.probe"
+PROBE = "dynbatch.harness.measuring.probe"
 PROBE_LIMITS = Limits(time_s=120.0)
 NO_CUDA = "no NVIDIA device is visible"
 FIRST_MODEL = "tree_lstm"

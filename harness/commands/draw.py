@@ -1,4 +1,6 @@
-"""Draw experiments from their records: python -m harness.commands.draw [NAME ...] [options].
+"""Draw experiments from their records.
+
+    python -m dynbatch.harness.commands.draw [NAME ...] [options]
 
 Without a name, one process draws all experiments. --records=PLACE draws records of a packed file or
 a directory, also of other machines. --report=FILE also writes the HTML report of the drawn
@@ -18,15 +20,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.contracts.extras import check_extra
-from harness.errors import BenchError
-from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
-from harness.planning.config import Composer
-from harness.planning.grid import list_experiment_names, read_experiment
-from harness.terminal.exit_handling import EXIT_USAGE, OneLineParser, print_error, run_command, tell
-from plots.draw import draw_experiment
-from plots.drawable import Drawable, ResultsFolder, select_drawable
-from plots.experiment import load_experiment, load_held
+from dynbatch.harness.contracts.extras import check_extra
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import list_experiment_names, read_experiment
+from dynbatch.harness.terminal.exit_handling import (
+    EXIT_USAGE,
+    OneLineParser,
+    print_error,
+    run_command,
+    tell,
+)
+from dynbatch.plots.draw import draw_experiment
+from dynbatch.plots.drawable import Drawable, ResultsFolder, select_drawable
+from dynbatch.plots.experiment import load_experiment, load_held
 
 DIRECTORIES = ("data-root", "results-dir", "conf-dir")
 OPTIONS = ("scale", "device", "threads", *DIRECTORIES, "records", "report")
@@ -51,7 +59,7 @@ def _draw(typed: Sequence[str]) -> int:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse options, which have the same meaning as in `snakemake --config`."""
-    parser = OneLineParser(prog="python -m harness.commands.draw", description=__doc__)
+    parser = OneLineParser(prog="python -m dynbatch.harness.commands.draw", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment of conf/experiment")
     for option in OPTIONS:
         parser.add_argument(f"--{option}")
@@ -85,7 +93,7 @@ def write_report(
     file: str, results_dirs: Sequence[str | Path], names: Sequence[str] | None = None
 ) -> None:
     """Write the report page; jinja2 is imported only here."""
-    report = importlib.import_module("plots.report")
+    report = importlib.import_module("dynbatch.plots.report")
     report.write_report(Path(file), list(map(Path, results_dirs)), names)
 
 

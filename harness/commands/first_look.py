@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.contracts.extras import check_extra
-from harness.errors import ConfigError
-from harness.planning.artifacts import build_choices, plan_artifact
-from harness.planning.config import Composer
-from harness.planning.overrides import format_override
-from harness.terminal.command_line import parse, plan
-from harness.terminal.exit_handling import OneLineParser, run_command
-from harness.terminal.measurement import lock_results, measure_all
-from plots.declaration import SYSTEMS
-from plots.draw import draw_experiment
-from plots.experiment import load_experiment
-from plots.terminal import compare_with_baselines
+from dynbatch.harness.contracts.extras import check_extra
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import format_override
+from dynbatch.harness.terminal.command_line import parse, plan
+from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.terminal.measurement import lock_results, measure_all
+from dynbatch.plots.declaration import SYSTEMS
+from dynbatch.plots.draw import draw_experiment
+from dynbatch.plots.experiment import load_experiment
+from dynbatch.plots.terminal import compare_with_baselines
 
 NAME = "first_look"
 RESULTS = "results_dir="

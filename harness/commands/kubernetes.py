@@ -1,8 +1,8 @@
 """Submits, checks and cancels Kubernetes jobs for Snakemake, through kubectl.
 
-python -m harness.commands.kubernetes submit TEMPLATE SCRIPT     # prints the job's name
-python -m harness.commands.kubernetes status NAME                # running, success or failed
-python -m harness.commands.kubernetes cancel NAME...
+python -m dynbatch.harness.commands.kubernetes submit TEMPLATE SCRIPT  # prints the job's name
+python -m dynbatch.harness.commands.kubernetes status NAME             # running, success or failed
+python -m dynbatch.harness.commands.kubernetes cancel NAME...
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.errors import ConfigError
-from harness.planning.yaml_files import read_mapping
-from harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
 
 PATIENCE_S = 60.0
 NOT_FOUND = "NotFound"  # in kubectl's message for a job that was deleted
@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_kubernetes(typed: Sequence[str]) -> int:
-    parser = OneLineParser(prog="python -m harness.commands.kubernetes", description=__doc__)
+    parser = OneLineParser(
+        prog="python -m dynbatch.harness.commands.kubernetes", description=__doc__
+    )
     parser.add_argument("action", choices=("submit", "status", "cancel"))
     parser.add_argument("words", nargs="+")
     given = parser.parse_args(typed)

@@ -1,6 +1,6 @@
 """Runs a job of the pipeline: measures planned rounds of trials, or counts batches.
 
-    python -m harness.commands.measure results/.orders/NAME.json --done FILE
+    python -m dynbatch.harness.commands.measure results/.orders/NAME.json --done FILE
 
 The job spec defines the work. In a run of the pipeline, whose plan BENCH_RUN_PLAN names, the job
 stops within the budget, and prints each result and the remaining time. It writes FILE last. A
@@ -23,16 +23,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from harness.errors import BenchError
-from harness.measuring.results_lock import choose_patience_s, lock_results_dirs
-from harness.planning.durations import format_duration
-from harness.planning.job_specs import Order, check_code, read_order
-from harness.planning.locks import hold_machine
-from harness.planning.ordering import Field
-from harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
-from harness.records.files import replace_whole
-from harness.records.record import Record, build_record_path, build_trial, read_record
-from harness.terminal.exit_handling import (
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.measuring.results_lock import choose_patience_s, lock_results_dirs
+from dynbatch.harness.planning.durations import format_duration
+from dynbatch.harness.planning.job_specs import Order, check_code, read_order
+from dynbatch.harness.planning.locks import hold_machine
+from dynbatch.harness.planning.ordering import Field
+from dynbatch.harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.records.record import Record, build_record_path, build_trial, read_record
+from dynbatch.harness.terminal.exit_handling import (
     EXIT_INTERNAL_ERROR,
     EXIT_TRIAL_FAILED,
     EXIT_USAGE,
@@ -40,11 +40,11 @@ from harness.terminal.exit_handling import (
     print_error,
     run_command,
 )
-from harness.terminal.measurement import Measurement, measure_all
-from harness.terminal.reporting import format_outcome, format_trial
-from harness.terminal.status import Notice, find_node_name
+from dynbatch.harness.terminal.measurement import Measurement, measure_all
+from dynbatch.harness.terminal.reporting import format_outcome, format_trial
+from dynbatch.harness.terminal.status import Notice, find_node_name
 
-COUNTER = "harness.commands.schedule"
+COUNTER = "dynbatch.harness.commands.schedule"
 MAX_COUNTING_S = 24 * 3600.0
 GRACE_S = 60.0  # start and end of a trial's process, in addition to its time limit
 TERMINAL = 3  # file descriptor that the pipeline opens for messages outside the log

@@ -13,17 +13,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.contracts.policy import is_learned, load_policy
-from harness.counts.request import GraphSource, PlannedCount, Request, parse_requests
-from harness.counts.sequential import count_in_turn, plan_policy_counts
-from harness.counts.worker import CountOutcome
-from harness.errors import ConfigError
-from harness.measuring.results_lock import lock_results_dirs
-from harness.policies.fsm.machine import is_saved_policy
-from harness.policies.parts.segments import schedule_in_segments
-from harness.records.count_row import AnyCount, CountRow, are_count_rows, write_count_rows
-from harness.records.files import Output, check_writable
-from harness.terminal.exit_handling import (
+from dynbatch.harness.contracts.policy import is_learned, load_policy
+from dynbatch.harness.counts.request import GraphSource, PlannedCount, Request, parse_requests
+from dynbatch.harness.counts.sequential import count_in_turn, plan_policy_counts
+from dynbatch.harness.counts.worker import CountOutcome
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.results_lock import lock_results_dirs
+from dynbatch.harness.policies.fsm.machine import is_saved_policy
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.records.count_row import AnyCount, CountRow, are_count_rows, write_count_rows
+from dynbatch.harness.records.files import Output, check_writable
+from dynbatch.harness.terminal.exit_handling import (
     EXIT_TRIAL_FAILED,
     EXIT_USAGE,
     OneLineParser,
@@ -31,8 +31,8 @@ from harness.terminal.exit_handling import (
     run_command,
     tell,
 )
-from harness.terminal.measurement import FAULTY
-from harness.terminal.reporting import format_totals
+from dynbatch.harness.terminal.measurement import FAULTY
+from dynbatch.harness.terminal.reporting import format_totals
 
 PICTURES = (".pdf", ".png", ".svg")
 NAME = "bench-schedule"
@@ -244,13 +244,13 @@ def _import_drawing(module: str, picture: Path) -> ModuleType:
     if picture.suffix not in PICTURES:
         raise ConfigError(f"{flag} {picture}: unknown format; choose one of {', '.join(PICTURES)}")
     try:
-        return importlib.import_module(f"plots.figures.{module}")
+        return importlib.import_module(f"dynbatch.plots.figures.{module}")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{flag} needs {error.name}; install the extra `plots`") from None
 
 
 def _save_figure(figure: Any, path: Path) -> None:
-    importlib.import_module("plots.write").save_figure(figure, path)
+    importlib.import_module("dynbatch.plots.write").save_figure(figure, path)
 
 
 HEADERS = {

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from harness.errors import CompileError
+from dynbatch.harness.errors import CompileError
 
 if find_spec("llvmlite") is None:
     raise CompileError("llvmlite is not installed; pip install llvmlite")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from harness.compiler.kinds import (
+from dynbatch.harness.compiler.kinds import (
     BOOL,
     ELEMENTS,
     FLOAT,
@@ -27,7 +27,7 @@ from harness.compiler.kinds import (
     describe,
     take_apart,
 )
-from harness.errors import CompileError
+from dynbatch.harness.errors import CompileError
 
 STATIC_OPERATORS: dict[type, Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.pointers import call_system_library, put_word, read_word
-from harness.compiler.registry import helper
+from dynbatch.harness.compiler.pointers import call_system_library, put_word, read_word
+from dynbatch.harness.compiler.registry import helper
 
 CHUNK, USED, SIZE = range(3)
 N_ARENA = 3

@@ -1,4 +1,4 @@
-"""Functions known to the compiler: of Python, math, NumPy, and harness.compiler.pointers."""
+"""Known functions of Python, math, NumPy, and dynbatch.harness.compiler.pointers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from harness.compiler import arrays, pointers
-from harness.compiler.arithmetic import find_number_kind
-from harness.compiler.kinds import (
+from dynbatch.harness.compiler import arrays, pointers
+from dynbatch.harness.compiler.arithmetic import find_number_kind
+from dynbatch.harness.compiler.kinds import (
     ADDRESS,
     BOOL,
     BYTE,
@@ -33,8 +33,8 @@ from harness.compiler.kinds import (
     Value,
     parse_annotation,
 )
-from harness.compiler.registry import register_emitter, register_method
-from harness.errors import CompileError
+from dynbatch.harness.compiler.registry import register_emitter, register_method
+from dynbatch.harness.errors import CompileError
 
 ARENA = "arena"
 

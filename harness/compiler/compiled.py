@@ -13,12 +13,12 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from llvmlite import ir
 
-import harness.compiler.builtins
-import harness.compiler.lanes  # noqa: F401 - registers what the compiler knows of them
-from harness.compiler import arrays, pointers
-from harness.compiler.builtins import ARENA
-from harness.compiler.functions import ERROR, IRModule, Translated
-from harness.compiler.kinds import (
+import dynbatch.harness.compiler.builtins
+import dynbatch.harness.compiler.lanes  # noqa: F401 - registers what the compiler knows of them
+from dynbatch.harness.compiler import arrays, pointers
+from dynbatch.harness.compiler.builtins import ARENA
+from dynbatch.harness.compiler.functions import ERROR, IRModule, Translated
+from dynbatch.harness.compiler.kinds import (
     INT,
     NOTHING,
     WORD,
@@ -27,11 +27,11 @@ from harness.compiler.kinds import (
     describe,
     parse_annotation,
 )
-from harness.compiler.object_code import Loaded, load_cached, load_ir
-from harness.compiler.pointers import FAILED
-from harness.compiler.python_calls import Wrapper, list_tuple_classes, make_callable
-from harness.compiler.registry import HELPERS, Compilable, hash_modules
-from harness.errors import CompileError
+from dynbatch.harness.compiler.object_code import Loaded, load_cached, load_ir
+from dynbatch.harness.compiler.pointers import FAILED
+from dynbatch.harness.compiler.python_calls import Wrapper, list_tuple_classes, make_callable
+from dynbatch.harness.compiler.registry import HELPERS, Compilable, hash_modules
+from dynbatch.harness.errors import CompileError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from harness.compiler import arrays
-from harness.compiler.arithmetic import Arithmetic, find_number_kind
-from harness.compiler.builtins import put_all
-from harness.compiler.kinds import (
+from dynbatch.harness.compiler import arrays
+from dynbatch.harness.compiler.arithmetic import Arithmetic, find_number_kind
+from dynbatch.harness.compiler.builtins import put_all
+from dynbatch.harness.compiler.kinds import (
     BOOL,
     INT,
     INT32,
@@ -31,8 +31,8 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.registry import EMITTERS, HELPERS, METHODS, Compilable, look_up
-from harness.errors import CompileError
+from dynbatch.harness.compiler.registry import EMITTERS, HELPERS, METHODS, Compilable, look_up
+from dynbatch.harness.errors import CompileError
 
 
 class Expressions:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from harness.compiler.arithmetic import Arithmetic
-from harness.compiler.expressions import Expressions
-from harness.compiler.kinds import (
+from dynbatch.harness.compiler.arithmetic import Arithmetic
+from dynbatch.harness.compiler.expressions import Expressions
+from dynbatch.harness.compiler.kinds import (
     INT,
     NOTHING,
     WORD,
@@ -30,8 +30,8 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.registry import APART, find_definition
-from harness.errors import CompileError
+from dynbatch.harness.compiler.registry import APART, find_definition
+from dynbatch.harness.errors import CompileError
 
 _NO_PLAIN_FUNCTION = (
     inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE

@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.errors import CompileError
+from dynbatch.harness.errors import CompileError
 
 WORD, BYTE = ir.IntType(64), ir.IntType(8)
 ADDRESS = BYTE.as_pointer()

@@ -16,9 +16,9 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.kinds import INT, Array, Lanes, Value
-from harness.compiler.registry import register_emitter
-from harness.errors import CompileError
+from dynbatch.harness.compiler.kinds import INT, Array, Lanes, Value
+from dynbatch.harness.compiler.registry import register_emitter
+from dynbatch.harness.errors import CompileError
 
 N_LANES = 16
 MOST = 2**16 - 1

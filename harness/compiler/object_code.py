@@ -13,8 +13,13 @@ from typing import Any
 import llvmlite
 from llvmlite import binding as llvm
 
-from harness.errors import CompileError
-from harness.machine.caches import delete_oldest, make_cache_folder, read_cached, write_cached
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.machine.caches import (
+    delete_oldest,
+    make_cache_folder,
+    read_cached,
+    write_cached,
+)
 
 FOLDER = "object_code"
 MAX_ENTRIES = 10_000  # of about 3 KB each

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from harness.compiler import arrays
-from harness.compiler.builtins import ARENA
-from harness.compiler.functions import ERROR, IRModule, Translated
-from harness.compiler.kinds import (
+from dynbatch.harness.compiler import arrays
+from dynbatch.harness.compiler.builtins import ARENA
+from dynbatch.harness.compiler.functions import ERROR, IRModule, Translated
+from dynbatch.harness.compiler.kinds import (
     ADDRESS,
     BOOL,
     BYTE,
@@ -40,7 +40,7 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.errors import CompileError
+from dynbatch.harness.errors import CompileError
 
 INT32 = ir.IntType(32)
 # Indices of the objects that a function of Python's C interface gets as `self`.

@@ -21,8 +21,12 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from harness.errors import CompileError
-from harness.machine.source_code import find_compiled_modules, find_imports_in_text, hash_code
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.machine.source_code import (
+    find_compiled_modules,
+    find_imports_in_text,
+    hash_code,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

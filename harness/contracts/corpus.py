@@ -14,11 +14,11 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.home import SPLITS
-from harness.contracts.options import check_options
-from harness.errors import ConfigError, DataError
-from harness.values.arrays import draw_permutation
-from harness.values.instances import Instance, compute_sort_key
+from dynbatch.harness.contracts.home import SPLITS
+from dynbatch.harness.contracts.options import check_options
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.values.arrays import draw_permutation
+from dynbatch.harness.values.instances import Instance, compute_sort_key
 
 Indices = NDArray[np.int64]
 
@@ -86,7 +86,7 @@ class Corpus:
 
 
 def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:
-    """Load one split with the module named `loader` (e.g. "datasets.sst").
+    """Load one split with the module named `loader` (e.g. "dynbatch.datasets.sst").
 
     With the option `path`, the loader reads that file of the user's own in place of the corpus's.
 
@@ -131,7 +131,7 @@ def _find_load_function(loader: str) -> Callable[..., Corpus]:
         if error.name is None or not f"{loader}.".startswith(f"{error.name}."):
             raise
         raise ConfigError(
-            f"dataset.loader={loader} is not a module; set one such as datasets.sst"
+            f"dataset.loader={loader} is not a module; set one such as dynbatch.datasets.sst"
         ) from None
     load: Callable[..., Corpus] | None = getattr(module, "load", None)
     if load is None:
@@ -158,8 +158,8 @@ def draw_mini_batches(
         n: Number of mini-batches; None for one pass over the corpus without the remainder.
         order: "shuffled"; "file" for the order of the file, which ignores the seed; or "length",
             which groups instances of similar length, for systems that pad. "length" sorts the
-            shuffled instances of one pass by harness.values.instances.measure_length, cuts them
-            into mini-batches and shuffles these. A remainder is dropped.
+            shuffled instances of one pass by dynbatch.harness.values.instances.measure_length, cuts
+            them into mini-batches and shuffles these. A remainder is dropped.
         only_first: Whether "length" sorts only the first n * batch_size instances, so that batch
             sizes with equal n * batch_size have the same instances, as in the other orders.
 

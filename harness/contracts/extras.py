@@ -7,8 +7,8 @@ import tomllib
 
 from packaging.requirements import Requirement
 
-from harness.errors import ConfigError
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.paths import ROOT
 
 PROJECT = "dynamic-batching-benchmark"
 

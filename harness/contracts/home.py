@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.errors import DataError
-from harness.machine.files import read_regular
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.machine.files import read_regular
 
 SPLITS = ("train", "dev", "test")
 GIT_BLOB = "git-blob:"  # prefix of a checksum that is the file's object id in git, not its SHA-256

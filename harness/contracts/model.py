@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.corpus import MAX_CHILDREN
-from harness.errors import ConfigError
-from harness.values.checked import LARGEST_SIZE, check_count
-from harness.values.graph import MiniBatch
-from harness.vertex.program import VertexFunction
-from harness.vertex.tracing import trace
+from dynbatch.harness.contracts.corpus import MAX_CHILDREN
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.checked import LARGEST_SIZE, check_count
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.tracing import trace
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -96,7 +96,8 @@ class Model(ABC):
     """Model, independent of any framework.
 
     Vertex functions are methods named after the entries of `vertex_types` (and `output`), written
-    with harness.vertex; `state` has the width of each state that they scatter to their parents.
+    with dynbatch.harness.vertex; `state` has the width of each state that they scatter to their
+    parents.
 
     Attributes:
         is_trainable: Whether all operators have gradients.
@@ -203,7 +204,7 @@ def find_model_class(module_name: str) -> type[Model]:
         if error.name != module_name:
             raise
         message = f"model.model={module_name} is not a module; set one such as"
-        raise ConfigError(f"{message} harness.models.tree_lstm") from None
+        raise ConfigError(f"{message} dynbatch.harness.models.tree_lstm") from None
     models = [
         value
         for value in vars(module).values()

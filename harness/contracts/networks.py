@@ -4,9 +4,9 @@ Modules list their networks in tables, dictionaries by the name of the model:
 
     LEVELS = {"tree_lstm": TreeLSTM}    # in systems/on_torch/models/trees.py
 
-"systems.on_torch.models:LEVELS" names all tables of that name in the modules of a package, or the
-table of a single module. Adapters, the selection of systems for a model and the hash of a trial's
-code read tables from source, without importing a framework.
+"dynbatch.systems.on_torch.models:LEVELS" names all tables of that name in the modules of a package,
+or the table of a single module. Adapters, the selection of systems for a model and the hash of a
+trial's code read tables from source, without importing a framework.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.model import Model
-from harness.errors import ConfigError
-from harness.machine.source_code import find_module_file, read_table_entries
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.source_code import find_module_file, read_table_entries
 
 
 def find_network_modules(name: str) -> dict[str, str]:

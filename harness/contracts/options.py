@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from harness.errors import ConfigError
-from harness.values.checked import check_value, find_field_types
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.checked import check_value, find_field_types
 
 Options = TypeVar("Options")
 LARGEST = 2**32  # largest number; results of counting or drawing with it fit in 64 bits

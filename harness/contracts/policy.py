@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from harness.errors import ConfigError, suggest_name
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.checked import Count, OneOf, Place, Seed, check_fields
-from harness.values.graph import Graph
-from harness.values.paths import ROOT
-from harness.values.schedule import Schedule
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.checked import Count, OneOf, Place, Seed, check_fields
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]
 AUTO = "auto"  # instead of a policy's name: the system chooses a policy by measuring
@@ -295,7 +295,7 @@ def _import(name: str) -> Any:
     check_policy_name(name)
     entry = _list_entries()[name]
     try:
-        module = importlib.import_module(f"harness.policies.{entry.module}")
+        module = importlib.import_module(f"dynbatch.harness.policies.{entry.module}")
         return module if entry.attribute is None else getattr(module, entry.attribute)
     except (ImportError, SyntaxError, AttributeError) as error:
         raise ConfigError(f"policy={name} cannot be imported: {error}; fix its module") from error

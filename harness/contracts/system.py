@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.choice import Choice, Stopwatch, Tell
-from harness.contracts.extras import describe_installation, explain_outdated_version
-from harness.contracts.model import Model, Weights
-from harness.contracts.options import NoOptions, format_options, read_options
-from harness.contracts.policy import LearningSettings
-from harness.contracts.timeline import Part
-from harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.harness.contracts.choice import Choice, Stopwatch, Tell
+from dynbatch.harness.contracts.extras import describe_installation, explain_outdated_version
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.options import NoOptions, format_options, read_options
+from dynbatch.harness.contracts.policy import LearningSettings
+from dynbatch.harness.contracts.timeline import Part
+from dynbatch.harness.errors import ConfigError, UnsupportedTrial
 
 Parameters = Mapping[str, NDArray[np.floating[Any]]]
 Phase = Literal["construct", "schedule", "forward", "backward", "update"]
@@ -254,7 +254,7 @@ def load_adapter(name: str) -> type[System]:
     except ModuleNotFoundError as error:
         if error.name is not None and (name + ".").startswith(f"{error.name}."):
             message = f"system.adapter={name} is not a module"
-            raise ConfigError(f"{message}; set one such as systems.null_system") from error
+            raise ConfigError(f"{message}; set one such as dynbatch.systems.null_system") from error
         missing = str(error.name).partition(".")[0]
         raise UnsupportedTrial(
             f"{missing} is not installed; {describe_installation(missing)}"

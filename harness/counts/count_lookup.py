@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from harness.counts.request import PlannedCount, parse_requests
-from harness.planning.config import Composer
-from harness.planning.sweep import Sweep
-from harness.planning.yaml_files import read_mapping
-from harness.records.count_row import AnyCount, CountRow
+from dynbatch.harness.counts.request import PlannedCount, parse_requests
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.sweep import Sweep
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.records.count_row import AnyCount, CountRow
 
 _COMPARED = (
     "model",

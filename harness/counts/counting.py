@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contracts.policy import (
+from dynbatch.harness.contracts.policy import (
     LearnedPolicy,
     LearnedRun,
     LearningSettings,
@@ -17,17 +17,17 @@ from harness.contracts.policy import (
     learn_policy,
     load_policy,
 )
-from harness.errors import ConfigError, ScheduleError
-from harness.measuring.clock import PhaseClock, pause_collector, time_call
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.segments import (
+from dynbatch.harness.errors import ConfigError, ScheduleError
+from dynbatch.harness.measuring.clock import PhaseClock, pause_collector, time_call
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.parts.segments import (
     run_in_segments,
     schedule_in_segments,
     select_first_segment,
 )
-from harness.records.count_row import BatchCounts, Generalization
-from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.records.count_row import BatchCounts, Generalization
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule, check_schedule
 
 MIN_CALLS, MAX_CALLS, ENOUGH_S = 5, 1000, 0.2
 

@@ -15,29 +15,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import FILE_ORDER, KEEP, Corpus, hash_inputs, load_corpus
-from harness.contracts.model import Model, find_model_class, trace_functions
-from harness.contracts.policy import (
+from dynbatch.harness.contracts.corpus import FILE_ORDER, KEEP, Corpus, hash_inputs, load_corpus
+from dynbatch.harness.contracts.model import Model, find_model_class, trace_functions
+from dynbatch.harness.contracts.policy import (
     check_policy_name,
     format_workload_name,
     is_learned,
     list_policy_names,
 )
-from harness.counts.counting import GraphPair
-from harness.errors import BenchError, ConfigError
-from harness.granularity.operators import build_operator_graph
-from harness.granularity.released import build_released_graph
-from harness.granularity.vertices import add_output_vertices, cut_output
-from harness.machine.facts import read_cpu_model
-from harness.planning.config import Composer, resolve_spec
-from harness.planning.overrides import read_settings
-from harness.records.files import check_suffix
-from harness.records.record import format_now
-from harness.records.reuse import has_checksums
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import build_model
-from harness.values.checked import check_count, check_path_text
-from harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.counts.counting import GraphPair
+from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.granularity.operators import build_operator_graph
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.granularity.vertices import add_output_vertices, cut_output
+from dynbatch.harness.machine.facts import read_cpu_model
+from dynbatch.harness.planning.config import Composer, resolve_spec
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.records.files import check_suffix
+from dynbatch.harness.records.record import format_now
+from dynbatch.harness.records.reuse import has_checksums
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import build_model
+from dynbatch.harness.values.checked import check_count, check_path_text
+from dynbatch.harness.values.graph import Graph, MiniBatch
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")
@@ -381,7 +381,7 @@ class GraphSource:
         return self._build_graphs(self.corpus.instances[offset : offset + size])
 
     def build_following(self) -> list[GraphPair]:
-        """Return the mini-batches after the first one, as harness.contracts.corpus draws them.
+        """Return the mini-batches after the first one, drawn by dynbatch.harness.contracts.corpus.
 
         After its end the file starts again, unless timing.last=keep: then they end with the file.
         """

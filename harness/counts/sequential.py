@@ -16,20 +16,20 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-from harness.counts.request import PlannedCount, Request
-from harness.counts.worker import CountOutcome, make_failed_count, run_counts
-from harness.machine.files import drop_leftovers
-from harness.measuring.process_tree import Members, contain_descendants
-from harness.measuring.supervise import (
+from dynbatch.harness.counts.request import PlannedCount, Request
+from dynbatch.harness.counts.worker import CountOutcome, make_failed_count, run_counts
+from dynbatch.harness.machine.files import drop_leftovers
+from dynbatch.harness.measuring.process_tree import Members, contain_descendants
+from dynbatch.harness.measuring.supervise import (
     POLL_S,
     describe_timeout,
     explain_death,
     find_memory_excess,
     read_resident_bytes,
 )
-from harness.planning.sweep import hash_counting_code
-from harness.records.count_row import AnyCount, Failure, find_count, write_count
-from harness.records.files import WatchedFolders, check_room
+from dynbatch.harness.planning.sweep import hash_counting_code
+from dynbatch.harness.records.count_row import AnyCount, Failure, find_count, write_count
+from dynbatch.harness.records.files import WatchedFolders, check_room
 
 # A forked child need not import anything.
 _FORK = multiprocessing.get_context("fork")

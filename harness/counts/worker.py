@@ -12,12 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
-from harness.contracts.policy import LearnedPolicy, is_learned
-from harness.counts.counting import ENOUGH_S, GraphPair, Scheduler, build_scheduler, count_batches
-from harness.counts.request import GraphSource, PlannedCount, Request
-from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
-from harness.measuring.child import bind_to_parent, is_out_of_memory
-from harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
+from dynbatch.harness.contracts.policy import LearnedPolicy, is_learned
+from dynbatch.harness.counts.counting import (
+    ENOUGH_S,
+    GraphPair,
+    Scheduler,
+    build_scheduler,
+    count_batches,
+)
+from dynbatch.harness.counts.request import GraphSource, PlannedCount, Request
+from dynbatch.harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
+from dynbatch.harness.measuring.child import bind_to_parent, is_out_of_memory
+from dynbatch.harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

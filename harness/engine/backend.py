@@ -15,19 +15,19 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Weights
-from harness.contracts.timeline import Details, Part
-from harness.engine.lowering.plan import Abilities, Plan, Ref
-from harness.engine.rows.fields import Index
-from harness.engine.rows.layout import Layout, RowRules
-from harness.engine.rows.segments import Loss, Run, Segment
-from harness.engine.switches import DEFAULT_BACKENDS, Switches
-from harness.errors import ConfigError, UnsupportedTrial
-from harness.programs.blocks import Feeds
-from harness.programs.decoder import Decoder
-from harness.values.arrays import IntArray
-from harness.values.paths import ROOT
-from harness.values.schedule import Schedule
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.contracts.timeline import Details, Part
+from dynbatch.harness.engine.lowering.plan import Abilities, Plan, Ref
+from dynbatch.harness.engine.rows.fields import Index
+from dynbatch.harness.engine.rows.layout import Layout, RowRules
+from dynbatch.harness.engine.rows.segments import Loss, Run, Segment
+from dynbatch.harness.engine.switches import DEFAULT_BACKENDS, Switches
+from dynbatch.harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.harness.programs.blocks import Feeds
+from dynbatch.harness.programs.decoder import Decoder
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.schedule import Schedule
 
 EVERY = slice(None)
 Naming = Callable[[str, int, int], tuple[str, Details]]  # from stage, type id and position
@@ -300,7 +300,7 @@ def load_backend(name: str) -> type[Backend]:
         known = ", ".join(("auto", *list_backends()))
         raise ConfigError(f"backend={name} is unknown; choose one of {known}")
     try:
-        module = importlib.import_module(f"harness.engine.backends.{name}.backend")
+        module = importlib.import_module(f"dynbatch.harness.engine.backends.{name}.backend")
     except ModuleNotFoundError as error:
         raise UnsupportedTrial(
             f"backend={name} needs {error.name}, which is not installed; install it"

@@ -10,12 +10,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Weights
-from harness.contracts.timeline import Part
-from harness.engine.backend import Arrangement, Backend, choose_backend, explain_passed_over
-from harness.engine.lowering.lower import lower
-from harness.engine.lowering.plan import Plan
-from harness.engine.rows.fields import (
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.contracts.timeline import Part
+from dynbatch.harness.engine.backend import (
+    Arrangement,
+    Backend,
+    choose_backend,
+    explain_passed_over,
+)
+from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.plan import Plan
+from dynbatch.harness.engine.rows.fields import (
     OUTPUT,
     Index,
     Reads,
@@ -23,9 +28,9 @@ from harness.engine.rows.fields import (
     reads_of,
     space_of_type,
 )
-from harness.engine.rows.launches import split_into_launches
-from harness.engine.rows.layout import Layout, plan_layout
-from harness.engine.rows.segments import (
+from dynbatch.harness.engine.rows.launches import split_into_launches
+from dynbatch.harness.engine.rows.layout import Layout, plan_layout
+from dynbatch.harness.engine.rows.segments import (
     ALL_ROWS,
     Run,
     Segment,
@@ -33,13 +38,13 @@ from harness.engine.rows.segments import (
     plan_segments,
     plan_shared_stages,
 )
-from harness.engine.switches import Switches
-from harness.engine.work import describe_batch
-from harness.errors import ScheduleError, UnsupportedTrial
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.work import describe_batch
+from dynbatch.harness.errors import ScheduleError, UnsupportedTrial
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import Schedule
+from dynbatch.harness.vertex.program import VertexFunction
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.policy import Policy
-from harness.engine.backend import Arrangement, LiveSegments
-from harness.engine.engine import Engine, LaidOut
-from harness.engine.rows.fields import Fields, Index
-from harness.engine.rows.layout import Before, RowRules, plan_layout
-from harness.errors import ScheduleError, UnsupportedTrial
-from harness.programs.blocks import Feeds
-from harness.programs.decoder import Decoder, RecordedPiece
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import Graph, MiniBatch
-from harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.contracts.policy import Policy
+from dynbatch.harness.engine.backend import Arrangement, LiveSegments
+from dynbatch.harness.engine.engine import Engine, LaidOut
+from dynbatch.harness.engine.rows.fields import Fields, Index
+from dynbatch.harness.engine.rows.layout import Before, RowRules, plan_layout
+from dynbatch.harness.errors import ScheduleError, UnsupportedTrial
+from dynbatch.harness.programs.blocks import Feeds
+from dynbatch.harness.programs.decoder import Decoder, RecordedPiece
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.values.schedule import Schedule, check_schedule
 
 NOTHING = as_int_array([])
 NO_GRAPH = Graph(NOTHING, as_int_array([0]), NOTHING, ("none",))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from harness.errors import ConfigError
-from harness.values.precision import EXACT, PRECISIONS
-from harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.precision import EXACT, PRECISIONS
+from dynbatch.harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
 
 LAYOUTS = ("read_order", "policy", *SUBGRAPH_LAYOUTS)
 # `backend=auto` chooses the first that can run the trial.
@@ -44,15 +44,15 @@ class Switches:
         layout: "read_order" orders batches so that gathers become views; the others keep the order
             of the policy. "pq" and "dynet" also batch the operators inside a vertex function and
             lay out their values, once: by a PQ tree, or in the order of computation, with copies if
-            operands are not adjacent (harness.vertex.subgraph.columns). Both have an effect at
-            vertex granularity and without fusion only, because fusion keeps these values in
-            registers.
+            operands are not adjacent (dynbatch.harness.vertex.subgraph.columns). Both have an
+            effect at vertex granularity and without fusion only, because fusion keeps these values
+            in registers.
         pre_gather_parameters: With these two layouts, store batched parameters in adjacent columns
             once; otherwise copy them together for every batch.
         deduplicate_inputs: Compute vertices without children that pull equal values only once
-            (harness.granularity.sharing; vertex granularity only).
+            (dynbatch.harness.granularity.sharing; vertex granularity only).
         fold_tables: In inference, look up precomputed products of embeddings and weights
-            (harness.vertex.folding).
+            (dynbatch.harness.vertex.folding).
         outputs: "stage" runs classifier and losses once after the last batch; "vertices" makes them
             vertices of the graph, which the policy batches (always so at operator granularity).
         backend: The directory of harness/engine/backends that executes the plans; "auto": compiled
@@ -64,7 +64,7 @@ class Switches:
         precision: The precision of matmuls. "ieee": float32. On CUDA, "tf32x3" is almost as
             precise, with three matmuls of tensor cores, and "tf32" is not. "bf16" is even less
             precise; it needs CUDA, or a CPU with AVX-512 BF16 or AMX. "tf32" and "bf16" do not
-            belong in comparisons (harness.values.precision).
+            belong in comparisons (dynbatch.harness.values.precision).
         streaming: On CUDA, construct, schedule and upload the next mini-batch of a pass while the
             current one is computed; otherwise before its own forward stage. (In Cavs, streaming is
             something else: operators that need no child run next to the batches.)

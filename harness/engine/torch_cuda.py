@@ -1,4 +1,4 @@
-"""Check of PyTorch on a GPU; `python -m harness.engine.torch_cuda` prints the problem, if any."""
+"""Check of PyTorch on a GPU; `python -m dynbatch.harness.engine.torch_cuda` prints a problem."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 import torch
 from torch import Tensor
 
-from harness.contracts.model import Weights
-from harness.engine import backend
-from harness.vertex.folding import FoldedTable
-from harness.vertex.subgraph.columns import Pack
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine import backend
+from dynbatch.harness.vertex.folding import FoldedTable
+from dynbatch.harness.vertex.subgraph.columns import Pack
 
 LookedUp = Iterable[tuple[str, Tensor, Tensor]]  # a table, its looked-up rows, and their gradients
 

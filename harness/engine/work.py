@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from harness.compiler.pointers import FLOAT_BYTES
-from harness.contracts.timeline import Details
-from harness.engine.backend import Arrangement
-from harness.engine.lowering.plan import (
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.contracts.timeline import Details
+from dynbatch.harness.engine.backend import Arrangement
+from dynbatch.harness.engine.lowering.plan import (
     BufferName,
     CopyStep,
     ElementwiseStep,
@@ -29,8 +29,8 @@ from harness.engine.lowering.plan import (
     SoftmaxLossStep,
     Step,
 )
-from harness.engine.rows.segments import ALL_ROWS
-from harness.vertex.operators import EDGE, Node
+from dynbatch.harness.engine.rows.segments import ALL_ROWS
+from dynbatch.harness.vertex.operators import EDGE, Node
 
 OF_SOFTMAX = 4  # maximum, difference and its exponential, sum, quotient
 OF_NORM = 6  # mean, difference, square, variance, two products

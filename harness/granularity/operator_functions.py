@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.values.graph import UNBATCHABLE
-from harness.vertex.operators import EDGE, OPERATORS, Node
-from harness.vertex.program import Builder, VertexFunction, find_ancestors
+from dynbatch.harness.values.graph import UNBATCHABLE
+from dynbatch.harness.vertex.operators import EDGE, OPERATORS, Node
+from dynbatch.harness.vertex.program import Builder, VertexFunction, find_ancestors
 
 SOURCES = ("gather", "pull", "parameter")
 PULLED = "pulled"  # an operator's only external input, whatever its vertex calls it

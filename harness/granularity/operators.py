@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, trace_functions
-from harness.errors import ScheduleError
-from harness.granularity.operator_functions import (
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.granularity.operator_functions import (
     PULLED,
     FunctionTable,
     Template,
@@ -24,9 +24,9 @@ from harness.granularity.operator_functions import (
     is_variadic,
     unroll,
 )
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import Graph, MiniBatch
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.vertex.program import VertexFunction
 
 NOWHERE = -1
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.contracts.model import Model, trace_functions
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph, MiniBatch
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph, MiniBatch
+from dynbatch.harness.vertex.program import VertexFunction
 
 # Inputs of a vertex function, which are no vertices of the released graph.
 ENTRANCES = ("gather", "gather_each", "pull", "parameter", "zeros", "ones")

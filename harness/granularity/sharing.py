@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import Graph, MiniBatch
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.vertex.program import VertexFunction
 
 
 def find_shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[str, ...]]:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, trace_functions
-from harness.errors import ConfigError
-from harness.granularity.sharing import find_shareable_pulls, share_equal
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import Graph, MiniBatch
-from harness.vertex.operators import Node
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.granularity.sharing import find_shareable_pulls, share_equal
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.harness.vertex.program import VertexFunction
 
 PUSHED = "pushed"  # the state that an output vertex scatters
 OUTPUT, LOSS = "output", "loss"

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.machine.files import find_irregular_kind, replace_regular
+from dynbatch.harness.machine.files import find_irregular_kind, replace_regular
 
 NAME = "dynamic-batching-benchmark"
 OURS_ALONE = 0o700

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.machine.files import read_lines, read_text
+from dynbatch.harness.machine.files import read_lines, read_text
 
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")  # lines ID:CONTROLLERS:PATH; of version 2, 0::PATH

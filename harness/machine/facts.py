@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pynvml
 
-from harness.errors import ConfigError
-from harness.machine.cgroup import read_cpu_quota, read_memory_limit
-from harness.machine.files import read_lines, read_text
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.cgroup import read_cpu_quota, read_memory_limit
+from dynbatch.harness.machine.files import read_lines, read_text
 
 CPUS = Path("/sys/devices/system/cpu")
 # Lines of /proc/cpuinfo that name a processor and its instructions, on x86 and on Arm.

@@ -13,8 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import BenchError
-from harness.machine.caches import NAME, OURS_ALONE, find_ownership_fault, make_cache_folder
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine.caches import (
+    NAME,
+    OURS_ALONE,
+    find_ownership_fault,
+    make_cache_folder,
+)
 
 MEMORY = Path("/dev/shm")  # in memory under Linux, and therefore never on a network file system
 YOUNG_S = 60  # younger directories may not be locked yet: creation and lock are two steps

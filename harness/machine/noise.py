@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from harness.machine.cgroup import count_throttled_periods
-from harness.machine.facts import CPUS, Machine, is_gpu_throttled
-from harness.machine.files import read_text
-from harness.machine.process import apply_to_family
+from dynbatch.harness.machine.cgroup import count_throttled_periods
+from dynbatch.harness.machine.facts import CPUS, Machine, is_gpu_throttled
+from dynbatch.harness.machine.files import read_text
+from dynbatch.harness.machine.process import apply_to_family
 
 BUSY_CORES = 0.5  # more background load, in cores, spoils a measurement
 DISTURBED = 0.02  # share of a turn's time that it may be kept from its CPU

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import psutil
 
-from harness.machine.files import read_lines
+from dynbatch.harness.machine.files import read_lines
 
 
 def measure_resident_bytes() -> int:

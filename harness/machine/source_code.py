@@ -16,9 +16,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError
-from harness.machine.caches import cache_on_disk
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.caches import cache_on_disk
+from dynbatch.harness.values.paths import ROOT
 
 # Fields without effect at run time: prefix "u" of a string, and comments for type checkers.
 _LEFT_OUT = ("kind", "type_comment", "type_ignores")

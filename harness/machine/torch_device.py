@@ -6,7 +6,7 @@ import subprocess
 import sys
 from functools import cache
 
-ASKED = "harness.engine.torch_cuda"  # the module that imports PyTorch
+ASKED = "dynbatch.harness.engine.torch_cuda"  # the module that imports PyTorch
 LIMIT_S = 120.0
 
 

@@ -20,18 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BenchError
-from harness.machine.facts import list_usable_cpus, read_memory_bytes
-from harness.machine.files import drop_leftovers
-from harness.machine.folders import make_temporary_folder
-from harness.measuring.cycles import (
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine.facts import list_usable_cpus, read_memory_bytes
+from dynbatch.harness.machine.files import drop_leftovers
+from dynbatch.harness.machine.folders import make_temporary_folder
+from dynbatch.harness.measuring.cycles import (
     Progress,
     find_fastest,
     is_marked,
     list_unsettled,
     shuffle,
 )
-from harness.measuring.launch import (
+from dynbatch.harness.measuring.launch import (
     Launched,
     drop_log,
     explain_unstartable,
@@ -39,9 +39,9 @@ from harness.measuring.launch import (
     record_unmeasured,
     settle_round,
 )
-from harness.measuring.process_tree import contain_descendants, end_strays
-from harness.measuring.supervise import MEMORY_SHARE, Watch
-from harness.measuring.turns import (
+from dynbatch.harness.measuring.process_tree import contain_descendants, end_strays
+from dynbatch.harness.measuring.supervise import MEMORY_SHARE, Watch
+from dynbatch.harness.measuring.turns import (
     LAST,
     MARKED,
     READY,
@@ -51,10 +51,10 @@ from harness.measuring.turns import (
     encode,
     parse_report,
 )
-from harness.records.files import convert_write_errors
-from harness.records.record import Record
-from harness.records.turns import collect_turn_seconds
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.records.files import convert_write_errors
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.turns import collect_turn_seconds
+from dynbatch.harness.trials.spec import TrialSpec
 
 USUAL_BYTES = 2**30  # expected memory of a process before any of the block is known
 CLOSED_S = 10.0  # time to end after a worker's socket is closed

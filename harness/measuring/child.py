@@ -1,6 +1,6 @@
 """Entry point of a child process: binds it to its parent, and reports progress and refusals.
 
-    python -m harness.measuring.child PARENT_PID MODULE ARGUMENT...
+    python -m dynbatch.harness.measuring.child PARENT_PID MODULE ARGUMENT...
 
 MODULE is imported once the process is bound to its parent. Its `main` takes the arguments and
 returns the exit code. Importing the worker takes half a second, in which its parent may be killed;
@@ -27,8 +27,8 @@ from typing import NoReturn
 
 import psutil
 
-from harness.errors import BenchError
-from harness.machine.process import freeze_new_objects
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine.process import freeze_new_objects
 
 REFUSED = 64  # exit code of a worker that refuses its trial (EX_USAGE of sysexits)
 FORKED = 70  # exit code of a fork that returned from a system's code

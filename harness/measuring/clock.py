@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from harness.contracts.choice import Stopwatch
-from harness.contracts.system import PHASES
-from harness.machine.process import disable_collector
+from dynbatch.harness.contracts.choice import Stopwatch
+from dynbatch.harness.contracts.system import PHASES
+from dynbatch.harness.machine.process import disable_collector
 
 Now = Callable[[], int]  # nanoseconds, monotonic
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from harness.measuring.turns import PassReport
-from harness.records.stats import compute_standard_error
-from harness.trials.spec import Timing
+from dynbatch.harness.measuring.turns import PassReport
+from dynbatch.harness.records.stats import compute_standard_error
+from dynbatch.harness.trials.spec import Timing
 
 MAX_PASSES = 1000  # enough for any statistic; limits the size of very fast systems' records
 MARKED_EVERY, FIRST_MARKED = 4, 1  # cycles 1, 5, 9, ... mark the phases

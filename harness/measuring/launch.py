@@ -14,15 +14,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import BenchError, DataError, OutputError
-from harness.machine.files import drop_leftovers
-from harness.machine.folders import make_temporary_folder
-from harness.measuring.child import LEFT_OUT, has_memory_error
-from harness.measuring.child_output import read_last_line, read_refusal
-from harness.measuring.process_tree import WORKER_MARK
-from harness.measuring.supervise import ChildProcess, Ending, explain_death, supervise_child
-from harness.records.files import convert_write_errors
-from harness.records.record import (
+from dynbatch.harness.errors import BenchError, DataError, OutputError
+from dynbatch.harness.machine.files import drop_leftovers
+from dynbatch.harness.machine.folders import make_temporary_folder
+from dynbatch.harness.measuring.child import LEFT_OUT, has_memory_error
+from dynbatch.harness.measuring.child_output import read_last_line, read_refusal
+from dynbatch.harness.measuring.process_tree import WORKER_MARK
+from dynbatch.harness.measuring.supervise import (
+    ChildProcess,
+    Ending,
+    explain_death,
+    supervise_child,
+)
+from dynbatch.harness.records.files import convert_write_errors
+from dynbatch.harness.records.record import (
     Measured,
     Record,
     Status,
@@ -31,14 +36,14 @@ from harness.records.record import (
     format_now,
     write_record,
 )
-from harness.records.reuse import OwnData
-from harness.trials.sources import WORKER, read_harness_versions
-from harness.trials.spec import TrialSpec
-from harness.values.paths import ROOT
+from dynbatch.harness.records.reuse import OwnData
+from dynbatch.harness.trials.sources import WORKER, read_harness_versions
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import ROOT
 
 Hear = Callable[[str], None]
 
-TRACER = "harness.measuring.tracer"
+TRACER = "dynbatch.harness.measuring.tracer"
 _ANSWER_S = 30.0  # Python starts in a fraction of a second, or in several from a slow disk
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _THREAD_VARIABLES = (

@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.contracts.model import Model, trace_functions
-from harness.contracts.system import Counters, Result, System
-from harness.machine.caches import cache_on_disk
-from harness.measuring.reference import Reference, ReferenceAnswer
-from harness.measuring.reference_check import (
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.contracts.system import Counters, Result, System
+from dynbatch.harness.machine.caches import cache_on_disk
+from dynbatch.harness.measuring.reference import Reference, ReferenceAnswer
+from dynbatch.harness.measuring.reference_check import (
     FLOAT32,
     SgdStep,
     Verdict,
@@ -40,7 +40,7 @@ from harness.measuring.reference_check import (
     find_step_fault,
     run_once,
 )
-from harness.records.fingerprint import (
+from dynbatch.harness.records.fingerprint import (
     Fingerprint,
     Sketch,
     choose_sketch_tolerance,
@@ -50,11 +50,11 @@ from harness.records.fingerprint import (
     sketch_result,
     sum_sketches,
 )
-from harness.trials.sources import find_imported_files
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, build_run_settings, count_lookups
-from harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.trials.sources import find_imported_files
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import Workload, build_run_settings, count_lookups
+from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
+from dynbatch.harness.vertex.program import VertexFunction
 
 # Limit of outputs and gradients to sketch in a pass: DyNet copies them one by one, in a second.
 # Mini-batches beyond it are not sketched, except the first one.

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.contracts.system import PHASES, Counters, Phase, System
-from harness.machine.noise import Scheduling, read_scheduling
-from harness.measuring.clock import Now, PhaseClock, Sample, now_ns, pause_collector
-from harness.measuring.turns import LAST, MARKED, WHOLE, PassReport, Turns
-from harness.records.turns import Turn
-from harness.trials.spec import Timing
+from dynbatch.harness.contracts.system import PHASES, Counters, Phase, System
+from dynbatch.harness.machine.noise import Scheduling, read_scheduling
+from dynbatch.harness.measuring.clock import Now, PhaseClock, Sample, now_ns, pause_collector
+from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, PassReport, Turns
+from dynbatch.harness.records.turns import Turn
+from dynbatch.harness.trials.spec import Timing
 
 TURN_S = 0.05  # least timed work of a turn
 # After other systems have run, a pass finds none of its data in the CPU's caches, which costs about

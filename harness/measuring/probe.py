@@ -1,6 +1,6 @@
 """Process that finds out which trials the systems of an adapter support on this machine.
 
-    python -m harness.measuring.probe SPECS.json ANSWERS.json
+    python -m dynbatch.harness.measuring.probe SPECS.json ANSWERS.json
 
 SPECS.json is a JSON list of specs. ANSWERS.json is written as a list with null for each supported
 spec, or the reason why it is not supported.
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.system import load_adapter
-from harness.errors import BenchError
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import build_model, build_run_settings
+from dynbatch.harness.contracts.system import load_adapter
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import build_model, build_run_settings
 
 
 def find_skip_reason(values: dict[str, Any]) -> str | None:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.corpus import hash_inputs
-from harness.contracts.model import Model, Weights
-from harness.machine.caches import read_cached, write_cached
-from harness.reference import has_relu, run_reference
-from harness.trials.sources import find_imported_files, hash_files
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, build_run_settings
-from harness.vertex.operators import Node
+from dynbatch.harness.contracts.corpus import hash_inputs
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.machine.caches import read_cached, write_cached
+from dynbatch.harness.reference import has_relu, run_reference
+from dynbatch.harness.trials.sources import find_imported_files, hash_files
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import Workload, build_run_settings
+from dynbatch.harness.vertex.operators import Node
 
 Array = NDArray[np.floating[Any]]
 # Relative to a vertex's largest ReLU input: the error of a float32 sum of a thousand products.

@@ -28,10 +28,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.system import Parameters, Result, System
-from harness.measuring.clock import PhaseClock
-from harness.measuring.reference import Array, ReferenceAnswer
-from harness.values.precision import EXACT, TOLERANCES, Tolerance
+from dynbatch.harness.contracts.system import Parameters, Result, System
+from dynbatch.harness.measuring.clock import PhaseClock
+from dynbatch.harness.measuring.reference import Array, ReferenceAnswer
+from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance
 
 Rows = EllipsisType | NDArray[np.intp]  # rows of an array: all, or by index
 EVERY = ...

@@ -8,7 +8,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from harness.contracts.system import System
+from dynbatch.harness.contracts.system import System
 
 
 def query_system(system: System, method: str) -> Any:

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from harness.measuring.process_tree import end_marked, mark
-from harness.planning.locks import hold_results_dir
-from harness.planning.run_plan import VARIABLE as RUN_PLAN
+from dynbatch.harness.measuring.process_tree import end_marked, mark
+from dynbatch.harness.planning.locks import hold_results_dir
+from dynbatch.harness.planning.run_plan import VARIABLE as RUN_PLAN
 
 MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
 PATIENCE_S = 600.0  # the default time limit of a trial
@@ -34,7 +34,7 @@ def lock_results_dirs(
     Processes left by an earlier run that was killed are ended first.
 
     Args:
-        holder: See harness.planning.locks.hold_results_dir, as for say and alone.
+        holder: See dynbatch.harness.planning.locks.hold_results_dir, as for say and alone.
 
     Raises:
         BenchError: Another run does not end in time.

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import psutil
 
-from harness.machine.facts import read_memory_bytes
-from harness.measuring.child import is_out_of_memory
-from harness.measuring.child_output import BoundedLog, ChildOutput
-from harness.measuring.process_tree import Members, contain_descendants
-from harness.records.record import Status
-from harness.trials.spec import Limits
+from dynbatch.harness.machine.facts import read_memory_bytes
+from dynbatch.harness.measuring.child import is_out_of_memory
+from dynbatch.harness.measuring.child_output import BoundedLog, ChildOutput
+from dynbatch.harness.measuring.process_tree import Members, contain_descendants
+from dynbatch.harness.records.record import Status
+from dynbatch.harness.trials.spec import Limits
 
-BEGIN = "harness.measuring.child"
+BEGIN = "dynbatch.harness.measuring.child"
 POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core
 MEMORY_SHARE = 0.8  # fraction of the machine's memory, if no limit is configured
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.contracts.system import System
-from harness.machine.facts import describe_machine
-from harness.measuring.reported import query_system
-from harness.records.cross_check import find_other_fingerprints
-from harness.records.fingerprint import Fingerprint
-from harness.records.record import Record, build_record_path, find_record
-from harness.trials.sources import hash_trial_source, read_harness_versions
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.contracts.system import System
+from dynbatch.harness.machine.facts import describe_machine
+from dynbatch.harness.measuring.reported import query_system
+from dynbatch.harness.records.cross_check import find_other_fingerprints
+from dynbatch.harness.records.fingerprint import Fingerprint
+from dynbatch.harness.records.record import Record, build_record_path, find_record
+from dynbatch.harness.trials.sources import hash_trial_source, read_harness_versions
+from dynbatch.harness.trials.spec import TrialSpec
 
 
 class Surroundings:

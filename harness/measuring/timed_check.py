@@ -30,11 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.measuring.clock import pause_collector, time_call
-from harness.measuring.passes import Passes
-from harness.records.fingerprint import Fingerprint, round_numbers
-from harness.trials.workload import Workload
-from harness.values.arrays import draw_permutation
+from dynbatch.harness.measuring.clock import pause_collector, time_call
+from dynbatch.harness.measuring.passes import Passes
+from dynbatch.harness.records.fingerprint import Fingerprint, round_numbers
+from dynbatch.harness.trials.workload import Workload
+from dynbatch.harness.values.arrays import draw_permutation
 
 READINGS = 5.0
 CALLS_S = 100e-6

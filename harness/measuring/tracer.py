@@ -1,6 +1,6 @@
 """Tracing process: runs one mini-batch of a trial and writes its timeline.
 
-    python -m harness.measuring.tracer SPEC.json TRACE.json
+    python -m dynbatch.harness.measuring.tracer SPEC.json TRACE.json
 
 It starts like a worker, after the trial has its record, and in a process of its own. Its exit codes
 are those of a worker.
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contracts.system import System, load_adapter
-from harness.contracts.timeline import Details
-from harness.errors import BenchError, UnsupportedTrial
-from harness.measuring.child import refuse
-from harness.measuring.clock import Now, NullClock, make_stopwatch, now_ns, pause_collector
-from harness.records.files import replace_whole
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, build_run_settings, load_workload
+from dynbatch.harness.contracts.system import System, load_adapter
+from dynbatch.harness.contracts.timeline import Details
+from dynbatch.harness.errors import BenchError, UnsupportedTrial
+from dynbatch.harness.measuring.child import refuse
+from dynbatch.harness.measuring.clock import Now, NullClock, make_stopwatch, now_ns, pause_collector
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
 
 N_WARM = 3  # runs before the one that is shown
 WHOLE, IN_PARTS = "as it runs", "part by part, each by itself"
@@ -130,7 +130,7 @@ class Timeline:
 
     @contextmanager
     def record_span(self, kind: str, name: str, details: Details) -> Iterator[Details]:
-        """Record the block as a span; see harness.contracts.timeline.Part."""
+        """Record the block as a span; see dynbatch.harness.contracts.timeline.Part."""
         facts = dict(details)
         begin = self._read()
         yield facts

@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from harness.errors import BenchError
+from dynbatch.harness.errors import BenchError
 
 WHOLE, MARKED, LAST = "whole", "marked", "last"  # kinds of turns
 READY = {"ready": True}
@@ -39,7 +39,7 @@ class PassReport:
     Attributes:
         seconds: Median timed seconds of a pass.
         timed_s: Timed seconds of all passes.
-        is_disturbed: See harness.machine.noise.Scheduling.is_disturbed.
+        is_disturbed: See dynbatch.harness.machine.noise.Scheduling.is_disturbed.
     """
 
     seconds: float

@@ -1,6 +1,6 @@
 """Worker process: measures one round of a trial in a block and writes its record.
 
-    python -m harness.measuring.worker SPEC.json RECORD.json BLOCK DESCRIPTOR
+    python -m dynbatch.harness.measuring.worker SPEC.json RECORD.json BLOCK DESCRIPTOR
 
 The parent starts it through harness/measuring/child.py and gives it turns through the socket
 DESCRIPTOR (turns.py). The record has the name BLOCK, which all systems of the block share.
@@ -27,25 +27,31 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.system import System, load_adapter
-from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
-from harness.machine.facts import read_sm_clock_mhz
-from harness.machine.noise import ThrottleWatch
-from harness.machine.process import (
+from dynbatch.harness.contracts.system import System, load_adapter
+from dynbatch.harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
+from dynbatch.harness.machine.facts import read_sm_clock_mhz
+from dynbatch.harness.machine.noise import ThrottleWatch
+from dynbatch.harness.machine.process import (
     freeze_new_objects,
     measure_peak_bytes,
     measure_resident_bytes,
     release_memory,
     reset_peak_memory,
 )
-from harness.measuring.child import LEFT_OUT, end_fork, is_out_of_memory, refuse, report_progress
-from harness.measuring.clock import make_stopwatch, measure_empty_sample_s, time_call
-from harness.measuring.mini_batch_check import (
+from dynbatch.harness.measuring.child import (
+    LEFT_OUT,
+    end_fork,
+    is_out_of_memory,
+    refuse,
+    report_progress,
+)
+from dynbatch.harness.measuring.clock import make_stopwatch, measure_empty_sample_s, time_call
+from dynbatch.harness.measuring.mini_batch_check import (
     find_whole_step_fault,
     prove,
     settle_contradiction,
 )
-from harness.measuring.passes import (
+from dynbatch.harness.measuring.passes import (
     Passes,
     TimedSamples,
     compute_mean_counters,
@@ -53,11 +59,11 @@ from harness.measuring.passes import (
     take_turns,
     warm_up,
 )
-from harness.measuring.reference import Reference, ReferenceAnswer
-from harness.measuring.reference_check import Verdict, is_all_zero
-from harness.measuring.reported import query_system
-from harness.measuring.surroundings import Surroundings, is_same_software
-from harness.measuring.timed_check import (
+from dynbatch.harness.measuring.reference import Reference, ReferenceAnswer
+from dynbatch.harness.measuring.reference_check import Verdict, is_all_zero
+from dynbatch.harness.measuring.reported import query_system
+from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software
+from dynbatch.harness.measuring.timed_check import (
     find_first_loss_fault,
     find_outside_fault,
     find_passes_fault,
@@ -65,8 +71,8 @@ from harness.measuring.timed_check import (
     settle_untimed_gap_s,
     sum_pass_losses,
 )
-from harness.measuring.turns import Turns, TurnsFromParent
-from harness.records.record import (
+from dynbatch.harness.measuring.turns import Turns, TurnsFromParent
+from dynbatch.harness.records.record import (
     CheckVerdict,
     Measured,
     Record,
@@ -75,12 +81,12 @@ from harness.records.record import (
     format_now,
     write_record,
 )
-from harness.records.stats import is_too_short
-from harness.records.turns import are_mostly_disturbed
-from harness.trials.sources import read_harness_versions
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, build_run_settings, load_workload
-from harness.values.precision import TOLERANCES, is_exact
+from dynbatch.harness.records.stats import is_too_short
+from dynbatch.harness.records.turns import are_mostly_disturbed
+from dynbatch.harness.trials.sources import read_harness_versions
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
+from dynbatch.harness.values.precision import TOLERANCES, is_exact
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.chains import (
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.models.parts.chains import (
     append_arguments,
     build_block,
     build_pull,
@@ -24,7 +24,7 @@ from harness.models.parts.chains import (
     concatenate_chains,
     join_blocks,
 )
-from harness.models.parts.lstm import (
+from dynbatch.harness.models.parts.lstm import (
     classify,
     compute_tag,
     format_layer_suffix,
@@ -36,10 +36,10 @@ from harness.models.parts.lstm import (
     step,
     validate_layers,
 )
-from harness.values.arrays import IntArray
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain
-from harness.vertex import VertexTracer
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex import VertexTracer
 
 DIRECTIONS = ("forward", "backward")
 

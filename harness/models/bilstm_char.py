@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.errors import ConfigError
-from harness.models.parts.chains import (
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.parts.chains import (
     NONE,
     VertexBlock,
     append_arguments,
@@ -25,7 +25,7 @@ from harness.models.parts.chains import (
     concatenate_chains,
     join_blocks,
 )
-from harness.models.parts.lstm import (
+from dynbatch.harness.models.parts.lstm import (
     classify,
     compute_first_step,
     compute_tag,
@@ -36,9 +36,9 @@ from harness.models.parts.lstm import (
     start,
     step,
 )
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain
-from harness.vertex import Symbol, VertexTracer
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex import Symbol, VertexTracer
 
 LETTER_TYPES = ("spell_first", "spell", "spell_back_first", "spell_back")
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import ParameterSpec
-from harness.models.parts.chains import (
+from dynbatch.harness.contracts.model import ParameterSpec
+from dynbatch.harness.models.parts.chains import (
     build_block,
     build_pull,
     build_recurrence,
     concatenate_chains,
     join_blocks,
 )
-from harness.programs.model import ProgramModel
-from harness.programs.writer import CallWriter
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain
-from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, relu, sigmoid
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.writer import CallWriter
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, relu, sigmoid
 
 
 class BiRNN(ProgramModel):

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.errors import ConfigError
-from harness.models.parts.trees import build_tree_mini_batch
-from harness.values.graph import MiniBatch
-from harness.values.instances import Tree
-from harness.vertex import Symbol, VertexTracer, sigmoid, sum_elements, tanh
-from harness.vertex.tracing import Child
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.parts.trees import build_tree_mini_batch
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.vertex import Symbol, VertexTracer, sigmoid, sum_elements, tanh
+from dynbatch.harness.vertex.tracing import Child
 
 States = Mapping[str, Symbol]
 Body = Callable[[VertexTracer, Child, Child], States]

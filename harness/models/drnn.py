@@ -1,9 +1,9 @@
 """DRNN: a doubly recurrent network, which generates a tree from one vector, from the root down.
 
 The inputs are random, as in ACRoBat. After the state of a node is computed,
-harness.programs.decisions draws whether the node has a child and a next sibling. ACRoBat's text
-does not specify two things, which are chosen here: both probabilities, and the limits on a tree's
-size.
+dynbatch.harness.programs.decisions draws whether the node has a child and a next sibling. ACRoBat's
+text does not specify two things, which are chosen here: both probabilities, and the limits on a
+tree's size.
 
 Source: Alvarez-Melis and Jaakkola, "Tree-structured decoding with doubly-recurrent neural
 networks", ICLR 2017; Fegade et al., "ACRoBat", MLSys 2024, Table 3.
@@ -14,13 +14,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.contracts.model import ModelSizes, ParameterSpec
-from harness.programs.decisions import draw_chance
-from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, CallWriter
-from harness.values.checked import check_count, check_number
-from harness.values.instances import Chain
-from harness.vertex import Symbol, VertexTracer, expand, pick_neg_log_softmax, sigmoid, tanh
+from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec
+from dynbatch.harness.programs.decisions import draw_chance
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.values.checked import check_count, check_number
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex import (
+    Symbol,
+    VertexTracer,
+    expand,
+    pick_neg_log_softmax,
+    sigmoid,
+    tanh,
+)
 
 LATER_DIGITS = 2.0**26
 

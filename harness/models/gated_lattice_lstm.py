@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.lattices import build_gated_lattice_mini_batch
-from harness.values.graph import MiniBatch
-from harness.values.instances import Lattice
-from harness.vertex import Symbol, VertexTracer, exp, pick_neg_log_softmax, sigmoid, sum_edges, tanh
+from dynbatch.harness.contracts.model import Model, ParameterSpec
+from dynbatch.harness.models.parts.lattices import build_gated_lattice_mini_batch
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Lattice
+from dynbatch.harness.vertex import (
+    Symbol,
+    VertexTracer,
+    exp,
+    pick_neg_log_softmax,
+    sigmoid,
+    sum_edges,
+    tanh,
+)
 
 
 class GatedLatticeLSTM(Model):

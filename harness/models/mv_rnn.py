@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.trees import build_tree_mini_batch, write_tree
-from harness.programs.writer import CallWriter
-from harness.values.graph import MiniBatch
-from harness.values.instances import Tree
-from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.models.parts.trees import build_tree_mini_batch, write_tree
+from dynbatch.harness.programs.writer import CallWriter
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
 
 
 class MVRNN(Model):

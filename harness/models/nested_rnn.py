@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.contracts.model import ModelSizes, ParameterSpec
-from harness.errors import ConfigError
-from harness.programs.decisions import draw_chance
-from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, CallWriter
-from harness.values.checked import check_count
-from harness.values.instances import Chain
-from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
+from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.programs.decisions import draw_chance
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.values.checked import check_count
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 OUTER = 0  # key of the outer loop's length; later keys are those of the inner loops
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.errors import ConfigError
-from harness.models.parts.chains import (
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.parts.chains import (
     VertexBlock,
     append_arguments,
     build_block,
@@ -25,12 +25,17 @@ from harness.models.parts.chains import (
     concatenate_chains,
     join_blocks,
 )
-from harness.models.parts.lstm import compute_first_step, from_input, specify_lstm_parameters, step
-from harness.values.arrays import IntArray
-from harness.values.checked import check_count
-from harness.values.graph import MiniBatch
-from harness.values.parsed import N_FEATURES, RIGHT, SHIFT, ParsedSentence
-from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
+from dynbatch.harness.models.parts.lstm import (
+    compute_first_step,
+    from_input,
+    specify_lstm_parameters,
+    step,
+)
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.checked import check_count
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.parsed import N_FEATURES, RIGHT, SHIFT, ParsedSentence
+from dynbatch.harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
 
 LAYERS = ("", "_2")
 

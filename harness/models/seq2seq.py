@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.chains import (
+from dynbatch.harness.contracts.model import Model, ParameterSpec
+from dynbatch.harness.models.parts.chains import (
     Chains,
     VertexBlock,
     build_pull,
@@ -23,17 +23,17 @@ from harness.models.parts.chains import (
     concatenate_chains,
     join_blocks,
 )
-from harness.models.parts.lstm import (
+from dynbatch.harness.models.parts.lstm import (
     from_input,
     specify_lstm_parameters,
     specify_start_parameters,
     start,
     step,
 )
-from harness.values.arrays import IntArray
-from harness.values.graph import MiniBatch
-from harness.values.instances import SentencePair
-from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import SentencePair
+from dynbatch.harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
 
 
 class Seq2Seq(Model):

@@ -6,7 +6,7 @@ be computed for all steps together, and each LSTM can be called for whole senten
 
 from __future__ import annotations
 
-from harness.models.seq2seq import Seq2Seq
+from dynbatch.harness.models.seq2seq import Seq2Seq
 
 
 class Seq2SeqAtOnce(Seq2Seq):

@@ -2,8 +2,8 @@
 
 ACRoBat's text specifies a StackLSTM parser with RNN cells that takes the best action at every step.
 The rest is chosen here: there are two actions, the buffer is read from its end, and a reduced pair
-is composed and then pushed. After the scores are computed, harness.programs.decisions draws the
-action among those allowed.
+is composed and then pushed. After the scores are computed, dynbatch.harness.programs.decisions
+draws the action among those allowed.
 
 Source: Fegade et al., "ACRoBat", MLSys 2024, Table 3; Dyer et al., ACL 2015.
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.contracts.model import ParameterSpec
-from harness.programs.decisions import draw_chance
-from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, CallWriter
-from harness.values.instances import Chain
-from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
+from dynbatch.harness.contracts.model import ParameterSpec
+from dynbatch.harness.programs.decisions import draw_chance
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
 
 N_ACTIONS = 2
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.errors import ConfigError
-from harness.models.parts.trees import build_tree_mini_batch
-from harness.values.graph import MiniBatch
-from harness.values.instances import Tree
-from harness.vertex import VertexTracer, relu, square, sum_elements
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.parts.trees import build_tree_mini_batch
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.vertex import VertexTracer, relu, square, sum_elements
 
 VARIANTS = ("fold", "cavs")
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.trees import build_tree_mini_batch
-from harness.values.graph import MiniBatch
-from harness.values.instances import Tree
-from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.models.parts.trees import build_tree_mini_batch
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 
 class TreeGRU(Model):

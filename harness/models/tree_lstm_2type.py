@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import ModelSizes
-from harness.errors import ConfigError
-from harness.models.parts.trees import WORDS, build_tree_mini_batch, write_tree
-from harness.models.tree_lstm import TreeLSTM
-from harness.programs.writer import CallWriter
-from harness.values.arrays import IntArray
-from harness.values.graph import MiniBatch
-from harness.values.instances import Tree
+from dynbatch.harness.contracts.model import ModelSizes
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.parts.trees import WORDS, build_tree_mini_batch, write_tree
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.programs.writer import CallWriter
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Tree
 
 TYPE_NAMES = ("unbatchable", "leaf", "internal_a", "internal_b")
 # Odd constants of the mixing function splitmix64 (Steele, Lea and Flood, OOPSLA 2014).

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from harness.contracts.model import ParameterSpec
-from harness.models.parts.trees import build_nary_mini_batch
-from harness.models.tree_lstm import TreeLSTM
-from harness.values.graph import MiniBatch
-from harness.values.instances import NaryTree, Tree
-from harness.vertex import VertexTracer, sigmoid, sum_edges, tanh
+from dynbatch.harness.contracts.model import ParameterSpec
+from dynbatch.harness.models.parts.trees import build_nary_mini_batch
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import NaryTree, Tree
+from dynbatch.harness.vertex import VertexTracer, sigmoid, sum_edges, tanh
 
 
 class TreeLSTMChildSum(TreeLSTM):

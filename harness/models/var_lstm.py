@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.chains import (
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.models.parts.chains import (
     NONE,
     VertexBlock,
     build_pull,
     concatenate_chains,
     join_blocks,
 )
-from harness.models.parts.lstm import (
+from dynbatch.harness.models.parts.lstm import (
     compute_first_step,
     format_layer_suffix,
     from_input,
@@ -28,9 +28,9 @@ from harness.models.parts.lstm import (
     step,
     validate_layers,
 )
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain
-from harness.vertex import VertexTracer, pick_neg_log_softmax
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex import VertexTracer, pick_neg_log_softmax
 
 
 class VarLSTM(Model):

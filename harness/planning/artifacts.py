@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.home import find_home
-from harness.planning.claim_points import find_comparisons
-from harness.planning.claims import Claim, check_claims, read_claims
-from harness.planning.config import Composer
-from harness.planning.grid import EXPERIMENT, Grid, Settings, expand
-from harness.planning.kinds import read_systems
-from harness.planning.nodes import choose_device, read_nodes
-from harness.planning.ordering import SCREENED, merge_screenings
-from harness.planning.overrides import format_override
-from harness.planning.sweep import Sweep, hash_counting_code
-from harness.planning.yaml_files import read_mapping
-from harness.records.record import build_record_path
-from harness.trials.sources import SourceHashes
-from harness.trials.spec import TrialSpec
-from harness.values.paths import CONF_DIR, find_data_root
+from dynbatch.harness.contracts.home import find_home
+from dynbatch.harness.planning.claim_points import find_comparisons
+from dynbatch.harness.planning.claims import Claim, check_claims, read_claims
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import EXPERIMENT, Grid, Settings, expand
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.planning.nodes import choose_device, read_nodes
+from dynbatch.harness.planning.ordering import SCREENED, merge_screenings
+from dynbatch.harness.planning.overrides import format_override
+from dynbatch.harness.planning.sweep import Sweep, hash_counting_code
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.records.record import build_record_path
+from dynbatch.harness.trials.sources import SourceHashes
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import CONF_DIR, find_data_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +254,8 @@ def order_trials(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
     """Return each trial once, with its maximum of rounds; the systems of one point are adjacent.
 
     Adjacent systems are affected alike by slow changes of the machine. Their order is random in
-    each round (harness.planning.ordering). Screening starts after all rounds that any experiment
-    requires without screening.
+    each round (dynbatch.harness.planning.ordering). Screening starts after all rounds that any
+    experiment requires without screening.
     """
     asked: dict[str, list[PlannedTrial]] = {}
     for trial in trials:

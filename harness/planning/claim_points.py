@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
 
-from harness.errors import ConfigError
-from harness.planning.grid import EXPERIMENT, Grid, Settings, expand, read_experiment
-from harness.planning.sweep import Sweep
-from harness.values.checked import Line
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.grid import EXPERIMENT, Grid, Settings, expand, read_experiment
+from dynbatch.harness.planning.sweep import Sweep
+from dynbatch.harness.values.checked import Line
 
 BATCHES = "batches"  # quantity that is counted, not timed
 BOUND = "bound"  # value of `policy` that selects the lower bound of batches

@@ -44,8 +44,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from harness.errors import ConfigError
-from harness.planning.claim_points import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.claim_points import (
     PAPER,
     SIDES,
     Answer,
@@ -54,10 +54,10 @@ from harness.planning.claim_points import (
     find_scales,
     list_points,
 )
-from harness.planning.grid import expand
-from harness.planning.yaml_files import list_choices, read_mapping
-from harness.trials.spec import DEVICES
-from harness.values.checked import Line, NotNegative, OneOf, Positive, read
+from dynbatch.harness.planning.grid import expand
+from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
+from dynbatch.harness.trials.spec import DEVICES
+from dynbatch.harness.values.checked import Line, NotNegative, OneOf, Positive, read
 
 ANY_DEVICE = "any"
 ALL, ANY, MEDIAN = "all", "any", "median"

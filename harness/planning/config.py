@@ -19,15 +19,15 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from harness.contracts.corpus import ANY, CLASSES, LABELS, OWN_SPLIT, check_loader_options
-from harness.contracts.model import Model
-from harness.contracts.policy import LearningSettings, check_policy_name
-from harness.errors import ConfigError, suggest_name
-from harness.machine.files import read_regular
-from harness.planning.grid import SCALES
-from harness.planning.kinds import SystemFile
-from harness.planning.references import SEE, convert_hydra_errors, resolve_references
-from harness.planning.yaml_files import (
+from dynbatch.harness.contracts.corpus import ANY, CLASSES, LABELS, OWN_SPLIT, check_loader_options
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.contracts.policy import LearningSettings, check_policy_name
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.planning.grid import SCALES
+from dynbatch.harness.planning.kinds import SystemFile
+from dynbatch.harness.planning.references import SEE, convert_hydra_errors, resolve_references
+from dynbatch.harness.planning.yaml_files import (
     GROUPS,
     NAMED,
     check_name,
@@ -36,11 +36,19 @@ from harness.planning.yaml_files import (
     list_formats,
     read_mapping,
 )
-from harness.trials import spec as trial_spec
-from harness.trials.spec import ON_INVALID_DATA, TrialSpec
-from harness.trials.workload import build_model, choose_arity
-from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
-from harness.values.paths import CONF_DIR, find_data_root
+from dynbatch.harness.trials import spec as trial_spec
+from dynbatch.harness.trials.spec import ON_INVALID_DATA, TrialSpec
+from dynbatch.harness.trials.workload import build_model, choose_arity
+from dynbatch.harness.values.checked import (
+    OneOf,
+    Place,
+    Text,
+    find_field_types,
+    find_key_types,
+    read,
+    show,
+)
+from dynbatch.harness.values.paths import CONF_DIR, find_data_root
 
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000
@@ -291,7 +299,7 @@ def resolve_spec(
 ) -> TrialSpec:
     """Resolve a configuration to its trial.
 
-    `harness.planning.nodes.check_machine` checks that the machine can run it.
+    `dynbatch.harness.planning.nodes.check_machine` checks that the machine can run it.
 
     Args:
         command: command that runs the trial, for its record.

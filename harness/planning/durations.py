@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.errors import ConfigError
-from harness.machine.files import read_regular
-from harness.trials.spec import TrialSpec
-from harness.values.checked import YEAR_S
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.checked import YEAR_S
 
 # Seconds of a process in addition to its timed seconds: means of 400 records at medium scale, after
 # the first round, on two cores of an AMD EPYC (Zen 4).

@@ -61,13 +61,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError, suggest_name
-from harness.planning.kinds import read_selection
-from harness.planning.sweep import Sweep, parse_sweep
-from harness.planning.yaml_files import read_mapping
-from harness.trials.spec import Screening
-from harness.values.checked import Count, read
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.planning.kinds import read_selection
+from dynbatch.harness.planning.sweep import Sweep, parse_sweep
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.trials.spec import Screening
+from dynbatch.harness.values.checked import Count, read
+from dynbatch.harness.values.paths import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")
 _REQUIRED_KEYS = ("title", "paper", "scales")

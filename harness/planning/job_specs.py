@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BenchError, ConfigError
-from harness.machine.files import read_regular
-from harness.planning.nodes import Nodes
-from harness.planning.run_plan import Step
-from harness.records.files import replace_whole
-from harness.trials.sources import hash_contents
-from harness.trials.spec import TrialSpec
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.planning.nodes import Nodes
+from dynbatch.harness.planning.run_plan import Step
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.trials.sources import hash_contents
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import ROOT
 
 FOLDER = ".orders"  # in the results directory
 MEASURED = ("harness", "systems", "datasets")  # directories of code that a node runs

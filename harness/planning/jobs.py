@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.planning.artifacts import PlannedTrial, order_trials
-from harness.planning.durations import estimate_usual_s
-from harness.planning.job_specs import build_done_path
-from harness.planning.locks import block_runs
-from harness.planning.ordering import format_point, order_rounds
-from harness.planning.run_plan import Step
-from harness.records.files import convert_write_errors, replace_whole
-from harness.records.record import build_record_path
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.planning.artifacts import PlannedTrial, order_trials
+from dynbatch.harness.planning.durations import estimate_usual_s
+from dynbatch.harness.planning.job_specs import build_done_path
+from dynbatch.harness.planning.locks import block_runs
+from dynbatch.harness.planning.ordering import format_point, order_rounds
+from dynbatch.harness.planning.run_plan import Step
+from dynbatch.harness.records.files import convert_write_errors, replace_whole
+from dynbatch.harness.records.record import build_record_path
+from dynbatch.harness.trials.spec import TrialSpec
 
 ALL = "all"  # name of the job that measures all experiments
 COUNTING_MIN = 24 * 60  # time limit in minutes of a job that counts batches

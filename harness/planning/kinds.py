@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from harness.contracts.networks import find_network_modules
-from harness.errors import ConfigError
-from harness.planning.yaml_files import read_mapping
-from harness.values.checked import OneOf, Text, read
+from dynbatch.harness.contracts.networks import find_network_modules
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.values.checked import OneOf, Text, read
 
 KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "model_rewrite"),
@@ -43,7 +43,7 @@ class SystemFile:
             independent of the workload) or "control" (the harness's own cost, or the reference).
         slow: whether it is too slow for most points of a grid.
         models: names of models that it runs, and tables of their networks
-            (harness.contracts.networks); None: all models.
+            (dynbatch.harness.contracts.networks); None: all models.
         variant_of: system from which this one differs in one setting, such as a compiler. Both are
             measured; figures show the faster one (plots/tables/declared.py). None: not a variant.
         adapter: module whose class Adapter runs it.
@@ -67,7 +67,7 @@ class SystemFile:
 
     @property
     def framework(self) -> str:
-        """Package of the system's adapter, such as "systems.on_torch", else a name of its own."""
+        """Package of the adapter, such as "dynbatch.systems.on_torch", else a name of its own."""
         parts = self.adapter.split(".")
         return ".".join(parts[:2]) if len(parts) > 2 else self.adapter or self.name
 
@@ -130,7 +130,7 @@ def _list_models(file: str, text: str) -> frozenset[str]:
     if not models:
         raise ConfigError(
             f"{file}: models={text} is not allowed: expected PACKAGE:DICTIONARY of networks, such"
-            " as systems.on_torch.models:LEVELS"
+            " as dynbatch.systems.on_torch.models:LEVELS"
         )
     return frozenset(models)
 

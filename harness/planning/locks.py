@@ -21,9 +21,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from harness.errors import BenchError
-from harness.machine.caches import make_cache_folder
-from harness.machine.folders import make_locks_folder
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine.caches import make_cache_folder
+from dynbatch.harness.machine.folders import make_locks_folder
 
 POLL_S = 0.5  # interval between attempts to take a lock
 MAX_HOLDER_CHARS = 200  # characters of the holder's command in messages

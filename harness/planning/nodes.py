@@ -26,12 +26,12 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from harness.errors import ConfigError
-from harness.machine.facts import Machine, count_usable_cpus, has_cuda_device
-from harness.machine.torch_device import explain_unusable_gpu
-from harness.planning.durations import parse_duration
-from harness.trials.spec import TrialSpec
-from harness.values.checked import Count, OneOf, Text, check_fields, read
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.facts import Machine, count_usable_cpus, has_cuda_device
+from dynbatch.harness.machine.torch_device import explain_unusable_gpu
+from dynbatch.harness.planning.durations import parse_duration
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.checked import Count, OneOf, Text, check_fields, read
 
 GIB = 2**30
 LARGEST_GIB = 2**20

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from harness.records.cross_check import are_comparable
-from harness.records.record import LIMITED, Record, build_record_path, find_record
-from harness.trials.spec import Screening, TrialSpec
+from dynbatch.harness.records.cross_check import are_comparable
+from dynbatch.harness.records.record import LIMITED, Record, build_record_path, find_record
+from dynbatch.harness.trials.spec import Screening, TrialSpec
 
 Trial = TypeVar("Trial")
 

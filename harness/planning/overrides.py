@@ -14,11 +14,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString, RangeSweep
 from hydra.errors import HydraException, OverrideParseException
 
-from harness.errors import ConfigError
-from harness.planning.config import BenchConfig, check_key
-from harness.planning.yaml_files import GROUPS, list_choices
-from harness.values.checked import describe_values, find_key_types
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.config import BenchConfig, check_key
+from dynbatch.harness.planning.yaml_files import GROUPS, list_choices
+from dynbatch.harness.values.checked import describe_values, find_key_types
+from dynbatch.harness.values.paths import CONF_DIR
 
 Settings = Mapping[str, Any]  # values by key, with dots between levels
 MAX_TRIALS = 10_000  # of one sweep; all experiments together have 5,700 at the papers' sizes

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import ConfigError
-from harness.machine.facts import read_cpu_model
-from harness.planning.artifacts import Choices, PlannedTrial, order_trials
-from harness.planning.durations import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.facts import read_cpu_model
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, order_trials
+from dynbatch.harness.planning.durations import (
     COUNT_S,
     DRAWN_S,
     OTHERS_S,
@@ -19,13 +19,13 @@ from harness.planning.durations import (
     parse_duration,
     read_durations,
 )
-from harness.planning.run_plan import RunPlan, Step
-from harness.planning.sweep import Sweep
-from harness.records.files import put_aside
-from harness.records.record import TRIED_AGAIN, Record, find_record
-from harness.records.reuse import Present
-from harness.trials.sources import SourceHashes
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.planning.run_plan import RunPlan, Step
+from dynbatch.harness.planning.sweep import Sweep
+from dynbatch.harness.records.files import put_aside
+from dynbatch.harness.records.record import TRIED_AGAIN, Record, find_record
+from dynbatch.harness.records.reuse import Present
+from dynbatch.harness.trials.sources import SourceHashes
+from dynbatch.harness.trials.spec import TrialSpec
 
 # Failed trials of an earlier run are measured again only on request (--forcerun). A wrong machine
 # is not a failure of the trial: the next job may run on the right one.

@@ -11,9 +11,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.errors import ConfigError
-from harness.planning.yaml_files import format_yaml_error
-from harness.values.nested import find_texts
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.yaml_files import format_yaml_error
+from dynbatch.harness.values.nested import find_texts
 
 SEE = "`bench --cfg job` prints every key and its value"
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BenchError, ConfigError, suggest_name
-from harness.planning.durations import parse_duration
-from harness.planning.grid import CLAIMS, SCALES
-from harness.planning.nodes import read_nodes
-from harness.trials.spec import DEVICES
-from harness.values.checked import check_count, check_path_text
-from harness.values.paths import SNAKEFILE, find_data_root, is_checkout
+from dynbatch.harness.errors import BenchError, ConfigError, suggest_name
+from dynbatch.harness.planning.durations import parse_duration
+from dynbatch.harness.planning.grid import CLAIMS, SCALES
+from dynbatch.harness.planning.nodes import read_nodes
+from dynbatch.harness.trials.spec import DEVICES
+from dynbatch.harness.values.checked import check_count, check_path_text
+from dynbatch.harness.values.paths import SNAKEFILE, find_data_root, is_checkout
 
 WORDS = {"scale": SCALES, "device": DEVICES}
 FOLDERS = ("results_dir", "data_root", "conf_dir")

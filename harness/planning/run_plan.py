@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.machine.files import read_regular
-from harness.records.files import replace_whole
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.records.files import replace_whole
 
 FILE = ".run_plan.json"  # in the results directory
 VARIABLE = "BENCH_RUN_PLAN"  # environment variable with the path of the plan

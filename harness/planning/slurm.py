@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.errors import ConfigError
-from harness.planning.job_specs import check_code
-from harness.planning.nodes import Nodes
-from harness.records.files import replace_whole
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.job_specs import check_code
+from dynbatch.harness.planning.nodes import Nodes
+from dynbatch.harness.records.files import replace_whole
 
 NEEDED = ("sbatch", "srun", "squeue", "sinfo", "scancel")
 PATIENCE_S = 60.0
@@ -125,7 +125,10 @@ def check_idle_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]
 def build_check_script(file: Path) -> str:
     """Return the shell script of a node check, which prints an error or the node's code version."""
     python = shlex.quote(sys.executable)
-    look = "from harness.planning.job_specs import compute_code_version as c; print('code=' + c())"
+    look = (
+        "from dynbatch.harness.planning.job_specs import compute_code_version as c;"
+        " print('code=' + c())"
+    )
     no_folder = f"{FAULT}cannot see {file.parent}; set results_dir to a directory that the head"
     no_python = f"{FAULT}has no {sys.executable}; install the environment in a directory"
     return (

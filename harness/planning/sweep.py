@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.policy import list_policy_names
-from harness.errors import ConfigError
-from harness.trials.sources import SourceHashes
+from dynbatch.harness.contracts.policy import list_policy_names
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.trials.sources import SourceHashes
 
 REQUIRED = ("model", "dataset", "batch_size", "policy")
 LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
@@ -25,7 +25,9 @@ LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
 NOT_ALLOWED = ("out", "records", "force", "on_invalid_data", "save_policy", "data_root")
 
 LEFT_OUT = "not:"
-COUNTER = "harness.counts.worker"  # does not import this module: its hash covers only counting
+COUNTER = (
+    "dynbatch.harness.counts.worker"  # does not import this module: its hash covers only counting
+)
 SECONDS = "timing.min_seconds"  # 0: a few calls, whose seconds are not shown
 Values = tuple[str, ...]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from harness.errors import ConfigError
-from harness.machine.files import check_regular
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.files import check_regular
+from dynbatch.harness.values.paths import CONF_DIR
 
 
 class _Unique:

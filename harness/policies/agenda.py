@@ -14,13 +14,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.policies.parts.levels import compute_levels
-from harness.policies.parts.ready import N_EXECUTED, Ready, commit, count_ready, finish, start
-from harness.values.arrays import Flags, Floats, Ints, Longs
-from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.parts.levels import compute_levels
+from dynbatch.harness.policies.parts.ready import (
+    N_EXECUTED,
+    Ready,
+    commit,
+    count_ready,
+    finish,
+    start,
+)
+from dynbatch.harness.values.arrays import Flags, Floats, Ints, Longs
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule
 
 POLICIES = {"agenda": "schedule", "agenda_dynamic": "schedule_dynamically"}
 

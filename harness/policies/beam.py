@@ -14,11 +14,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.policies.critical_share import schedule as critical_share
-from harness.policies.parts.alignment import FEWER, move_early
-from harness.policies.parts.backwards import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.critical_share import schedule as critical_share
+from dynbatch.harness.policies.parts.alignment import FEWER, move_early
+from dynbatch.harness.policies.parts.backwards import (
     Placing,
     assign_batches,
     build_block_graph,
@@ -28,8 +28,8 @@ from harness.policies.parts.backwards import (
     place,
     start_placing,
 )
-from harness.policies.parts.chains import TypeChains, find_chains
-from harness.policies.parts.urgency import (
+from dynbatch.harness.policies.parts.chains import TypeChains, find_chains
+from dynbatch.harness.policies.parts.urgency import (
     NONE,
     Known,
     Scratch,
@@ -38,9 +38,9 @@ from harness.policies.parts.urgency import (
     is_progress,
     start_choosing,
 )
-from harness.values.arrays import Flags, Floats, FloatTable, Ints, IntTable, UnsignedLongs
-from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.values.arrays import Flags, Floats, FloatTable, Ints, IntTable, UnsignedLongs
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule
 
 POLICIES = {"beam_2": "schedule_by_2_states", "beam_20": "schedule_by_20_states"}
 EXCLUDED_FROM_AUTO = {

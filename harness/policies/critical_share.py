@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.policies.parts.alignment import FEWER, choose_batches, move_early
-from harness.policies.parts.backwards import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.parts.alignment import FEWER, choose_batches, move_early
+from dynbatch.harness.policies.parts.backwards import (
     assign_batches,
     build_block_graph,
     expand_batches,
@@ -28,12 +28,12 @@ from harness.policies.parts.backwards import (
     place,
     start_placing,
 )
-from harness.policies.parts.chains import find_chains
-from harness.policies.parts.ready import order_used_batches
-from harness.policies.parts.urgency import choose_type, compute_costs, start_choosing
-from harness.values.arrays import Floats, Ints
-from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.policies.parts.chains import find_chains
+from dynbatch.harness.policies.parts.ready import order_used_batches
+from dynbatch.harness.policies.parts.urgency import choose_type, compute_costs, start_choosing
+from dynbatch.harness.values.arrays import Floats, Ints
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule
 
 
 def schedule(graph: Graph) -> Schedule:

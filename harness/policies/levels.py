@@ -13,8 +13,8 @@ Xu et al., "Cavs: An Efficient Runtime System for Dynamic Neural Networks", ATC 
 
 inline_depth: A recorded graph needs no pass. A graph built from arrays needs one (parts/levels.py).
 The recorder of a program decides if stages are phases and if ghosts are counted
-(harness.programs.blocks.RecordingOptions; options of system=acrobat). Source: ACRoBat (Fegade,
-Chen, Gibbons and Mowry, MLSys 2024), sections 4.1 and B.3.
+(dynbatch.harness.programs.blocks.RecordingOptions; options of system=acrobat). Source: ACRoBat
+(Fegade, Chen, Gibbons and Mowry, MLSys 2024), sections 4.1 and B.3.
 
 unbatched: Every vertex is a separate batch. Source: DyNet with autobatching off
 (SimpleExecutionEngine in dynet/exec.cc), and Cavs's serial policy (SerialGraphScheduler in its
@@ -25,17 +25,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.policies.parts.levels import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.policies.parts.levels import (
     batch_by_counters,
     batch_by_level,
     compute_levels,
     compute_phases_and_depths,
     number_levels,
 )
-from harness.values.arrays import Ints
-from harness.values.graph import Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import Schedule
 
 POLICIES = {
     "depth": "schedule_by_depth",

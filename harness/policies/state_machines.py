@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contracts.policy import LearningSettings
-from harness.policies.fsm.learning import learn_machine
-from harness.policies.fsm.machine import StateMachine, load_machine
-from harness.values.graph import Graph
+from dynbatch.harness.contracts.policy import LearningSettings
+from dynbatch.harness.policies.fsm.learning import learn_machine
+from dynbatch.harness.policies.fsm.machine import StateMachine, load_machine
+from dynbatch.harness.values.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)

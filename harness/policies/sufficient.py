@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.policies.parts.backwards import find_blocks, insert_followers
-from harness.policies.parts.ready import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.parts.backwards import find_blocks, insert_followers
+from dynbatch.harness.policies.parts.ready import (
     N_BATCHES,
     N_EXECUTED,
     Ready,
@@ -30,9 +30,9 @@ from harness.policies.parts.ready import (
     finish,
     start,
 )
-from harness.values.arrays import Ints, IntTable
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.values.arrays import Ints, IntTable
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule
 
 POLICIES = {"sufficient": "schedule", "sufficient_reversed": "schedule_reversed"}
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.program import VertexFunction
 
 COUNTED = -1  # for a block with a variable number of operands
 TAINTED = -1

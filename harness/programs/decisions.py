@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 
-from harness.values.arrays import IntArray
+from dynbatch.harness.values.arrays import IntArray
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.errors import ProgramError
-from harness.programs.blocks import COUNTED, TAINTED
-from harness.programs.log import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.errors import ProgramError
+from dynbatch.harness.programs.blocks import COUNTED, TAINTED
+from dynbatch.harness.programs.log import (
     BRANCH,
     CHAIN,
     CLOSE,
@@ -30,7 +30,7 @@ from harness.programs.log import (
     RESUME,
     SEGMENT,
 )
-from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs
+from dynbatch.harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs
 
 FlagCube = Annotated[Flags, 3]
 
@@ -111,7 +111,7 @@ class DecodingArrays(NamedTuple):
     """Inputs and outputs of the decoding of a log.
 
     Attributes:
-        kind_types, kind_args, first_name, names: see harness.programs.log.Kinds.
+        kind_types, kind_args, first_name, names: see dynbatch.harness.programs.log.Kinds.
         statics: (n_types,), static depth of every type, or TAINTED.
         n_slots, fits, needs: see Fitting.
         state: (N_STATE,), written.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.programs.blocks import Feeds, Fitting, Rules
-from harness.programs.decode import (
+from dynbatch.harness.programs.blocks import Feeds, Fitting, Rules
+from dynbatch.harness.programs.decode import (
     COUNTER,
     FAULT,
     LEVEL,
@@ -22,8 +22,8 @@ from harness.programs.decode import (
     decode_log,
     measure_log,
 )
-from harness.programs.log import CallText
-from harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.programs.log import CallText
+from dynbatch.harness.values.arrays import IntArray, as_int_array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,11 +15,11 @@ from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol
 
-from harness.errors import BenchError, ProgramError
-from harness.machine.process import disable_collector
-from harness.programs.log import END, FORK, RESUME
-from harness.programs.recorder import MAX_VERTICES, Recorder
-from harness.programs.writer import Body, Fork, StageRequest, Wait, locate_program_error
+from dynbatch.harness.errors import BenchError, ProgramError
+from dynbatch.harness.machine.process import disable_collector
+from dynbatch.harness.programs.log import END, FORK, RESUME
+from dynbatch.harness.programs.recorder import MAX_VERTICES, Recorder
+from dynbatch.harness.programs.writer import Body, Fork, StageRequest, Wait, locate_program_error
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
 MAX_FIBERS = 100_000  # of one instance, at the same time

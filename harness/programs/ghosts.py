@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from harness.compiler.registry import find_definition, register_definition
-from harness.errors import CompileError
+from dynbatch.harness.compiler.registry import find_definition, register_definition
+from dynbatch.harness.errors import CompileError
 
 Program = Callable[..., Any]
 Spot = tuple[int, int, int, int]  # position of a syntax node in its file

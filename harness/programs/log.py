@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.programs.blocks import COUNTED, BlockShape
-from harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.programs.blocks import COUNTED, BlockShape
+from dynbatch.harness.values.arrays import IntArray, as_int_array
 
 RESUME, FORK, END, PHASE, GHOSTS, SEGMENT, OPEN, BRANCH, CLOSE, CHAIN = range(10)
 FIRST_KIND = 10

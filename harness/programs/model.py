@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from harness.contracts.model import Model, ModelSizes, trace_functions
-from harness.errors import ConfigError
-from harness.programs.blocks import RecordingOptions
-from harness.programs.decisions import compute_checksum
-from harness.programs.recording import KeptNumbers, Recording
-from harness.programs.writer import CallWriter
-from harness.values.checked import LARGEST_SEED, check_count
-from harness.values.graph import MiniBatch
+from dynbatch.harness.contracts.model import Model, ModelSizes, trace_functions
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.decisions import compute_checksum
+from dynbatch.harness.programs.recording import KeptNumbers, Recording
+from dynbatch.harness.programs.writer import CallWriter
+from dynbatch.harness.values.checked import LARGEST_SEED, check_count
+from dynbatch.harness.values.graph import MiniBatch
 
 M = TypeVar("M", bound=Model)
 

@@ -1,8 +1,8 @@
 """Recorder of the calls of a mini-batch's programs: each event is an entry of one log.
 
-Entries are decoded, and calls checked, all together (harness.programs.decode): at the end of a
-segment whose values have to be computed, or of the mini-batch. A checked recorder decodes after
-every call, so the same pass identifies the invalid call.
+Entries are decoded, and calls checked, all together (dynbatch.harness.programs.decode): at the end
+of a segment whose values have to be computed, or of the mini-batch. A checked recorder decodes
+after every call, so the same pass identifies the invalid call.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import partial
 from numbers import Integral
 from typing import Any, NoReturn
 
-from harness.errors import ProgramError
-from harness.programs.blocks import BlockShape, Feeds, Rules
-from harness.programs.decode import (
+from dynbatch.harness.errors import ProgramError
+from dynbatch.harness.programs.blocks import BlockShape, Feeds, Rules
+from dynbatch.harness.programs.decode import (
     BACKWARD,
     FINE,
     LACKING,
@@ -25,9 +25,18 @@ from harness.programs.decode import (
     extract_depth,
     extract_phase,
 )
-from harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
-from harness.programs.log import BRANCH, CLOSE, GHOSTS, OPEN, PHASE, SEGMENT, CallText, LogEntry
-from harness.programs.writer import (
+from dynbatch.harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
+from dynbatch.harness.programs.log import (
+    BRANCH,
+    CLOSE,
+    GHOSTS,
+    OPEN,
+    PHASE,
+    SEGMENT,
+    CallText,
+    LogEntry,
+)
+from dynbatch.harness.programs.writer import (
     Block,
     CallWriter,
     Fork,

@@ -1,7 +1,7 @@
 """Recording of programs: run them, and build one mini-batch of their calls.
 
 A program that waits is compiled if that is requested and possible; otherwise Python runs it
-(harness.programs.compiling).
+(dynbatch.harness.programs.compiling).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import CompileError, ConfigError, ProgramError, ScheduleError
-from harness.programs.blocks import (
+from dynbatch.harness.errors import CompileError, ConfigError, ProgramError, ScheduleError
+from dynbatch.harness.programs.blocks import (
     TAINTED,
     BlockShape,
     Feeds,
@@ -23,19 +23,19 @@ from harness.programs.blocks import (
     build_block_shapes,
     compute_static_depths,
 )
-from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.compiling.writer import translate_program
-from harness.programs.decisions import Drawn, NumberAskedFor
-from harness.programs.decode import check_fault
-from harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
-from harness.programs.fibers import Fibers, Pick, Program, Waiting
-from harness.programs.ghosts import BranchAnalysis, GhostCounts, insert_ghosts
-from harness.programs.log import generate_call_text
-from harness.programs.recorder import OWN_NAMES, CheckedRecorder, Recorder
-from harness.programs.writer import Wait
-from harness.values.arrays import IntArray
-from harness.values.graph import Graph, MiniBatch
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.programs.compiling.programs import CompiledPrograms
+from dynbatch.harness.programs.compiling.writer import translate_program
+from dynbatch.harness.programs.decisions import Drawn, NumberAskedFor
+from dynbatch.harness.programs.decode import check_fault
+from dynbatch.harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
+from dynbatch.harness.programs.fibers import Fibers, Pick, Program, Waiting
+from dynbatch.harness.programs.ghosts import BranchAnalysis, GhostCounts, insert_ghosts
+from dynbatch.harness.programs.log import generate_call_text
+from dynbatch.harness.programs.recorder import OWN_NAMES, CheckedRecorder, Recorder
+from dynbatch.harness.programs.writer import Wait
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.vertex.program import VertexFunction
 
 # Errors that an invalid call can raise before its check.
 FAULTS = (
@@ -293,7 +293,7 @@ class Recording:
 
 
 class Decisions:
-    """Decisions that are drawn in advance; see harness.programs.fibers.NumberSource."""
+    """Decisions that are drawn in advance; see dynbatch.harness.programs.fibers.NumberSource."""
 
     def __init__(self, drawn: Sequence[Drawn]) -> None:
         self._drawn = drawn

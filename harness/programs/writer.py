@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.errors import ProgramError
+from dynbatch.harness.errors import ProgramError
 
 _OWN = f"{Path(__file__).parent}{os.sep}"
 _LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
@@ -41,7 +41,8 @@ class Wait(NamedTuple):
     An unchecked recorder uses a plain pair of `of` and the key for decisions.
 
     Attributes:
-        key: key of harness.programs.decisions; None if the computed number itself is requested.
+        key: key of dynbatch.harness.programs.decisions; None if the computed number itself is
+            requested.
     """
 
     of: Any
@@ -90,8 +91,8 @@ class CallWriter(ABC):
     def ghosts(self, n: int) -> None:
         """Count n ghost operators, so that a branch ends at the depth of a longer one.
 
-        The analysis of a program's branches inserts such calls (harness.programs.ghosts); a program
-        needs them only where that analysis cannot count.
+        The analysis of a program's branches inserts such calls (dynbatch.harness.programs.ghosts);
+        a program needs them only where that analysis cannot count.
         """
 
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from harness.contracts.policy import LearningSettings
-from harness.errors import RecordError
-from harness.machine.files import read_regular
-from harness.records.files import replace_whole, write_whole
-from harness.records.record import LIMITED, TRIED_AGAIN
-from harness.trials.spec import Limits
-from harness.values.nested import flatten
+from dynbatch.harness.contracts.policy import LearningSettings
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.records.files import replace_whole, write_whole
+from dynbatch.harness.records.record import LIMITED, TRIED_AGAIN
+from dynbatch.harness.trials.spec import Limits
+from dynbatch.harness.values.nested import flatten
 
 T = TypeVar("T")
 Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "invalid_data"]

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import RecordError
-from harness.records.fingerprint import Fingerprint, Sketch, find_difference
-from harness.records.record import Record, find_record
-from harness.trials.spec import DEFAULT_LAST, DEFAULT_ORDER
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.records.fingerprint import Fingerprint, Sketch, find_difference
+from dynbatch.harness.records.record import Record, find_record
+from dynbatch.harness.trials.spec import DEFAULT_LAST, DEFAULT_ORDER
 
 ENOUGH = 3  # frameworks needed for a vote
 _MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
@@ -114,8 +114,8 @@ def _find_disagreement(group: Sequence[tuple[Record, Fingerprint]]) -> list[tupl
 
 
 def find_framework(record: Record) -> str:
-    """Return the adapter's package: on_torch for systems.on_torch.levels, or my_system."""
-    return str(record.config["adapter"]).removeprefix("systems.").partition(".")[0]
+    """Return the adapter's package: on_torch for dynbatch.systems.on_torch.levels, or my_system."""
+    return str(record.config["adapter"]).removeprefix("dynbatch.systems.").partition(".")[0]
 
 
 def _compute_median_fingerprint(fingerprints: Sequence[Fingerprint]) -> Fingerprint:

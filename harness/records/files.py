@@ -11,8 +11,13 @@ from itertools import count
 from pathlib import Path
 from types import TracebackType
 
-from harness.errors import ConfigError, OutputError
-from harness.machine.files import find_irregular_kind, read_regular, replace_regular, resolve_target
+from dynbatch.harness.errors import ConfigError, OutputError
+from dynbatch.harness.machine.files import (
+    find_irregular_kind,
+    read_regular,
+    replace_regular,
+    resolve_target,
+)
 
 ROOM_BYTES = 256 * 1024  # about the size of the largest record
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from harness.contracts.system import Result
-from harness.values.arrays import draw_uniforms
+from dynbatch.harness.contracts.system import Result
+from dynbatch.harness.values.arrays import draw_uniforms
 
 # Relative to the norm of an array, or to a loss. Correct systems differed by at most 1.4e-5
 # (Tree-LSTM, hidden 256, batch 64, eight systems).

@@ -3,9 +3,9 @@
 A number is a row: its keys, then `value`, `low`, `high`, `n_rounds`, `status` and `warnings`.
 
 Example:
-    >>> rows = harness.frame("results").query("model == 'tree_lstm'")
-    >>> speedups = harness.ratios(rows, base=rows.query("system == 'vertex'"))
-    >>> harness.numbers(speedups, quantity="ratio")
+    >>> rows = dynbatch.frame("results").query("model == 'tree_lstm'")
+    >>> speedups = dynbatch.ratios(rows, base=rows.query("system == 'vertex'"))
+    >>> dynbatch.numbers(speedups, quantity="ratio")
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import RecordError, suggest_name
-from harness.records.pairs import PAIR_COLUMNS, join_pair_warnings, replace_by_ratios_in_cycles
-from harness.records.stats import name_interval, summarize_rounds
-from harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_setting
+from dynbatch.harness.errors import RecordError, suggest_name
+from dynbatch.harness.records.pairs import (
+    PAIR_COLUMNS,
+    join_pair_warnings,
+    replace_by_ratios_in_cycles,
+)
+from dynbatch.harness.records.stats import name_interval, summarize_rounds
+from dynbatch.harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
 SCREENED_OUT = "screened_out"  # stored status of a round that screening skipped
@@ -50,7 +54,7 @@ def numbers(
     Args:
         by: Columns that identify points, e.g. ["system", "batch_size"]; None: `system` and all
             settings that are needed (find_point_keys).
-        quantity: A column of numbers (`harness.records.tidy.QUANTITIES`).
+        quantity: A column of numbers (`dynbatch.harness.records.tidy.QUANTITIES`).
 
     Raises:
         RecordError: A column is unknown, `by` does not distinguish two trials, or rows that may

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from harness.records.tidy import OTHER_KERNELS
-from harness.records.turns import ENOUGH, compute_ratio
+from dynbatch.harness.records.tidy import OTHER_KERNELS
+from dynbatch.harness.records.turns import ENOUGH, compute_ratio
 
 PAIR_COLUMNS = ("block", "turns", "cpu_share")  # of both rows; those of the base begin with `base_`
 # Warnings: not measured in one block; wall and CPU time give different ratios.

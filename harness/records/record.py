@@ -13,16 +13,16 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from harness.contracts.choice import Choice
-from harness.contracts.system import PHASES, Phase
-from harness.errors import RecordError
-from harness.machine.facts import describe_machine, find_used_gpu
-from harness.machine.files import read_regular
-from harness.records.files import write_whole
-from harness.records.fingerprint import Fingerprint
-from harness.records.turns import Turn, collect_turn_seconds, compute_pass_s
-from harness.trials.sources import hash_trial_source
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.contracts.choice import Choice
+from dynbatch.harness.contracts.system import PHASES, Phase
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.machine.facts import describe_machine, find_used_gpu
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.records.files import write_whole
+from dynbatch.harness.records.fingerprint import Fingerprint
+from dynbatch.harness.records.turns import Turn, collect_turn_seconds, compute_pass_s
+from dynbatch.harness.trials.sources import hash_trial_source
+from dynbatch.harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 2
 Status = Literal[

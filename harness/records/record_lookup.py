@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from harness.engine.switches import Switches
-from harness.records.record import Record
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.trials.spec import TrialSpec
 
 Rounds = Mapping[int, Record]
 

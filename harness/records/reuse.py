@@ -15,14 +15,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import OWN_SPLIT, Corpus, draw_mini_batches, hash_inputs, load_corpus
-from harness.contracts.home import find_checksum, find_home
-from harness.errors import BenchError
-from harness.machine.facts import describe_machine
-from harness.records.cross_check import collect_hardware_facts
-from harness.records.record import Record
-from harness.trials.sources import SourceHashes
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.contracts.corpus import (
+    OWN_SPLIT,
+    Corpus,
+    draw_mini_batches,
+    hash_inputs,
+    load_corpus,
+)
+from dynbatch.harness.contracts.home import find_checksum, find_home
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine.facts import describe_machine
+from dynbatch.harness.records.cross_check import collect_hardware_facts
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.trials.sources import SourceHashes
+from dynbatch.harness.trials.spec import TrialSpec
 
 UNREADABLE = "unreadable"  # replaces the hash of inputs; no record has it
 _LIST_VERSIONS = """

@@ -17,12 +17,18 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from harness.errors import RecordError
-from harness.machine.files import read_regular
-from harness.records.count_row import AnyCount, CountRow, parse_count, read_count, write_count
-from harness.records.cross_check import collect_machine_facts
-from harness.records.files import replace_whole
-from harness.records.record import (
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.records.count_row import (
+    AnyCount,
+    CountRow,
+    parse_count,
+    read_count,
+    write_count,
+)
+from dynbatch.harness.records.cross_check import collect_machine_facts
+from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.records.record import (
     SCHEMA_VERSION,
     Record,
     build_record_path,

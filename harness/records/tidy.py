@@ -4,8 +4,8 @@ Each setting is a column under its `bench` key (`batch_size`, `dataset.options.n
 quantity a column of its own, so that `groupby`, `query` and `plot` work without any reshaping.
 
 Example:
-    >>> import harness
-    >>> rounds = harness.frame("results/reference/intel-xeon-2cpu-2026-11-25/medium")
+    >>> import dynbatch
+    >>> rounds = dynbatch.frame("results/reference/intel-xeon-2cpu-2026-11-25/medium")
     >>> rounds.query("model == 'tree_lstm'").groupby("system").throughput.median()
 """
 
@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.contracts.system import PHASES
-from harness.errors import RecordError, suggest_name
-from harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
-from harness.records.count_row import AnyCount, CountRow, Generalization
-from harness.records.cross_check import (
+from dynbatch.harness.contracts.system import PHASES
+from dynbatch.harness.errors import RecordError, suggest_name
+from dynbatch.harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
+from dynbatch.harness.records.count_row import AnyCount, CountRow, Generalization
+from dynbatch.harness.records.cross_check import (
     collect_group_facts,
     cross_check_records,
     hash_build,
     hash_declared_inputs,
     hash_group,
 )
-from harness.records.record import Record, Trial
-from harness.records.store import read_all_records
-from harness.records.turns import Seconds, collect_turn_seconds, compute_cpu_share
+from dynbatch.harness.records.record import Record, Trial
+from dynbatch.harness.records.store import read_all_records
+from dynbatch.harness.records.turns import Seconds, collect_turn_seconds, compute_cpu_share
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 

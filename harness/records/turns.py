@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from harness.records.stats import compute_standard_error, sum_passes
+from dynbatch.harness.records.stats import compute_standard_error, sum_passes
 
 ENOUGH = 3  # turns, or cycles of a pair
 NORMAL_95 = 1.96  # standard errors in half of a 95% interval

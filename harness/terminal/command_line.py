@@ -18,17 +18,17 @@ from typing import Any
 
 import hydra
 
-from harness.contracts.policy import AUTO, list_policy_names
-from harness.errors import ConfigError
-from harness.machine.facts import read_cpu_model
-from harness.planning.artifacts import (
+from dynbatch.harness.contracts.policy import AUTO, list_policy_names
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.facts import read_cpu_model
+from dynbatch.harness.planning.artifacts import (
     Choices,
     build_choices,
     find_fallbacks,
     order_trials,
     plan_artifact,
 )
-from harness.planning.config import (
+from dynbatch.harness.planning.config import (
     CONFIG_NAME,
     MAX_ROUNDS,
     BenchConfig,
@@ -36,17 +36,21 @@ from harness.planning.config import (
     register_schema,
     resolve_spec,
 )
-from harness.planning.durations import Durations, format_duration, read_durations
-from harness.planning.ordering import build_fields, compute_shared_n_instances, shuffle_round
-from harness.planning.overrides import Settings, read_points
-from harness.planning.references import convert_hydra_errors
-from harness.planning.requests import DRAW, format_pipeline_command
-from harness.records.files import Output, check_suffix, check_writable
-from harness.records.record import is_record, locate_record
-from harness.terminal.measurement import Measurement
-from harness.trials.spec import TrialSpec
-from harness.values.checked import check_count
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.planning.durations import Durations, format_duration, read_durations
+from dynbatch.harness.planning.ordering import (
+    build_fields,
+    compute_shared_n_instances,
+    shuffle_round,
+)
+from dynbatch.harness.planning.overrides import Settings, read_points
+from dynbatch.harness.planning.references import convert_hydra_errors
+from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
+from dynbatch.harness.records.files import Output, check_suffix, check_writable
+from dynbatch.harness.records.record import is_record, locate_record
+from dynbatch.harness.terminal.measurement import Measurement
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.checked import check_count
+from dynbatch.harness.values.paths import CONF_DIR
 
 
 def is_trace(content: bytes) -> bool:
@@ -188,7 +192,7 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement]:
-    """Convert jobs to measurements, in the order of harness.planning.ordering.
+    """Convert jobs to measurements, in the order of dynbatch.harness.planning.ordering.
 
     Args:
         arguments: the user's arguments, for the records.

@@ -17,7 +17,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from types import FrameType
 from typing import Any, NoReturn, TextIO, cast
 
-from harness.errors import BenchError, ConfigError
+from dynbatch.harness.errors import BenchError, ConfigError
 
 EXIT_USAGE, EXIT_INTERNAL_ERROR, EXIT_TRIAL_FAILED = 1, 2, 3
 OF_SIGNALS = 128  # exit code of a command that signal n ended, without n

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from harness.errors import BenchError, OutputError
-from harness.machine.facts import describe_machine
-from harness.measuring.block import BlockEntry, measure_block
-from harness.measuring.launch import record_unmeasured, run_tracer
-from harness.measuring.results_lock import lock_results_dirs
-from harness.planning.nodes import Nodes
-from harness.planning.ordering import Field, find_skip_reason, format_point
-from harness.records.files import WatchedFolders, check_room
-from harness.records.record import Record, find_record
-from harness.records.reuse import Present
-from harness.terminal.exit_handling import EXIT_TRIAL_FAILED, EXIT_USAGE, print_error
-from harness.terminal.reporting import (
+from dynbatch.harness.errors import BenchError, OutputError
+from dynbatch.harness.machine.facts import describe_machine
+from dynbatch.harness.measuring.block import BlockEntry, measure_block
+from dynbatch.harness.measuring.launch import record_unmeasured, run_tracer
+from dynbatch.harness.measuring.results_lock import lock_results_dirs
+from dynbatch.harness.planning.nodes import Nodes
+from dynbatch.harness.planning.ordering import Field, find_skip_reason, format_point
+from dynbatch.harness.records.files import WatchedFolders, check_room
+from dynbatch.harness.records.record import Record, find_record
+from dynbatch.harness.records.reuse import Present
+from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED, EXIT_USAGE, print_error
+from dynbatch.harness.terminal.reporting import (
     Reporter,
     format_outcome,
     format_summary,
     format_totals,
     format_trials,
 )
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 
 # Statuses that a system causes, not the machine or its limits.
 FAULTY = frozenset({"crash", "wrong_result"})

@@ -12,12 +12,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness.contracts.options import format_value
-from harness.records.record import Record, Trial, build_trial
-from harness.records.turns import collect_turn_seconds, compute_half_width
-from harness.terminal.exit_handling import tell
-from harness.trials.spec import TrialSpec
-from harness.values.paths import shorten_paths
+from dynbatch.harness.contracts.options import format_value
+from dynbatch.harness.records.record import Record, Trial, build_trial
+from dynbatch.harness.records.turns import collect_turn_seconds, compute_half_width
+from dynbatch.harness.terminal.exit_handling import tell
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import shorten_paths
 
 
 def format_trial(trial: Trial) -> str:

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness.errors import ConfigError
-from harness.machine.files import read_regular
-from harness.planning.durations import format_duration
-from harness.planning.run_plan import FILE, RunPlan, read_run_plan
-from harness.records.files import replace_whole
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.planning.durations import format_duration
+from dynbatch.harness.planning.run_plan import FILE, RunPlan, read_run_plan
+from dynbatch.harness.records.files import replace_whole
 
 FOLDER = ".at_work"  # in the results directory
 NODE_NAMES = ("SLURMD_NODENAME", "BENCH_NODE")  # variables of Slurm and of our Kubernetes jobs

@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contracts.networks import find_network_modules
-from harness.contracts.policy import AUTO, list_policy_names
-from harness.engine.switches import DEFAULT_BACKENDS
-from harness.machine.source_code import find_mentions, find_module_file, hash_code
-from harness.trials.spec import TrialSpec
-from harness.values.nested import find_texts
+from dynbatch.harness.contracts.networks import find_network_modules
+from dynbatch.harness.contracts.policy import AUTO, list_policy_names
+from dynbatch.harness.engine.switches import DEFAULT_BACKENDS
+from dynbatch.harness.machine.source_code import find_mentions, find_module_file, hash_code
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.nested import find_texts
 
-WORKER = "harness.measuring.worker"
+WORKER = "dynbatch.harness.measuring.worker"
 _OWN_PACKAGES = ("harness", "systems", "datasets")
 _MODULE_NAME = re.compile(r"\w+(\.\w+)+\.?")
 _MODULE_BELOW = re.compile(r"(\.\w+)+")

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le
 
-from harness.contracts.corpus import LAST, ORDERS
-from harness.contracts.home import SPLITS
-from harness.contracts.policy import LearningSettings, is_learned
-from harness.errors import ConfigError
-from harness.values.checked import (
+from dynbatch.harness.contracts.corpus import LAST, ORDERS
+from dynbatch.harness.contracts.home import SPLITS
+from dynbatch.harness.contracts.policy import LearningSettings, is_learned
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.checked import (
     LARGEST_SIZE,
     YEAR_S,
     Count,
@@ -31,7 +31,7 @@ from harness.values.checked import (
     check_fields,
     read,
 )
-from harness.values.precision import EXACT, PRECISIONS
+from dynbatch.harness.values.precision import EXACT, PRECISIONS
 
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
@@ -51,7 +51,9 @@ def check_module_name(key: str, name: str) -> None:
         ConfigError: It cannot.
     """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(f"{key}={name} is not allowed: expected a module such as datasets.sst")
+        raise ConfigError(
+            f"{key}={name} is not allowed: expected a module such as dynbatch.datasets.sst"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.corpus import (
+from dynbatch.harness.contracts.corpus import (
     AUTO,
     BINARIZE,
     NONE,
@@ -20,7 +20,7 @@ from harness.contracts.corpus import (
     hash_inputs,
     load_corpus,
 )
-from harness.contracts.model import (
+from dynbatch.harness.contracts.model import (
     Model,
     ModelSizes,
     Weights,
@@ -28,13 +28,13 @@ from harness.contracts.model import (
     find_model_class,
     trace_functions,
 )
-from harness.contracts.options import check_options
-from harness.contracts.system import RunSettings
-from harness.errors import ConfigError, DataError
-from harness.trials.spec import TrialSpec
-from harness.values.arrays import IntArray
-from harness.values.graph import MiniBatch
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.contracts.options import check_options
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.vertex.program import VertexFunction
 
 
 @dataclass(frozen=True, slots=True)

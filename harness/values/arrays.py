@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import ConfigError
+from dynbatch.harness.errors import ConfigError
 
 IntArray = NDArray[np.int32]
 Ints = IntArray

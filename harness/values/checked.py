@@ -19,7 +19,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
-from harness.errors import ConfigError, suggest_name
+from dynbatch.harness.errors import ConfigError, suggest_name
 
 LARGEST_COUNT = 2**31 - 1  # counts have 32 bits
 LARGEST_SIZE = 2**20  # layers and mini-batches; the square is still a possible size of an array

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.values.arrays import IntArray, as_int_array
 
 UNBATCHABLE = 0
 NO_TYPE = -1

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import DataError
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.parsed import ParsedSentence, check_equally_long, check_ids
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.parsed import ParsedSentence, check_equally_long, check_ids
 
 TREE_ROWS = ("words", "labels", "left", "right")
 

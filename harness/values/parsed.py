@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.errors import DataError
-from harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.arrays import IntArray, as_int_array
 
 SHIFT, LEFT, RIGHT = 0, 1, 2
 MISSING = -1

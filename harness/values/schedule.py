@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
 
 
 @dataclass(frozen=True, eq=False, slots=True)

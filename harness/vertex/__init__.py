@@ -1,6 +1,6 @@
 """Vertex functions: how to write them, and their operators, gradients and stages."""
 
-from harness.vertex.tracing import (
+from dynbatch.harness.vertex.tracing import (
     Symbol,
     VertexTracer,
     exp,

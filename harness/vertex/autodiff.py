@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.errors import ConfigError
-from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import Builder, VertexFunction
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.vertex.operators import OPERATORS, Node
+from dynbatch.harness.vertex.program import Builder, VertexFunction
 
 SOURCES = ("pull", "parameter", "zeros", "ones")
 

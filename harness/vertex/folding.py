@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.vertex.operators import Node
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.harness.vertex.program import VertexFunction
 
 
 @dataclass(frozen=True, slots=True)

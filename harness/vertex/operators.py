@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.errors import ConfigError
+from dynbatch.harness.errors import ConfigError
 
 if TYPE_CHECKING:
-    from harness.vertex.program import Builder
+    from dynbatch.harness.vertex.program import Builder
 
 
 GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
@@ -281,8 +281,8 @@ OPERATORS: dict[str, Operator] = {
     "apply": Operator(_infer_apply_shape, differentiate_apply, signature=None, heavy=True),
     "apply_transposed": Operator(lambda inputs: _infer_apply_shape(inputs, 1, 0)),
     "outer": Operator(_infer_outer_shape),
-    # Attention (harness.vertex.tracing); inference only. DyNet has no batched kernel for matmuls of
-    # two values, nor for the parts of its layer_norm.
+    # Attention (dynbatch.harness.vertex.tracing); inference only. DyNet has no batched kernel for
+    # matmuls of two values, nor for the parts of its layer_norm.
     "score_heads": Operator(None, signature=None, heavy=True),
     "mix_heads": Operator(None, signature=None, heavy=True),
     "softmax": Operator(_infer_first_shape, signature=("shape",)),

@@ -20,8 +20,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from harness.errors import ConfigError
-from harness.vertex.operators import EDGE, OPERATORS, PARAMETER, VERTEX, Node, Shape, check_vectors
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.vertex.operators import (
+    EDGE,
+    OPERATORS,
+    PARAMETER,
+    VERTEX,
+    Node,
+    Shape,
+    check_vectors,
+)
 
 
 class Builder:

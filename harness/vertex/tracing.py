@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from harness.errors import ConfigError
-from harness.vertex.operators import EDGE, Shape, check_vectors
-from harness.vertex.program import Builder, VertexFunction
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.vertex.operators import EDGE, Shape, check_vectors
+from dynbatch.harness.vertex.program import Builder, VertexFunction
 
 
 @dataclass(frozen=True, slots=True, eq=False)

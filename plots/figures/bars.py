@@ -24,16 +24,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.planning.grid import read_experiment, read_walks
-from harness.records.numbers import NOT_SEPARABLE, RATIO, numbers, ratios
-from plots.captions import build_caption, build_title, describe_conditions, join_sentences
-from plots.declaration import GROUP_TITLES, Keys, check_quantity
-from plots.experiment import Experiment
-from plots.figures import page
-from plots.published import read_published
-from plots.tables.cells import DAGGER, format_plain, format_significant
-from plots.tables.declared import select_settings
-from plots.write import Picture
+from dynbatch.harness.planning.grid import read_experiment, read_walks
+from dynbatch.harness.records.numbers import NOT_SEPARABLE, RATIO, numbers, ratios
+from dynbatch.plots.captions import build_caption, build_title, describe_conditions, join_sentences
+from dynbatch.plots.declaration import GROUP_TITLES, Keys, check_quantity
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import page
+from dynbatch.plots.published import read_published
+from dynbatch.plots.tables.cells import DAGGER, format_plain, format_significant
+from dynbatch.plots.tables.declared import select_settings
+from dynbatch.plots.write import Picture
 
 BAR_IN, PANEL_IN, KEY_IN, N_COLUMNS = 0.17, 0.42, 0.22, 3
 TIME, OVER_START = "mini_batch_ms", "mini_batch_ms over start"

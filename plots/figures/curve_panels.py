@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from plots.figures import page
-from plots.figures.page import Look
+from dynbatch.plots.figures import page
+from dynbatch.plots.figures.page import Look
 
 LEFT_IN, TITLE_IN, BELOW_IN, LABEL_IN = 0.6, 0.24, 0.22, 0.15
 NARROW_IN, LOW_IN, HIGH_IN, PAGE_IN = 1.0, 0.9, 2.0, 4.8  # bounds of axes; of a column

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios
-from plots.captions import build_caption, build_title
-from plots.declaration import GROUP_TITLES, PER_INSTANCE, PublishedTable, check_quantity
-from plots.experiment import Experiment
-from plots.figures import page
-from plots.figures.curve_panels import Panel, draw_panels
-from plots.published import PUBLISHED, read_published
-from plots.tables.cells import format_plain
-from plots.tables.declared import merge_variants, select
-from plots.write import Picture
+from dynbatch.harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios
+from dynbatch.plots.captions import build_caption, build_title
+from dynbatch.plots.declaration import GROUP_TITLES, PER_INSTANCE, PublishedTable, check_quantity
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import page
+from dynbatch.plots.figures.curve_panels import Panel, draw_panels
+from dynbatch.plots.published import PUBLISHED, read_published
+from dynbatch.plots.tables.cells import format_plain
+from dynbatch.plots.tables.declared import merge_variants, select
+from dynbatch.plots.write import Picture
 
 EXPONENT_POINTS, T_95 = 4, 4.303  # 97.5% quantile of Student's t with 4 - 2 degrees of freedom
 LABELS = {"dataset.options.n_leaves": "leaves per tree"}  # of keys with unclear names

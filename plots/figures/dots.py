@@ -17,15 +17,15 @@ from typing import Literal
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from harness.records.numbers import NOT_MEASURED, merge_seeds, numbers
-from harness.records.tidy import SEED, TYPE_SEED
-from plots.captions import build_title, describe_processor, join_sentences
-from plots.declaration import Keys
-from plots.experiment import Experiment
-from plots.figures import page
-from plots.figures.bars import N_COLUMNS, Bar, Panel, add_key, place_bars
-from plots.tables.cells import format_plain
-from plots.write import Picture
+from dynbatch.harness.records.numbers import NOT_MEASURED, merge_seeds, numbers
+from dynbatch.harness.records.tidy import SEED, TYPE_SEED
+from dynbatch.plots.captions import build_title, describe_processor, join_sentences
+from dynbatch.plots.declaration import Keys
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import page
+from dynbatch.plots.figures.bars import N_COLUMNS, Bar, Panel, add_key, place_bars
+from dynbatch.plots.tables.cells import format_plain
+from dynbatch.plots.write import Picture
 
 KEYS = ["model", "dataset", "batch_size", "policy"]
 SPLIT = "train"

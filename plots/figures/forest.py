@@ -14,19 +14,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from plots.captions import (
+from dynbatch.plots.captions import (
     build_title,
     describe_conditions,
     describe_ends,
     format_range,
     join_sentences,
 )
-from plots.experiment import Experiment
-from plots.figures import page
-from plots.figures.bars import add_key
-from plots.tables.answers import evaluate_answers
-from plots.tables.cells import DAGGER, format_ratio
-from plots.write import Picture
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import page
+from dynbatch.plots.figures.bars import add_key
+from dynbatch.plots.tables.answers import evaluate_answers
+from dynbatch.plots.tables.cells import DAGGER, format_ratio
+from dynbatch.plots.write import Picture
 
 ROW_IN, REST_IN, SPEEDUP_PT, NAME_PT = 0.265, 0.8, 8, 112  # points: offsets from the axes
 

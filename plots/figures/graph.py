@@ -17,17 +17,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.contracts.policy import LearnedPolicy
-from harness.counts.counting import build_scheduler
-from harness.counts.request import GraphSource, parse_requests
-from harness.errors import ConfigError, RecordError
-from harness.records.tidy import PLAIN
-from harness.values.graph import Graph
-from harness.values.schedule import Schedule
-from plots.captions import build_title
-from plots.declaration import NoOptions
-from plots.experiment import Experiment
-from plots.figures.page import (
+from dynbatch.harness.contracts.policy import LearnedPolicy
+from dynbatch.harness.counts.counting import build_scheduler
+from dynbatch.harness.counts.request import GraphSource, parse_requests
+from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.records.tidy import PLAIN
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import Schedule
+from dynbatch.plots.captions import build_title
+from dynbatch.plots.declaration import NoOptions
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures.page import (
     INK,
     SMALL_PT,
     WIDTH_IN,
@@ -37,7 +37,7 @@ from plots.figures.page import (
     spread,
     start_figure,
 )
-from plots.write import Picture
+from dynbatch.plots.write import Picture
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]

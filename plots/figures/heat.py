@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from plots.captions import describe_conditions, format_range, join_sentences
-from plots.experiment import Experiment
-from plots.figures import page
-from plots.tables.answers import evaluate_strategies
-from plots.write import Picture
+from dynbatch.plots.captions import describe_conditions, format_range, join_sentences
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import page
+from dynbatch.plots.tables.answers import evaluate_strategies
+from dynbatch.plots.write import Picture
 
 ROW_IN, TOP_IN, REACH = 0.235, 0.3, 2.3  # REACH: speedup of the strongest color
 TITLE = "Speedup of the engine over the strategy of each paper, on the same kernels"

@@ -23,9 +23,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
-from harness.errors import ConfigError
-from harness.planning.kinds import SystemFile
-from plots.tables.cells import format_plain
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.kinds import SystemFile
+from dynbatch.plots.tables.cells import format_plain
 
 WIDTH_IN = 7.0
 TITLE_PT, TEXT_PT, SMALL_PT = 9.0, 7.5, 7.0

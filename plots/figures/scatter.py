@@ -22,14 +22,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.records.numbers import numbers
-from plots.captions import build_caption, build_title
-from plots.experiment import Experiment
-from plots.figures import page
-from plots.figures.curve_panels import NAME_IN, add_names
-from plots.tables.cells import format_significant
-from plots.tables.declared import select
-from plots.write import Picture
+from dynbatch.harness.records.numbers import numbers
+from dynbatch.plots.captions import build_caption, build_title
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import page
+from dynbatch.plots.figures.curve_panels import NAME_IN, add_names
+from dynbatch.plots.tables.cells import format_significant
+from dynbatch.plots.tables.declared import select
+from dynbatch.plots.write import Picture
 
 FLOPS, BYTES, INTENSITY = MARK = ("gflop_per_s", "gbyte_per_s", "flop_per_byte")
 ROOF, TRIAL, BOUND = "roof", "trial", "matmuls only"

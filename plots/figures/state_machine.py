@@ -19,15 +19,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.contracts.policy import LearnedPolicy
-from harness.errors import ConfigError
-from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.segments import run_in_segments
-from harness.values.graph import Graph
-from plots.captions import build_title
-from plots.experiment import Experiment
-from plots.figures.graph import build_counted_graph, draw_failed
-from plots.figures.page import (
+from dynbatch.harness.contracts.policy import LearnedPolicy
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.policies.fsm.machine import StateMachine
+from dynbatch.harness.policies.parts.segments import run_in_segments
+from dynbatch.harness.values.graph import Graph
+from dynbatch.plots.captions import build_title
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures.graph import build_counted_graph, draw_failed
+from dynbatch.plots.figures.page import (
     SMALL_PT,
     WIDTH_IN,
     add_caption,
@@ -36,7 +36,7 @@ from plots.figures.page import (
     place_axes,
     start_figure,
 )
-from plots.write import Picture
+from dynbatch.plots.write import Picture
 
 END = "end"  # follows the last state
 CAPTION = (

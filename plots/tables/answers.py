@@ -9,20 +9,20 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError
-from harness.planning.grid import EXPERIMENT
-from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
-from plots.captions import build_only_table
-from plots.declaration import SYSTEMS, NoOptions, TableDeclaration, read_declaration
-from plots.experiment import Experiment
-from plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
-from plots.tables.declared import select_settings
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.grid import EXPERIMENT
+from dynbatch.harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.declaration import SYSTEMS, NoOptions, TableDeclaration, read_declaration
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
+from dynbatch.plots.tables.declared import select_settings
 
 THROUGHPUT, FRAMEWORK, STRATEGY = "throughput", "framework", "strategy"
 WORKLOAD = ["experiment", "workload"]
 KEYS = [*WORKLOAD, "hidden_size", "batch_size", "system", "is_engine"]
 SPEEDUP_COLUMNS = ["value", "low", "high", "n_rounds", "status", "warnings"]
-# Printed names of the packages systems.on_NAME.
+# Printed names of the packages dynbatch.systems.on_NAME.
 FRAMEWORKS = {"dynet": "DyNet", "jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 

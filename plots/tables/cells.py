@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness.errors import ConfigError
-from harness.records.numbers import NOT_PLANNED
-from plots.declaration import CEILING, OVER
-from plots.published import PUBLISHED
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.records.numbers import NOT_PLANNED
+from dynbatch.plots.declaration import CEILING, OVER
+from dynbatch.plots.published import PUBLISHED
 
 DAGGER, EN_DASH, TIMES = "\N{DAGGER}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 PAPER = "paper: "  # prefix of labels of published numbers

@@ -16,13 +16,13 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from harness.contracts.choice import Choice
-from harness.contracts.policy import AUTO
-from harness.records.numbers import numbers, ratios, select_fastest
-from plots.captions import build_only_table
-from plots.experiment import Experiment
-from plots.tables.cells import DAGGER, EN_DASH, Table, format_number
-from plots.tables.declared import select_settings
+from dynbatch.harness.contracts.choice import Choice
+from dynbatch.harness.contracts.policy import AUTO
+from dynbatch.harness.records.numbers import numbers, ratios, select_fastest
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, format_number
+from dynbatch.plots.tables.declared import select_settings
 
 TIME, EXCESS = "mini_batch_ms", "excess_percent"
 GRANULARITY = "system.options.granularity"

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.planning.claim_points import BOUND, STEP, Answer, find_comparisons
-from harness.planning.claims import (
+from dynbatch.harness.planning.claim_points import BOUND, STEP, Answer, find_comparisons
+from dynbatch.harness.planning.claims import (
     ALL,
     ANY,
     ANY_DEVICE,
@@ -25,14 +25,21 @@ from harness.planning.claims import (
     Claim,
     Rule,
 )
-from harness.planning.grid import EXPERIMENT
-from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
-from harness.records.stats import name_interval
-from harness.records.tidy import RELEASED, TYPE_SEED
-from plots.captions import build_only_table
-from plots.declaration import NoOptions, check_quantity
-from plots.experiment import Experiment
-from plots.tables.cells import COUNTED, DAGGER, EN_DASH, Table, format_plain, format_significant
+from dynbatch.harness.planning.grid import EXPERIMENT
+from dynbatch.harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
+from dynbatch.harness.records.stats import name_interval
+from dynbatch.harness.records.tidy import RELEASED, TYPE_SEED
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.declaration import NoOptions, check_quantity
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import (
+    COUNTED,
+    DAGGER,
+    EN_DASH,
+    Table,
+    format_plain,
+    format_significant,
+)
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 IN_PART = "in part"  # an effect in the claimed direction that does not reach the claimed range

@@ -4,8 +4,8 @@
       kind: code_lines
       models: [var_lstm, tree_lstm]         # a group of columns each
       code:                                 # a row each; the first is the base of ratios
-        vertex: {networks: harness.models}  # keys: see CodeOf
-        torch_levels: {networks: "systems.on_torch.models:LEVELS"}
+        vertex: {networks: dynbatch.harness.models}  # keys: see CodeOf
+        torch_levels: {networks: "dynbatch.systems.on_torch.models:LEVELS"}
       published: cavs_lines_of_code         # ratios of a paper (plots/published)
 
 A line is a statement, regardless of line breaks; imports, docstrings and comments do not count. A
@@ -24,15 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.contracts.networks import find_network_modules, read_table_entry
-from harness.errors import ConfigError, suggest_name
-from harness.machine.source_code import find_module_file
-from harness.planning.kinds import SystemFile
-from plots.captions import build_only_table
-from plots.declaration import Keys
-from plots.experiment import Experiment
-from plots.published import read_published
-from plots.tables.cells import EN_DASH, TIMES, Table, format_plain, pivot_numbers
+from dynbatch.harness.contracts.networks import find_network_modules, read_table_entry
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.machine.source_code import find_module_file
+from dynbatch.harness.planning.kinds import SystemFile
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.declaration import Keys
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.published import read_published
+from dynbatch.plots.tables.cells import EN_DASH, TIMES, Table, format_plain, pivot_numbers
 
 RATIO = "ratio"
 NOT_WRITTEN = "not written"  # status of a model that a system does not have
@@ -43,7 +43,8 @@ class CodeOf(Keys):
     """Location of a system's models.
 
     Attributes:
-        networks: a table (harness.contracts.networks), or a package with a file for each model.
+        networks: a table (dynbatch.harness.contracts.networks), or a package with a file for each
+            model.
         shared: packages and modules with parts of models, whose definitions also count.
         also: definitions that a model receives without naming them.
         without: modules that do not count, because another system uses them.

@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.contracts.model import find_model_class
-from harness.errors import ConfigError
-from harness.planning.yaml_files import read_mapping
-from plots.captions import build_only_table
-from plots.declaration import Keys
-from plots.experiment import Experiment
-from plots.tables.cells import Table
-from plots.tables.code_lines import list_names, parse_module
+from dynbatch.harness.contracts.model import find_model_class
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.declaration import Keys
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import Table
+from dynbatch.plots.tables.code_lines import list_names, parse_module
 
-SHARED = "harness.models.parts"
+SHARED = "dynbatch.harness.models.parts"
 PROGRAM = "self.program"
 # Methods of the writer `p` that programs call.
 WAITS, BRANCHES, LOOPS = {"p.chance", "p.value"}, {"p.concurrent", "p.map", "p.fork"}, {"p.chain"}

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError, suggest_name
-from harness.records.numbers import (
+from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.records.numbers import (
     NOT_MEASURED,
     NOT_SEPARABLE,
     RATIO,
@@ -22,9 +22,16 @@ from harness.records.numbers import (
     ratios,
     select_fastest,
 )
-from harness.records.tidy import SEED, get_quantity, is_setting
-from plots.captions import FRAMEWORK, MODES, UNSEEN, build_footnotes, build_title, spell_key
-from plots.declaration import (
+from dynbatch.harness.records.tidy import SEED, get_quantity, is_setting
+from dynbatch.plots.captions import (
+    FRAMEWORK,
+    MODES,
+    UNSEEN,
+    build_footnotes,
+    build_title,
+    spell_key,
+)
+from dynbatch.plots.declaration import (
     BASE,
     BEST_BASELINE,
     CEILING,
@@ -35,9 +42,9 @@ from plots.declaration import (
     PER_INSTANCE,
     TableDeclaration,
 )
-from plots.experiment import Experiment
-from plots.published import PUBLISHED, read_published
-from plots.tables.cells import PAPER, Table, format_number, format_plain, pivot_numbers
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.published import PUBLISHED, read_published
+from dynbatch.plots.tables.cells import PAPER, Table, format_number, format_plain, pivot_numbers
 
 QUANTITY, SETTING, SYSTEM, FAMILY, POLICY = "quantity", "setting", "system", "family", "policy"
 EXTRA_KINDS = {BEST_BASELINE: FRAMEWORK, CEILING: "upper_bound"}

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.planning.yaml_files import list_choices
-from harness.records.numbers import NOT_PLANNED, numbers
-from plots.captions import build_only_table
-from plots.declaration import Keys, check_name
-from plots.experiment import Experiment
-from plots.tables.cells import EN_DASH, Table, format_number
-from plots.tables.code_lines import find_system
+from dynbatch.harness.planning.yaml_files import list_choices
+from dynbatch.harness.records.numbers import NOT_PLANNED, numbers
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.declaration import Keys, check_name
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import EN_DASH, Table, format_number
+from dynbatch.plots.tables.code_lines import find_system
 
 PAPER, HERE, SPEED = "paper", "here", "throughput"
 HEADERS = {

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.records.numbers import NOT_SEPARABLE, numbers, ratios
-from plots.captions import MODES, build_only_table
-from plots.experiment import Experiment
-from plots.published import PUBLISHED, read_published
-from plots.tables.cells import PAPER, Table, format_number, pivot_numbers
+from dynbatch.harness.records.numbers import NOT_SEPARABLE, numbers, ratios
+from dynbatch.plots.captions import MODES, build_only_table
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.published import PUBLISHED, read_published
+from dynbatch.plots.tables.cells import PAPER, Table, format_number, pivot_numbers
 
 MOVING, ARITHMETIC, COMPUTATION = "moving_s", "arithmetic_s", "computation_s"
 PARTS = {MOVING: "memory", ARITHMETIC: "computation"}

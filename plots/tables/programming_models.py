@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.contracts.model import find_model_class
-from harness.planning.kinds import SystemFile
-from harness.planning.yaml_files import read_mapping
-from harness.records.numbers import NOT_PLANNED, numbers
-from plots.captions import build_only_table
-from plots.declaration import Keys
-from plots.experiment import Experiment
-from plots.tables.cells import Table, format_number
-from plots.tables.code_lines import find_system
+from dynbatch.harness.contracts.model import find_model_class
+from dynbatch.harness.planning.kinds import SystemFile
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.records.numbers import NOT_PLANNED, numbers
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.declaration import Keys
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import Table, format_number
+from dynbatch.plots.tables.code_lines import find_system
 
 RUN_HERE = {"chain": "sequences", "tree": "trees", "lattice": "lattices"}
 PROGRAMS, EXECUTION = "programs", "execution"

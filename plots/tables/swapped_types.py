@@ -19,13 +19,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
-from harness.policies.parts.bound import compute_lower_bound
-from harness.values.graph import Graph
-from harness.values.schedule import check_schedule
-from plots.captions import build_only_table
-from plots.experiment import Experiment
-from plots.tables.cells import Table, format_plain
+from dynbatch.harness.contracts.policy import (
+    LearningSettings,
+    is_learned,
+    learn_policy,
+    load_policy,
+)
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import check_schedule
+from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables.cells import Table, format_plain
 
 INTERNAL, OUTPUT = 1, 2
 SIDE_BY_SIDE, IN_SEQUENCE = "side by side", "one after the other"

@@ -11,31 +11,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.policy import AUTO
-from harness.contracts.system import Clock, Counters, Result, RunSettings
-from harness.engine.live import LiveEngine
-from harness.engine.work import compute_arranged_work
-from harness.policies.parts.bound import compute_lower_bound
-from harness.programs.blocks import RecordingOptions
-from harness.programs.model import (
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.policy import AUTO
+from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings
+from dynbatch.harness.engine.live import LiveEngine
+from dynbatch.harness.engine.work import compute_arranged_work
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.model import (
     ProgramModel,
     describe_program_execution,
     make_recorded_model,
     make_recording,
     uses_arrays,
 )
-from harness.values.schedule import check_schedule
-from systems.on_core import vertex
-from systems.on_core.live_segments import LiveRun
-from systems.on_core.vertex import CoreOptions
+from dynbatch.harness.values.schedule import check_schedule
+from dynbatch.systems.on_core import vertex
+from dynbatch.systems.on_core.live_segments import LiveRun
+from dynbatch.systems.on_core.vertex import CoreOptions
 
 BY_DEPTH = "inline_depth"  # the only policy that compiled code implements for graph segments
 
 
 @dataclass(frozen=True, slots=True)
 class AcrobatOptions(CoreOptions):
-    """The engine's switches, and options of program recording (harness.programs.recorder).
+    """The engine's switches, and options of program recording (dynbatch.harness.programs.recorder).
 
     Attributes:
         policy: default batching policy.

@@ -9,8 +9,9 @@
    is chosen. A prediction only selects the candidates that are tried: an error of it costs nothing
    unless it is larger than the gap between the best candidate and N_TRIED others.
 
-Candidates are all policies that allow it (harness.contracts.policy.explain_auto_exclusion), at
-every granularity that the switches allow.
+Candidates are all policies that allow it
+(dynbatch.harness.contracts.policy.explain_auto_exclusion), at every granularity that the switches
+allow.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from harness.contracts.choice import Candidate, Choice, Tell
-from harness.contracts.policy import explain_auto_exclusion, list_policy_names
-from harness.engine.switches import CHOICES, Switches
-from harness.errors import ConfigError, UnsupportedTrial
-from systems.on_core.laboratory import Batches, Laboratory
-from systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, run_race
+from dynbatch.harness.contracts.choice import Candidate, Choice, Tell
+from dynbatch.harness.contracts.policy import explain_auto_exclusion, list_policy_names
+from dynbatch.harness.engine.switches import CHOICES, Switches
+from dynbatch.harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.systems.on_core.laboratory import Batches, Laboratory
+from dynbatch.systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, run_race
 
 N_TRIED = 5  # candidates, and all others within WORTH of the least prediction, up to MAX_TRIED
 MAX_TRIED, WORTH = 8, 1.2

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.choice import Candidate, Stopwatch
-from harness.contracts.model import Model, Weights
-from harness.contracts.policy import Policy, compile_policy, load_policy
-from harness.contracts.system import RunSettings
-from harness.engine.switches import Switches
-from harness.errors import UnsupportedTrial
-from harness.values.graph import Graph
-from harness.values.schedule import Schedule
-from systems.on_core.prepared import NoClock, PreparedModel, prepare_model
+from dynbatch.harness.contracts.choice import Candidate, Stopwatch
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.policy import Policy, compile_policy, load_policy
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import Schedule
+from dynbatch.systems.on_core.prepared import NoClock, PreparedModel, prepare_model
 
 PIECES = 4  # per batch that is cut
 MAX_CUT_ALONE = 6  # types that are cut separately; the others are cut together and share a cost

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from harness.contracts.policy import Policy
-from harness.contracts.system import Clock
-from harness.engine.backend import LiveSegments
-from harness.engine.live import LiveEngine
-from harness.errors import ProgramError
-from harness.programs.blocks import Feeds
-from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.decoder import Decoder
-from harness.programs.fibers import Fibers, Waiting
-from harness.programs.log import UNDONE
-from harness.programs.recorder import Recorder
-from harness.programs.recording import FAULTS, Decisions, Recording, collect_outputs
-from harness.programs.writer import Wait
-from harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.contracts.policy import Policy
+from dynbatch.harness.contracts.system import Clock
+from dynbatch.harness.engine.backend import LiveSegments
+from dynbatch.harness.engine.live import LiveEngine
+from dynbatch.harness.errors import ProgramError
+from dynbatch.harness.programs.blocks import Feeds
+from dynbatch.harness.programs.compiling.programs import CompiledPrograms
+from dynbatch.harness.programs.decoder import Decoder
+from dynbatch.harness.programs.fibers import Fibers, Waiting
+from dynbatch.harness.programs.log import UNDONE
+from dynbatch.harness.programs.recorder import Recorder
+from dynbatch.harness.programs.recording import FAULTS, Decisions, Recording, collect_outputs
+from dynbatch.harness.programs.writer import Wait
+from dynbatch.harness.values.arrays import IntArray, as_int_array
 
 
 class Restart(Exception):  # noqa: N818 - not an error: the programs are run once more
@@ -181,7 +181,7 @@ class LiveRun:
 class _Answers:
     """Numbers that waiting programs receive; each segment is computed when it ends.
 
-    See harness.programs.fibers.NumberSource.
+    See dynbatch.harness.programs.fibers.NumberSource.
     """
 
     def __init__(

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.policy import Policy
-from harness.contracts.system import Clock, RunSettings
-from harness.engine.engine import Engine
-from harness.engine.switches import Switches
-from harness.granularity.operators import OperatorModel
-from harness.granularity.vertices import VertexModel
-from harness.policies.parts.segments import schedule_in_segments
-from harness.programs.model import translate_programs
-from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.policy import Policy
+from dynbatch.harness.contracts.system import Clock, RunSettings
+from dynbatch.harness.engine.engine import Engine
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.granularity.operators import OperatorModel
+from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.programs.model import translate_programs
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import Schedule
 
 
 class NoClock:

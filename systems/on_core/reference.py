@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights, explain_untrainable
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.reference import run_reference
+from dynbatch.harness.contracts.model import Model, Weights, explain_untrainable
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
+from dynbatch.harness.reference import run_reference
 
 
 class Adapter(System):

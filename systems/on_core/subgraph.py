@@ -13,18 +13,25 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights, trace_functions
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.engine.cpu_kernels.libraries import describe_numpy_blas
-from harness.models.cell import CellModel
-from harness.vertex.subgraph.block import OperatorBlock
-from harness.vertex.subgraph.plan import plan_block
-from systems.on_core.subgraph_executor import BlockExecutor
+from dynbatch.harness.contracts.model import Model, Weights, trace_functions
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
+from dynbatch.harness.engine.cpu_kernels.libraries import describe_numpy_blas
+from dynbatch.harness.models.cell import CellModel
+from dynbatch.harness.vertex.subgraph.block import OperatorBlock
+from dynbatch.harness.vertex.subgraph.plan import plan_block
+from dynbatch.systems.on_core.subgraph_executor import BlockExecutor
 
 
 @dataclass(frozen=True, slots=True)
 class SubgraphOptions:
-    """Options of a static subgraph (harness.vertex.subgraph).
+    """Options of a static subgraph (dynbatch.harness.vertex.subgraph).
 
     Attributes:
         layout: order of values in memory: "dynet" or "pq" (PQ tree).

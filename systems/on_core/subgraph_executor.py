@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import ConfigError
-from harness.vertex.operators import Node
-from harness.vertex.subgraph.plan import FLOAT_BYTES, BlockPlan, Copy
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.harness.vertex.subgraph.plan import FLOAT_BYTES, BlockPlan, Copy
 
 Array = NDArray[np.float32]
 Run = Callable[[], object]

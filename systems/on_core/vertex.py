@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from harness.contracts.choice import Choice, Stopwatch, Tell
-from harness.contracts.model import Model, Weights, explain_untrainable
-from harness.contracts.policy import (
+from dynbatch.harness.contracts.choice import Choice, Stopwatch, Tell
+from dynbatch.harness.contracts.model import Model, Weights, explain_untrainable
+from dynbatch.harness.contracts.policy import (
     AUTO,
     Policy,
     check_policy_name,
@@ -18,21 +18,28 @@ from harness.contracts.policy import (
     learn_policy,
     load_policy,
 )
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.contracts.timeline import Part
-from harness.engine.backend import Backend, choose_backend, list_backends
-from harness.engine.engine import Engine, LaidOut
-from harness.engine.switches import Switches
-from harness.engine.work import compute_arranged_work
-from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.segments import select_first_segment
-from harness.programs.model import describe_program_execution, uses_arrays
-from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule, check_schedule
-from systems.on_core.choosing import choose, list_candidates
-from systems.on_core.laboratory import Laboratory
-from systems.on_core.prepared import NoClock, PreparedModel, prepare_model
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
+from dynbatch.harness.contracts.timeline import Part
+from dynbatch.harness.engine.backend import Backend, choose_backend, list_backends
+from dynbatch.harness.engine.engine import Engine, LaidOut
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.work import compute_arranged_work
+from dynbatch.harness.errors import ConfigError, ScheduleError, UnsupportedTrial
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.parts.segments import select_first_segment
+from dynbatch.harness.programs.model import describe_program_execution, uses_arrays
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import Schedule, check_schedule
+from dynbatch.systems.on_core.choosing import choose, list_candidates
+from dynbatch.systems.on_core.laboratory import Laboratory
+from dynbatch.systems.on_core.prepared import NoClock, PreparedModel, prepare_model
 
 DEFAULT_POLICY = "frontier"
 
@@ -231,7 +238,7 @@ class Adapter(System):
     def data_movement_fraction(self) -> float | None:
         """Return the fraction of cycles that moved data since the last call.
 
-        It needs the switch `profile`; see harness.engine.backend.Tally.
+        It needs the switch `profile`; see dynbatch.harness.engine.backend.Tally.
         """
         tally = self.engine.backend.tally
         share = tally.n_moving_cycles / tally.n_cycles if tally.n_cycles else None

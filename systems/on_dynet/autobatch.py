@@ -18,15 +18,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.networks import (
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import (
     explain_binary_only,
     find_network_modules,
     load_network,
 )
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from harness.trials.workload import count_lookups
-from systems.on_dynet.build import (
+from dynbatch.harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from dynbatch.harness.trials.workload import count_lookups
+from dynbatch.systems.on_dynet.build import (
     AUTOBATCH,
     PRODUCT_SIGNATURE,
     SOURCE_BUILDS,
@@ -37,16 +37,16 @@ from systems.on_dynet.build import (
     format_memory,
     read_source_facts,
 )
-from systems.on_dynet.segments import DynetSystem, GraphSegment, Needed
-from systems.plans.programs import Once, explain_inference_only
+from dynbatch.systems.on_dynet.segments import DynetSystem, GraphSegment, Needed
+from dynbatch.systems.plans.programs import Once, explain_inference_only
 
 NETWORKS = {
-    "instance": "systems.on_dynet.models:NETWORKS",
-    "manual": "systems.on_dynet.models:MANUAL",
+    "instance": "dynbatch.systems.on_dynet.models:NETWORKS",
+    "manual": "dynbatch.systems.on_dynet.models:MANUAL",
 }
 # Networks of models that have a variant for an option.
-BREADTH_FIRST = "systems.on_dynet.models:BREADTH_FIRST"
-CONSTANTS_EACH = "systems.on_dynet.models:CONSTANTS_EACH"
+BREADTH_FIRST = "dynbatch.systems.on_dynet.models:BREADTH_FIRST"
+CONSTANTS_EACH = "dynbatch.systems.on_dynet.models:CONSTANTS_EACH"
 MAX_ROWS = 128  # per copy of a mini-batch's outputs
 
 
@@ -286,4 +286,4 @@ def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights
         profiling=int(options.profiling),
         requested_gpus=int(settings.device == "cuda"),
     )
-    return importlib.import_module("systems.on_dynet.runtime")
+    return importlib.import_module("dynbatch.systems.on_dynet.runtime")

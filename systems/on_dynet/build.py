@@ -1,6 +1,6 @@
 """Installed DyNet builds, their settings, and the state of this project's libraries in them.
 
-    python -m systems.on_dynet.build FOLDER
+    python -m dynbatch.systems.on_dynet.build FOLDER
 
 writes the hash of the sources of a directory's libraries, after scripts/build_dynet_native.sh has
 built them.
@@ -14,8 +14,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from harness.contracts.model import Weights
-from harness.values.paths import ROOT
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.values.paths import ROOT
 
 AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # DyNet's numbers of its modes
 TARGETS = {"cpu": "dynet-native", "cuda": "dynet-cuda"}  # of make, by device

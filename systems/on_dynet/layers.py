@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import dynet as dy
 
-from systems.on_dynet.runtime import ParameterStore
-from systems.on_dynet.segments import GraphSegment, Needed
+from dynbatch.systems.on_dynet.runtime import ParameterStore
+from dynbatch.systems.on_dynet.segments import GraphSegment, Needed
 
 MAX_FUSED = 128  # largest hidden size for which one operator of all gates is faster
 R = TypeVar("R")

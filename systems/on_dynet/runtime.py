@@ -2,7 +2,7 @@
 
 DyNet reads memory sizes, seed and autobatch mode when it is imported, and they are known only when
 a trial's adapter is constructed. The adapter therefore sets them first and then loads this module
-and systems.on_dynet.models.* by importlib. No other modules import DyNet at the top.
+and dynbatch.systems.on_dynet.models.* by importlib. No other modules import DyNet at the top.
 """
 
 from __future__ import annotations

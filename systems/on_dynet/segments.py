@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from harness.contracts.system import Clock, RunSettings, System
-from systems.on_dynet.build import OUTGROWN, SOURCE_BUILDS
-from systems.on_dynet.cuda import CudaDevice, explain_missing_device
+from dynbatch.harness.contracts.system import Clock, RunSettings, System
+from dynbatch.systems.on_dynet.build import OUTGROWN, SOURCE_BUILDS
+from dynbatch.systems.on_dynet.cuda import CudaDevice, explain_missing_device
 
 
 class GraphSegment(NamedTuple):

@@ -17,17 +17,24 @@ from jax._src import compilation_cache
 from jax._src.compilation_cache_interface import CacheInterface
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_unrunnable, load_network
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.machine.caches import make_cache_folder, read_cached, write_cached
-from harness.machine.facts import hash_cpu, read_cpu_model
-from harness.values.checked import Count, CountOrNone
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import explain_unrunnable, load_network
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
+from dynbatch.harness.machine.caches import make_cache_folder, read_cached, write_cached
+from dynbatch.harness.machine.facts import hash_cpu, read_cpu_model
+from dynbatch.harness.values.checked import Count, CountOrNone
 
 Ids = NDArray[np.int64]
 Vectors = Mapping[str, NDArray[np.integer]]
 Lengths = tuple[tuple[str, int], ...]
-NETWORKS = "systems.on_jax.models:NETWORKS"
+NETWORKS = "dynbatch.systems.on_jax.models:NETWORKS"
 Program = Callable[..., Any]  # takes network, plan, learning rate, weights and ids
 ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is created
 FOLDER = "jax"

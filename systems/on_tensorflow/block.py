@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.contracts.model import Model
-from harness.values.checked import Count
-from systems.on_tensorflow.runtime import Network, TensorFlowSystem
-from systems.on_tensorflow.sentences import Layer, LayerWeights, Padded, Start
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.checked import Count
+from dynbatch.systems.on_tensorflow.runtime import Network, TensorFlowSystem
+from dynbatch.systems.on_tensorflow.sentences import Layer, LayerWeights, Padded, Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class BlockOptions:
 class Adapter(TensorFlowSystem):
     """Adapter with one trace per combination of shapes, each of few operations."""
 
-    networks = "systems.on_tensorflow.models:SIDE_BY_SIDE"
+    networks = "dynbatch.systems.on_tensorflow.models:SIDE_BY_SIDE"
     option_type = BlockOptions
     options: BlockOptions
 

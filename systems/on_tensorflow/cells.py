@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from systems.on_tensorflow.runtime import Variables
+from dynbatch.systems.on_tensorflow.runtime import Variables
 
 
 class CellFunctions(Protocol):
@@ -25,7 +25,7 @@ class CellFunctions(Protocol):
 
 
 class LSTMCell:
-    """Cells of harness.models.tree_lstm; a state is the row [c; h]."""
+    """Cells of dynbatch.harness.models.tree_lstm; a state is the row [c; h]."""
 
     n_parts = 2
 
@@ -48,7 +48,7 @@ class LSTMCell:
 
 
 class ChildSumCell:
-    """Cells of harness.models.tree_lstm_child_sum; a state is the row [c; h]."""
+    """Cells of dynbatch.harness.models.tree_lstm_child_sum; a state is the row [c; h]."""
 
     n_parts = 2
 
@@ -75,7 +75,7 @@ def _compute_lstm_state(c: Any, o: Any) -> Any:
 
 
 class GRUCell:
-    """Cells of harness.models.tree_gru."""
+    """Cells of dynbatch.harness.models.tree_gru."""
 
     n_parts = 1
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
-from systems.on_tensorflow.sentences import (
+from dynbatch.systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
+from dynbatch.systems.on_tensorflow.sentences import (
     Batch,
     Layer,
     Padded,
@@ -16,7 +16,7 @@ from systems.on_tensorflow.sentences import (
     Shrinking,
     make_layer_along,
 )
-from systems.on_tensorflow.static import Adapter as StaticAdapter
+from dynbatch.systems.on_tensorflow.static import Adapter as StaticAdapter
 
 ANY = tf.TensorShape(None)
 SCALAR = tf.TensorShape([])

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model
-from harness.values.arrays import IntArray
-from systems.on_tensorflow.loom import LoomTables
-from systems.on_tensorflow.weaver import Weaving, merge_weavings, weave
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.systems.on_tensorflow.loom import LoomTables
+from dynbatch.systems.on_tensorflow.weaver import Weaving, merge_weavings, weave
 
 MAX_IN_A_CHUNK = 100
 _own: list[Preprocessing] = []  # set when a worker starts

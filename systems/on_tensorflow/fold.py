@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.system import Counters, RunSettings
-from harness.machine.facts import list_usable_cpus
-from harness.values.checked import CountOrNone
-from systems.on_tensorflow.examples import Examples, Preprocessing, Workers
-from systems.on_tensorflow.loom import Loom
-from systems.on_tensorflow.runtime import Feeds, Network, TensorFlowSystem
-from systems.on_tensorflow.weaver import Wiring, finalize_weaving
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.system import Counters, RunSettings
+from dynbatch.harness.machine.facts import list_usable_cpus
+from dynbatch.harness.values.checked import CountOrNone
+from dynbatch.systems.on_tensorflow.examples import Examples, Preprocessing, Workers
+from dynbatch.systems.on_tensorflow.loom import Loom
+from dynbatch.systems.on_tensorflow.runtime import Feeds, Network, TensorFlowSystem
+from dynbatch.systems.on_tensorflow.weaver import Wiring, finalize_weaving
 
 _VECTOR = tf.TensorSpec([None], tf.int32)
 PARALLEL_ITERATIONS = 10  # as in the release
@@ -162,7 +162,7 @@ class Adapter(TensorFlowSystem):
     """Adapter that weaves a mini-batch (construct), then runs all its depths in one program."""
 
     option_type = FoldOptions
-    networks = "systems.on_tensorflow.models:FOLD"
+    networks = "dynbatch.systems.on_tensorflow.models:FOLD"
     _net: LoomNetwork
 
     def __init__(self, settings: RunSettings) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from systems.on_tensorflow.runtime import Variables
+from dynbatch.systems.on_tensorflow.runtime import Variables
 
 
 class Gates(NamedTuple):

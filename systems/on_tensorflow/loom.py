@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.errors import ConfigError
-from harness.values.arrays import IntArray, IntTable, as_int_array
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.arrays import IntArray, IntTable, as_int_array
 
 NONE = -1  # no op, no type shape
 OWN = -1  # source of an argument: the vertex's own row of the initial state

@@ -10,9 +10,16 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_unrunnable, load_network
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import explain_unrunnable, load_network
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
 
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
 RATE = tf.TensorSpec([], tf.float32)  # the learning rate
@@ -54,7 +61,7 @@ class TensorFlowSystem(System):
     """
 
     framework = "tensorflow"
-    networks: ClassVar[str]  # see harness.contracts.networks
+    networks: ClassVar[str]  # see dynbatch.harness.contracts.networks
     uses_xla: bool = False
 
     def __init__(self, settings: RunSettings) -> None:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from harness.values.instances import Chain
-from systems.on_tensorflow.layers import StepOrder, run_lstm_layer
-from systems.plans.sentences import (
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_tensorflow.layers import StepOrder, run_lstm_layer
+from dynbatch.systems.plans.sentences import (
     Ids,
     count_words,
     plan_rectangles,

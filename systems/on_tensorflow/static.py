@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from harness.contracts.model import Model
-from harness.errors import ConfigError
-from harness.values.checked import Count
-from systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
-from systems.on_tensorflow.runtime import Network, TensorFlowSystem
-from systems.on_tensorflow.sentences import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.checked import Count
+from dynbatch.systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
+from dynbatch.systems.on_tensorflow.runtime import Network, TensorFlowSystem
+from dynbatch.systems.on_tensorflow.sentences import (
     Batch,
     Layer,
     Padded,
@@ -60,7 +60,7 @@ class SentenceOptions:
 class Adapter(TensorFlowSystem):
     """Adapter with one trace per rounded number of steps."""
 
-    networks = "systems.on_tensorflow.models:SIDE_BY_SIDE"
+    networks = "dynbatch.systems.on_tensorflow.models:SIDE_BY_SIDE"
     option_type = SentenceOptions
     options: SentenceOptions
 

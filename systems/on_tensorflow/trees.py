@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.contracts.system import Clock, RunSettings
-from systems.on_tensorflow.runtime import Feeds, TensorFlowSystem
+from dynbatch.harness.contracts.system import Clock, RunSettings
+from dynbatch.systems.on_tensorflow.runtime import Feeds, TensorFlowSystem
 
 
 class Adapter(TensorFlowSystem):
@@ -17,7 +17,7 @@ class Adapter(TensorFlowSystem):
     The update follows all trees, and is separable.
     """
 
-    networks = "systems.on_tensorflow.models:ONE_TREE"
+    networks = "dynbatch.systems.on_tensorflow.models:ONE_TREE"
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)

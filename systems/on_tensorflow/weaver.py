@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.contracts.system import Counters
-from harness.values.arrays import IntArray, IntTable
-from harness.values.graph import MiniBatch
-from systems.on_tensorflow.loom import FLOAT_BYTES, LoomTables
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.contracts.system import Counters
+from dynbatch.harness.values.arrays import IntArray, IntTable
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.systems.on_tensorflow.loom import FLOAT_BYTES, LoomTables
 
 
 class Weaving(NamedTuple):

@@ -1,7 +1,7 @@
 """PyTorch with manual level batching and PyTorch's own derivatives.
 
 The forward has the equations of the eager networks, and the plans of the manually batched system.
-What manual derivatives are worth is the difference to systems.on_torch.levels.
+What manual derivatives are worth is the difference to dynbatch.systems.on_torch.levels.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.values.instances import Tree
-from systems.on_torch.levels import Adapter as LevelsAdapter
-from systems.on_torch.models.child_sum import TreeLSTMChildSum
-from systems.on_torch.models.trees import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
+from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
+from dynbatch.systems.on_torch.models.trees import (
     KeptLevel,
     TreeGRU,
     TreeLSTM,
     TreeNet,
     plan_levels,
 )
-from systems.on_torch.net import Batched
-from systems.on_torch.products import ONEDNN, FastLinear
-from systems.on_torch.rows import to_tensor
-from systems.plans.trees import Ids, invert_permutation, join_trees, rank_vertices
+from dynbatch.systems.on_torch.net import Batched
+from dynbatch.systems.on_torch.products import ONEDNN, FastLinear
+from dynbatch.systems.on_torch.rows import to_tensor
+from dynbatch.systems.plans.trees import Ids, invert_permutation, join_trees, rank_vertices
 
 
 class Adapter(LevelsAdapter):
     """Manually batched system whose derivatives are autograd's."""
 
-    networks = "systems.on_torch.autograd:AUTOGRAD"
+    networks = "dynbatch.systems.on_torch.autograd:AUTOGRAD"
 
 
 class AllLevels(NamedTuple):

@@ -17,16 +17,21 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.system import RunSettings
-from harness.machine.caches import delete_oldest, keep_packed, make_cache_folder, unpack_kept
-from harness.machine.facts import hash_cpu
-from harness.machine.folders import make_process_folder
-from harness.programs.model import ProgramModel
-from systems.on_torch.levels import Adapter as LevelsAdapter
-from systems.on_torch.models.child_sum import TreeChildSumCell
-from systems.on_torch.models.lstm import Columnwise, StepStates
-from systems.on_torch.models.tree_steps import TreeGates, TreeLSTMCell
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.machine.caches import (
+    delete_oldest,
+    keep_packed,
+    make_cache_folder,
+    unpack_kept,
+)
+from dynbatch.harness.machine.facts import hash_cpu
+from dynbatch.harness.machine.folders import make_process_folder
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
+from dynbatch.systems.on_torch.models.child_sum import TreeChildSumCell
+from dynbatch.systems.on_torch.models.lstm import Columnwise, StepStates
+from dynbatch.systems.on_torch.models.tree_steps import TreeGates, TreeLSTMCell
 
 SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
 Parts = dict[str, tuple[int, ...]]  # functions, and widths of their arguments in hidden sizes

@@ -14,13 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_unrunnable, load_network
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.engine.torch_cuda import explain_no_cuda
-from systems.on_torch.layers import LateOutputs
-from systems.on_torch.net import HeldParameter
-from systems.plans.programs import explain_inference_only
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import explain_unrunnable, load_network
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
+from dynbatch.harness.engine.torch_cuda import explain_no_cuda
+from dynbatch.systems.on_torch.layers import LateOutputs
+from dynbatch.systems.on_torch.net import HeldParameter
+from dynbatch.systems.plans.programs import explain_inference_only
 
 Array = NDArray[np.floating[Any]]
 _BLAS = re.compile(r"BLAS_INFO=(\w+)")
@@ -29,12 +36,12 @@ _BLAS = re.compile(r"BLAS_INFO=(\w+)")
 class TorchSystem(System):
     """System with a network of the table `networks`, trained with autograd and torch.optim.SGD.
 
-    The network is a Net (systems.on_torch.net). Its `prepare` (untimed) turns instances into the
-    argument of `forward`, which returns the summed loss and the outputs.
+    The network is a Net (dynbatch.systems.on_torch.net). Its `prepare` (untimed) turns instances
+    into the argument of `forward`, which returns the summed loss and the outputs.
     """
 
     framework = "torch"
-    networks: ClassVar[str]  # see harness.contracts.networks
+    networks: ClassVar[str]  # see dynbatch.harness.contracts.networks
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
@@ -161,5 +168,5 @@ class TorchSystem(System):
 class Adapter(TorchSystem):
     """Eager system; autograd builds its graph during forward, which includes construction."""
 
-    networks = "systems.on_torch.models:EAGER"
+    networks = "dynbatch.systems.on_torch.models:EAGER"
     phases = ("forward", "backward", "update")

@@ -8,15 +8,15 @@ from typing import Literal
 
 from torch import nn
 
-from harness.contracts.model import Model
-from harness.contracts.system import RunSettings
-from harness.errors import ConfigError
-from harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from harness.programs.model import ProgramModel
-from harness.values.checked import Count
-from systems.on_torch.layers import LossWay
-from systems.on_torch.levels import Adapter as LevelsAdapter
-from systems.on_torch.models.lstm import PackedRecurrence, PaddedRecurrence
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.values.checked import Count
+from dynbatch.systems.on_torch.layers import LossWay
+from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
+from dynbatch.systems.on_torch.models.lstm import PackedRecurrence, PaddedRecurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class FusedOptions:
         input: "padded": rectangles with padding after the ends of sentences; "packed": a
             PackedSequence without padding.
         buckets: number of rectangles, each of sentences of similar length; only if padded.
-        loss: see systems.on_torch.layers.OutputLayer.
+        loss: see dynbatch.systems.on_torch.layers.OutputLayer.
 
     Raises:
         ConfigError: several buckets with packed input.

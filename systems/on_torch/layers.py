@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
-from harness.values.instances import Chain
-from systems.on_torch.net import Net
-from systems.on_torch.products import FixedProduct, multiply
-from systems.plans.programs import Once
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_torch.net import Net
+from dynbatch.systems.on_torch.products import FixedProduct, multiply
+from dynbatch.systems.plans.programs import Once
 
 LossWay = Literal["in_place", "chunked", "whole"]
 CHUNK_ROWS = 512  # rows per chunk of linear_cross_entropy
@@ -144,10 +144,10 @@ class OutputLayer(nn.Module):
     never stores all logits; "whole" is its cross_entropy.
 
     CPU time of forward and backward on one core of a busy machine, 1,400 rows of 256 by 10,000
-    classes, best of 6 interleaved repetitions: in_place by oneDNN (systems.on_torch.products) in
-    chunks of 32, 64, 128, 256, 350, 700 and 1,400 rows 215, 163, 139, 141, 126, 121 and 117 ms
-    (forward: 44 to 70), by MKL in chunks of 64, 350 and 1,400 rows 329, 269 and 252 ms, chunked 267
-    ms, whole 376 ms.
+    classes, best of 6 interleaved repetitions: in_place by oneDNN
+    (dynbatch.systems.on_torch.products) in chunks of 32, 64, 128, 256, 350, 700 and 1,400 rows 215,
+    163, 139, 141, 126, 121 and 117 ms (forward: 44 to 70), by MKL in chunks of 64, 350 and 1,400
+    rows 329, 269 and 252 ms, chunked 267 ms, whole 376 ms.
     """
 
     def __init__(self, n_inputs: int, n_classes: int, *, bias: bool, way: LossWay) -> None:

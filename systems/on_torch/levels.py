@@ -1,8 +1,8 @@
 """PyTorch with manual level batching and manual derivatives.
 
 Trees, lattices, LSTM steps, decoders and a parser's decisions are Functions of autograd whose
-backward is written by hand; of Tree-FC, only the layer is. systems.on_torch.autograd has the same
-forward of trees with autograd's derivatives.
+backward is written by hand; of Tree-FC, only the layer is. dynbatch.systems.on_torch.autograd has
+the same forward of trees with autograd's derivatives.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.contracts.system import Clock
-from systems.on_torch.eager import TorchSystem
-from systems.on_torch.layers import LateOutputs
-from systems.on_torch.products import ONEDNN
+from dynbatch.harness.contracts.system import Clock
+from dynbatch.systems.on_torch.eager import TorchSystem
+from dynbatch.systems.on_torch.layers import LateOutputs
+from dynbatch.systems.on_torch.products import ONEDNN
 
 
 class Adapter(TorchSystem):
@@ -25,7 +25,7 @@ class Adapter(TorchSystem):
     The record names the library of large matmuls.
     """
 
-    networks = "systems.on_torch.models:LEVELS"
+    networks = "dynbatch.systems.on_torch.models:LEVELS"
     phases = ("construct", "forward", "backward", "update")
 
     def _forward(self, clock: Clock) -> tuple[Tensor, Tensor | LateOutputs]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
+from dynbatch.harness.contracts.model import Model
 
 _OF_LSTM = {"W": "weight_ih", "U": "weight_hh", "b": "bias_ih"}
 

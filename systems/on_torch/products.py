@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.machine.facts import read_cpu_model
+from dynbatch.harness.machine.facts import read_cpu_model
 
 HAS_ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 ONEDNN = HAS_ONEDNN and "Intel" not in read_cpu_model()  # whether it is the faster one

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.plans.sentences import plan_rectangles, plan_stairs
-from systems.plans.trees import Ids, invert_permutation
+from dynbatch.systems.plans.sentences import plan_rectangles, plan_stairs
+from dynbatch.systems.plans.trees import Ids, invert_permutation
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 from torchfold import torchfold as package
 
-from harness.contracts.model import Model
-from harness.contracts.system import Clock, Counters
-from harness.values.instances import Tree
-from systems.on_torch.eager import TorchSystem
-from systems.on_torch.models.child_sum import TreeLSTMChildSum
-from systems.on_torch.models.trees import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.contracts.system import Clock, Counters
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_torch.eager import TorchSystem
+from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
+from dynbatch.systems.on_torch.models.trees import (
     State,
     TreeFC,
     TreeGRU,
@@ -28,8 +28,8 @@ from systems.on_torch.models.trees import (
     TreeNet,
     compute_l2_loss,
 )
-from systems.on_torch.net import Net
-from systems.on_torch.products import FastLinear
+from dynbatch.systems.on_torch.net import Net
+from dynbatch.systems.on_torch.products import FastLinear
 
 # torchfold 0.1.0 (2018) checks arguments against torch.tensor._TensorBase, which PyTorch no longer
 # has, so that adding a node fails. This replaces only the package's own name `torch`, by the parts
@@ -201,7 +201,7 @@ class Adapter(TorchSystem):
 
     option_type = TorchFoldOptions
     options: TorchFoldOptions
-    networks = "systems.on_torch.torchfold:FOLDED"
+    networks = "dynbatch.systems.on_torch.torchfold:FOLDED"
     phases = ("construct", "forward", "backward", "update")
     _folded: FoldedTrees | None = None  # the last run's
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.models.parts.lattices import join_arcs
-from harness.values.arrays import IntArray
-from harness.values.instances import Lattice
-from systems.plans.trees import Ids, invert_permutation
+from dynbatch.harness.models.parts.lattices import join_arcs
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.instances import Lattice
+from dynbatch.systems.plans.trees import Ids, invert_permutation
 
 
 class LatticeStep(NamedTuple):

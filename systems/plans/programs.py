@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from harness.contracts.model import Model
-from harness.models.drnn import DRNN, Place
-from harness.programs.model import ProgramModel
-from harness.values.instances import Chain
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.drnn import DRNN, Place
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.values.instances import Chain
 
 NONE = -1
 R = TypeVar("R")

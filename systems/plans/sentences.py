@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.values.instances import Chain
+from dynbatch.harness.values.instances import Chain
 
 Ids = NDArray[np.int32]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.models.parts.trees import Kinds
-from harness.values.instances import Tree
+from dynbatch.harness.models.parts.trees import Kinds
+from dynbatch.harness.values.instances import Tree
 
 Ids = NDArray[np.int64]
 
@@ -36,7 +36,7 @@ class JoinedTrees(NamedTuple):
 def join_trees(trees: Sequence[Tree], kinds: Kinds | None = None) -> JoinedTrees:
     """Concatenate trees.
 
-    For kinds, see harness.models.parts.trees.
+    For kinds, see dynbatch.harness.models.parts.trees.
     """
     table = np.concatenate([tree.table for tree in trees], axis=1)
     sizes = np.array([tree.n_vertices for tree in trees])
@@ -84,7 +84,7 @@ def plan_tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRow
 
     Args:
         trees: instances.
-        kinds: types of internal vertices if there are two, see harness.models.parts.trees.
+        kinds: types of internal vertices if there are two, see dynbatch.harness.models.parts.trees.
     """
     joined = join_trees(trees, kinds)
     return batch_by_rank(joined, rank_vertices(joined))

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.compiler import object_code
-from harness.machine import caches
-from harness.machine.caches import NAME
+from dynbatch.harness.compiler import object_code
+from dynbatch.harness.machine import caches
+from dynbatch.harness.machine.caches import NAME
 from tests.support.odd_files import DAMAGES
 from tests.support.sandbox import Kept, Sandbox, assert_ended, campaign, run_module, sandbox
 
@@ -82,7 +82,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], W
 
 def command(box: Sandbox, system: str) -> list[str]:
     return run_module(
-        "harness.commands.bench", *WORK, f"system={system}", f"results_dir={box.results}"
+        "dynbatch.harness.commands.bench", *WORK, f"system={system}", f"results_dir={box.results}"
     )
 
 

@@ -21,8 +21,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.commands import bench, collect, data, schedule
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.commands import bench, collect, data, schedule
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.in_time import in_time
 from tests.support.sandbox import (
     TINY,

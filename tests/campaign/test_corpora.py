@@ -22,9 +22,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contracts.corpus import hash_inputs, load_corpus
-from harness.contracts.home import find_home
-from harness.errors import BenchError
+from dynbatch.harness.contracts.corpus import hash_inputs, load_corpus
+from dynbatch.harness.contracts.home import find_home
+from dynbatch.harness.errors import BenchError
 from tests.support.corpora import EXCERPTS
 from tests.support.in_time import in_time
 from tests.support.sandbox import examples
@@ -83,7 +83,7 @@ def damages_of(draw: st.DrawFn, content: bytes) -> tuple[str, bytes]:
 @cache
 def files_of(name: str) -> dict[str, bytes]:
     """Return the files of an excerpt that its training part reads, by path below the root."""
-    home = find_home(f"datasets.{name}")
+    home = find_home(f"dynbatch.datasets.{name}")
     assert home is not None
     read = {file: text for file, text in EXCERPTS[name].items() if file[:5] in ("train", "vocab")}
     return {f"{home.folder}/{file}": text.encode() for file, text in read.items()}
@@ -114,7 +114,7 @@ def read(
         spoil(root)
         try:
             with in_time(LIMIT_S), bounded_memory():
-                found = load_corpus(f"datasets.{corpus}", "train", root, sha256=None)
+                found = load_corpus(f"dynbatch.datasets.{corpus}", "train", root, sha256=None)
                 instances = found.instances[:]
         except BenchError as error:
             return Answer(str(error))

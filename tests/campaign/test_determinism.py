@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.system import System, load_adapter
-from harness.errors import UnsupportedTrial
-from harness.machine.process import measure_resident_bytes
-from harness.measuring.clock import NullClock, make_stopwatch
-from harness.planning.config import Composer
-from harness.planning.overrides import read_settings
-from harness.trials.workload import Workload, build_run_settings, load_workload
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.contracts.system import System, load_adapter
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.machine.process import measure_resident_bytes
+from dynbatch.harness.measuring.clock import NullClock, make_stopwatch
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
 
 SYSTEMS = sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml"))

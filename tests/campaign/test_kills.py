@@ -19,7 +19,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.pipelines import SPEEDUPS, build_experiment, command
 from tests.support.sandbox import (
     LIMIT_S,
@@ -47,7 +47,7 @@ EXIT_CODES = {"SIGKILL": (-9, 0), "SIGTERM": (143, 0), "SIGINT": (130, 0)}
 MOMENTS = ("worker_starts", "record_written", "any")
 SWEEP_S, PIPELINE_S = 8.0, 14.0  # approximate durations
 ENDS_S = 30.0  # time limit for ending after a signal
-WORKER = "harness.measuring.worker"
+WORKER = "dynbatch.harness.measuring.worker"
 RECORDS = {"a/r0.json", "b/r0.json"}  # records of odd_bench
 
 Line = Callable[[Sandbox], list[str]]  # the command

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from harness.contracts.system import Counters, Result, System
-from harness.terminal.exit_handling import EXIT_TRIAL_FAILED
+from dynbatch.harness.contracts.system import Counters, Result, System
+from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from tests.support.odd_system import DOINGS, WRONG, Adapter, do, wrong_result
 from tests.support.sandbox import (
     ODD,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.bench import main
-from harness.commands.schedule import main as count
+from dynbatch.harness.commands.bench import main
+from dynbatch.harness.commands.schedule import main as count
 
 TYPED = (
     "model=stack_rnn",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import harness
-from harness.commands import collect
-from harness.records.record import Record, locate_record, write_record
-from harness.trials.spec import TrialSpec
+import dynbatch
+from dynbatch.harness.commands import collect
+from dynbatch.harness.records.record import Record, locate_record, write_record
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.records import plain_count, plain_record, write_results
 
 MakeRecord = Callable[..., Record]
@@ -73,7 +73,7 @@ def test_the_csv_is_the_frame_with_trials_before_counts(tmp_path: Path) -> None:
     write_results(tmp_path, [plain_record(r) for r in range(2)], [plain_count()])
     out = tmp_path / "all.csv"
     assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 0
-    written, loaded = pd.read_csv(out), harness.frame(tmp_path / "raw")
+    written, loaded = pd.read_csv(out), dynbatch.frame(tmp_path / "raw")
     assert set(written) == set(loaded) - {"turns"}, "a mapping is no text"
     assert list(written.kind.drop_duplicates()) == ["trial", "count"]
     assert len(written) == len(loaded)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.commands.compare import main
-from harness.records.record import build_record_path, write_record
+from dynbatch.harness.commands.compare import main
+from dynbatch.harness.records.record import build_record_path, write_record
 from tests.support.records import plain_record, speed_of
 
 Output = pytest.CaptureFixture[str]

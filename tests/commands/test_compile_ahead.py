@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import compile_ahead
-from harness.compiler import compiled, object_code
-from harness.engine.cpu_kernels.vectors import load_matmul_kernels
-from harness.errors import CompileError
-from harness.values.paths import ROOT
+from dynbatch.harness.commands import compile_ahead
+from dynbatch.harness.compiler import compiled, object_code
+from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.values.paths import ROOT
 
 
 def test_every_module_with_compiled_functions_is_found() -> None:
     names = set(compile_ahead.find_modules(ROOT))
-    assert "harness.policies.agenda" in names
-    assert "harness.engine.cpu_kernels.row_kernels" in names
+    assert "dynbatch.harness.policies.agenda" in names
+    assert "dynbatch.harness.engine.cpu_kernels.row_kernels" in names
     registered = {
         name for name in compiled._BY_MODULE if name.partition(".")[0] in ("harness", "systems")
     }
@@ -29,8 +29,8 @@ def test_a_module_of_a_user_is_found(tmp_path: Path) -> None:
     (tmp_path / "systems").mkdir()
     own = tmp_path / "harness" / "policies" / "own.py"
     own.write_text("@compiled\ndef batches(n: int) -> int: ...\n")
-    (tmp_path / "systems" / "other.py").write_text("import harness\n")
-    assert list(compile_ahead.find_modules(tmp_path)) == ["harness.policies.own"]
+    (tmp_path / "systems" / "other.py").write_text("import dynbatch\n")
+    assert list(compile_ahead.find_modules(tmp_path)) == ["dynbatch.harness.policies.own"]
 
 
 def test_module_of_a_missing_framework_is_reported_and_skipped(
@@ -47,7 +47,7 @@ def test_modules_compiled_ahead_are_not_recompiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    few = ["harness.policies.levels", "harness.engine.cpu_kernels.row_kernels"]
+    few = ["dynbatch.harness.policies.levels", "dynbatch.harness.engine.cpu_kernels.row_kernels"]
     monkeypatch.setattr(compile_ahead, "find_modules", lambda _: iter(few))
     load_matmul_kernels.cache_clear()
     assert compile_ahead.main() == 0

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datasets import sst
-from datasets.parts.facts import describe_corpus
-from datasets.parts.fetch import Progress, fetch, is_complete
-from harness.commands import data
-from harness.commands.data import main
-from harness.contracts.home import Home
-from harness.planning.artifacts import build_choices
-from harness.planning.config import Composer
-from harness.planning.requests import check_keys
-from harness.values.paths import CONF_DIR
+from dynbatch.datasets import sst
+from dynbatch.datasets.parts.facts import describe_corpus
+from dynbatch.datasets.parts.fetch import Progress, fetch, is_complete
+from dynbatch.harness.commands import data
+from dynbatch.harness.commands.data import main
+from dynbatch.harness.contracts.home import Home
+from dynbatch.harness.planning.artifacts import build_choices
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.requests import check_keys
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.corpora import IWSLT, PTB, UD, WIKINER, load, write
 from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
 
@@ -197,7 +197,7 @@ def test_fetch_reports_parts_without_checksum(
 ) -> None:
     options = {"sha256": dict.fromkeys(("train", "dev", "test")) | {"dev": SHA256["dev"]}}
     monkeypatch.setattr(
-        data, "_read_dataset", lambda name: {"loader": "datasets.ptb", "options": options}
+        data, "_read_dataset", lambda name: {"loader": "dynbatch.datasets.ptb", "options": options}
     )
     opener = serving(FILES["dev"], length="")
     monkeypatch.setattr(data, "fetch", partial(fetch, opener=opener))
@@ -251,9 +251,9 @@ def test_a_wrong_checksum_is_one_line_and_exit_code_1(tmp_path: Path, capsys: Ou
 
 def test_loading_a_corpus_needs_no_network_code_and_no_framework() -> None:
     code = (
-        "import sys; from harness.contracts.corpus import load_corpus;"
-        "load_corpus('datasets.sst_synthetic', 'dev', None).instances[0];"
-        "import datasets.sst;"
+        "import sys; from dynbatch.harness.contracts.corpus import load_corpus;"
+        "load_corpus('dynbatch.datasets.sst_synthetic', 'dev', None).instances[0];"
+        "import dynbatch.datasets.sst;"
         "print([m for m in ('urllib.request', 'torch', 'llvmlite') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.commands import doctor
-from harness.machine.facts import describe_machine
-from harness.machine.noise import Finding
-from harness.measuring.launch import find_interpreter
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.commands import doctor
+from dynbatch.harness.machine.facts import describe_machine
+from dynbatch.harness.machine.noise import Finding
+from dynbatch.harness.measuring.launch import find_interpreter
+from dynbatch.harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 FLOOD_AND_DIE = """\
@@ -62,7 +62,7 @@ def test_every_system_is_checked_with_a_supported_model(monkeypatch: pytest.Monk
 
     def note(specs: Sequence[TrialSpec]) -> list[doctor.Availability]:
         for spec in specs:
-            framework = spec.adapter.split(".")[1]  # systems.on_torch.eager
+            framework = spec.adapter.split(".")[1]  # dynbatch.systems.on_torch.eager
             asked.setdefault((framework, find_interpreter(spec)), []).append(spec)
         return []
 

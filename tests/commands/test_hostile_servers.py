@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from datasets import sst
-from datasets.parts import fetch
-from harness.commands.data import main
+from dynbatch.datasets import sst
+from dynbatch.datasets.parts import fetch
+from dynbatch.harness.commands.data import main
 from tests.support.downloads import everything_below, zipped
 
 Request = http.server.BaseHTTPRequestHandler

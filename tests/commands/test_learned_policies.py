@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.commands.schedule import main
-from harness.contracts.policy import LearningSettings
-from harness.counts.counting import GraphPair, build_scheduler, count_batches
-from harness.planning.config import Composer
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.commands.schedule import main
+from dynbatch.harness.contracts.policy import LearningSettings
+from dynbatch.harness.counts.counting import GraphPair, build_scheduler, count_batches
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import measure
 from tests.support.policies import figure, learn
 
@@ -173,11 +173,11 @@ def test_a_saved_policy_is_identified_by_its_content(tmp_path: Path) -> None:
 
 ENGINE = {
     "system": "edbatch",
-    "adapter": "systems.on_core.vertex",
+    "adapter": "dynbatch.systems.on_core.vertex",
     "model": "tree_lstm",
-    "model_module": "harness.models.tree_lstm",
+    "model_module": "dynbatch.harness.models.tree_lstm",
     "dataset": "sst_synthetic",
-    "loader": "datasets.sst_synthetic",
+    "loader": "dynbatch.datasets.sst_synthetic",
     "dataset_options": {},
 }
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-import harness.counts.sequential
-import harness.records.files
-import harness.terminal.measurement
-from harness.commands.bench import main as bench
-from harness.commands.schedule import main as schedule
-from harness.machine.facts import describe_machine
-from harness.measuring.block import BlockEntry, Hear, Settled
-from harness.measuring.launch import ROOT
-from harness.records.count_row import AnyCount
-from harness.records.record import Record, read_record, write_record
-from harness.trials.sources import SourceHashes
+import dynbatch.harness.counts.sequential
+import dynbatch.harness.records.files
+import dynbatch.harness.terminal.measurement
+from dynbatch.harness.commands.bench import main as bench
+from dynbatch.harness.commands.schedule import main as schedule
+from dynbatch.harness.machine.facts import describe_machine
+from dynbatch.harness.measuring.block import BlockEntry, Hear, Settled
+from dynbatch.harness.measuring.launch import ROOT
+from dynbatch.harness.records.count_row import AnyCount
+from dynbatch.harness.records.record import Record, read_record, write_record
+from dynbatch.harness.trials.sources import SourceHashes
 from tests.support.odd_files import everything_in
 from tests.support.sandbox import ODD, TINY
 
@@ -50,7 +50,7 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
             write_record(entry.path, record)
             settled(number, read_record(entry.path))
 
-    monkeypatch.setattr(harness.terminal.measurement, "measure_block", run)
+    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", run)
     monkeypatch.setattr(SourceHashes, "hash_trial", lambda self, spec: "same")
     return found
 
@@ -110,7 +110,7 @@ def test_full_disk_is_detected_before_measuring(
 
     command = [*SWEEP, f"results_dir={tmp_path}"]
     with monkeypatch.context() as patch:
-        patch.setattr(harness.records.files.tempfile, "TemporaryFile", fail)
+        patch.setattr(dynbatch.harness.records.files.tempfile, "TemporaryFile", fail)
         assert bench(command) == 1
         line = last_line(capsys)
         assert line.endswith("(No space left on device); choose another results_dir or out")
@@ -123,19 +123,19 @@ def test_room_is_looked_for_before_each_trial(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    room = harness.terminal.measurement.check_room
+    room = dynbatch.harness.terminal.measurement.check_room
 
     def check(folder: Path) -> None:
         with monkeypatch.context() as patch:
             if measured:
-                patch.setattr(harness.records.files, "ROOM_BYTES", 10**15)
-                patch.setattr(harness.records.files, "_write_probe", fail)
+                patch.setattr(dynbatch.harness.records.files, "ROOM_BYTES", 10**15)
+                patch.setattr(dynbatch.harness.records.files, "_write_probe", fail)
             room(folder)
 
     def fail(*_: object, **__: object) -> None:
         raise no_room()
 
-    monkeypatch.setattr(harness.terminal.measurement, "check_room", check)
+    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "check_room", check)
     assert bench([*SWEEP, f"results_dir={tmp_path}"]) == 1
     assert "(No space left on device); existing records are intact" in last_line(capsys)
     assert measured == [4]
@@ -208,7 +208,7 @@ def test_counts_that_cannot_be_kept_end_the_run(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = tmp_path / "counts"
-    write, written = harness.counts.sequential.write_count, []
+    write, written = dynbatch.harness.counts.sequential.write_count, []
 
     def act(path: Path, row: AnyCount) -> None:
         if what == "full" and written:
@@ -224,7 +224,7 @@ def test_counts_that_cannot_be_kept_end_the_run(
 
     command = [*COUNTS, "policy=agenda,depth,unbatched", f"records={records}"]
     with monkeypatch.context() as patch:
-        patch.setattr(harness.counts.sequential, "write_count", act)
+        patch.setattr(dynbatch.harness.counts.sequential, "write_count", act)
         assert schedule(command) == 1
     line = last_line(capsys)
     assert line.startswith("bench-schedule: ")
@@ -273,7 +273,10 @@ def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
     trial = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
     if os.geteuid() != 0 or trial.returncode:
         pytest.skip("nothing can be mounted here")
-    results, command = tmp_path / "results", [sys.executable, "-m", "harness.commands.bench"]
+    results, command = (
+        tmp_path / "results",
+        [sys.executable, "-m", "dynbatch.harness.commands.bench"],
+    )
     results.mkdir()
     sweep = [*SWEEP, "rounds=2", f"results_dir={results}"]
     done = subprocess.run(

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from harness.commands import measure
-from harness.machine import folders
-from harness.machine.facts import list_usable_cpus
-from harness.planning.artifacts import build_choices, plan_artifact
-from harness.planning.config import Composer
-from harness.planning.job_specs import (
+from dynbatch.harness.commands import measure
+from dynbatch.harness.machine import folders
+from dynbatch.harness.machine.facts import list_usable_cpus
+from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.job_specs import (
     Order,
     build_done_path,
     build_order_path,
     compute_code_version,
 )
-from harness.planning.nodes import Nodes
-from harness.planning.run_plan import VARIABLE, RunPlan, Step
-from harness.records.record import Record, build_record_path, read_record, write_record
-from harness.terminal.status import read_current_work
-from harness.trials.spec import Screening, TrialSpec
+from dynbatch.harness.planning.nodes import Nodes
+from dynbatch.harness.planning.run_plan import VARIABLE, RunPlan, Step
+from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.terminal.status import read_current_work
+from dynbatch.harness.trials.spec import Screening, TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 HERE = Nodes("small", n_cpus=len(list_usable_cpus()), memory_gib=0.5)
@@ -102,7 +102,9 @@ def test_failed_trial_does_not_affect_other_records(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An internal error in one trial does not delete other records, either."""
-    wrong = make_spec(system="vertex", adapter="systems.on_core.vertex", system_options={"x": 1})
+    wrong = make_spec(
+        system="vertex", adapter="dynbatch.systems.on_core.vertex", system_options={"x": 1}
+    )
     specs = [make_spec(), wrong, make_spec(batch_size=8)]
     assert done_by(order(tmp_path, specs)) == 1
     assert [record_at(tmp_path, spec).exists() for spec in specs] == [True, False, True]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import harness.commands.schedule
-import harness.terminal.measurement
-from harness.commands.bench import main as bench
-from harness.commands.collect import main as collect
-from harness.commands.schedule import main as schedule
-from harness.records.record import Record, read_record, write_record
+import dynbatch.harness.commands.schedule
+import dynbatch.harness.terminal.measurement
+from dynbatch.harness.commands.bench import main as bench
+from dynbatch.harness.commands.collect import main as collect
+from dynbatch.harness.commands.schedule import main as schedule
+from dynbatch.harness.records.record import Record, read_record, write_record
 from tests.support.in_time import in_time
 from tests.support.odd_files import IMPOSSIBLE, THERE, everything_in, state
 from tests.support.sandbox import TINY
@@ -86,8 +86,8 @@ def test_unusable_output_path_is_unchanged_and_gives_one_line_error(
     make(place / name)
     before, others = state(place / name), everything_in(place)
     # Before anything is measured or counted.
-    monkeypatch.setattr(harness.terminal.measurement, "measure_block", None)
-    monkeypatch.setattr(harness.commands.schedule, "count_in_turn", None)
+    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
+    monkeypatch.setattr(dynbatch.harness.commands.schedule, "count_in_turn", None)
     with in_time(60):
         assert run(place / name) == 1
     printed = capsys.readouterr()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import harness.terminal.measurement
-from harness.commands import bench, collect, schedule
-from harness.counts import sequential
-from harness.records.store import COUNTS, TRIALS
+import dynbatch.harness.terminal.measurement
+from dynbatch.harness.commands import bench, collect, schedule
+from dynbatch.harness.counts import sequential
+from dynbatch.harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.records import content_of, plain_count, plain_record, write_results
 
@@ -46,7 +46,7 @@ def test_records_are_reused_after_packing_and_unpacking(
     capsys.readouterr()
 
     before = content_of(there / "raw")
-    monkeypatch.setattr(harness.terminal.measurement, "measure_block", None)
+    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
     assert bench.main([*SWEEP, f"results_dir={there}"]) == 0
     assert capsys.readouterr().out == "4 records: 4 ok; 4 reused\n"
     monkeypatch.setattr(sequential, "run_counts", None)

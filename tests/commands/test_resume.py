@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import harness.terminal.measurement
-from harness.commands.bench import main
-from harness.records.record import Record, read_record
-from harness.terminal.exit_handling import EXIT_TRIAL_FAILED
-from harness.trials.sources import SourceHashes
+import dynbatch.harness.terminal.measurement
+from dynbatch.harness.commands.bench import main
+from dynbatch.harness.records.record import Record, read_record
+from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
+from dynbatch.harness.trials.sources import SourceHashes
 from tests.support.sandbox import (
     ODD,
     TINY,
@@ -54,7 +54,7 @@ def test_other_data_under_the_same_name_are_measured(
         assert main(command) == 0
         assert "0 reused" in capsys.readouterr().out
         with monkeypatch.context() as patch:
-            patch.setattr(harness.terminal.measurement, "measure_block", None)
+            patch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
             assert main(command) == 0
         assert "2 reused" in capsys.readouterr().out
     assert len({record.inputs_sha256 for record in records_in(tmp_path / "results").values()}) == 1
@@ -69,7 +69,7 @@ def test_nothing_is_measured_twice(
     assert len(first) == N_RECORDS
     assert {record.status for record in first.values()} == {"ok"}
     _assert_rounds_interleave(capsys.readouterr().err.splitlines())
-    monkeypatch.setattr(harness.terminal.measurement, "measure_block", None)
+    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
     assert main(command) == 0
     assert records_in(tmp_path) == first
     printed = capsys.readouterr()

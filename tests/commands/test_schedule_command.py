@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.schedule import main
-from harness.contracts.policy import list_policy_names
+from dynbatch.harness.commands.schedule import main
+from dynbatch.harness.contracts.policy import list_policy_names
 
 pytestmark = pytest.mark.slow  # together they take seconds
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.schedule import main
-from harness.counts.request import expand_points
-from harness.errors import ConfigError
-from harness.planning.config import Composer
+from dynbatch.harness.commands.schedule import main
+from dynbatch.harness.counts.request import expand_points
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.config import Composer
 
 pytestmark = pytest.mark.slow  # together they take seconds
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.planning.job_specs import Order, build_done_path, build_order_path
-from harness.planning.locks import _build_lock_path
-from harness.planning.run_plan import Step
-from harness.terminal.status import read_current_work
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.planning.job_specs import Order, build_done_path, build_order_path
+from dynbatch.harness.planning.locks import _build_lock_path
+from dynbatch.harness.planning.run_plan import Step
+from dynbatch.harness.terminal.status import read_current_work
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.sandbox import (
     ODD,
     Sandbox,
@@ -87,7 +87,7 @@ def test_a_job_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
         build_done_path(box.results, "some"),
     )
     Order(box.results, repetitions=((Step(name, 0),),), specs={name: spec}).write(order)
-    command = run_module("harness.commands.measure", str(order), "--done", str(done))
+    command = run_module("dynbatch.harness.commands.measure", str(order), "--done", str(done))
     process = run_until(box, command, lambda: pid_file.exists() and pid_file.read_text())
     (line,) = end(box, process, signal.SIGTERM)
     assert line.endswith(
@@ -101,7 +101,7 @@ def test_counts(box: Sandbox) -> None:
     records = box.results / "raw" / "counts"
     sweep = ["batch_size=1,2", "policy=agenda,depth,sufficient", f"records={records}"]
     arguments = ["model=tree_lstm", "dataset=sst_synthetic", "hidden_size=4", *sweep]
-    command = run_module("harness.commands.schedule", *arguments)
+    command = run_module("dynbatch.harness.commands.schedule", *arguments)
     process = run_until(box, command, lambda: list(records.glob("count-*.json")))
     (line,) = end(box, process, signal.SIGINT)
     n_kept = len(list(records.glob("count-*.json")))
@@ -114,7 +114,7 @@ def test_counts(box: Sandbox) -> None:
 def test_commands_that_start_others(box: Sandbox, command: str) -> None:
     name = {"doctor": "bench-doctor", "first_look": "bench-try"}[command]
     arguments = [] if command == "doctor" else [f"results_dir={box.results}"]
-    process = box.start(run_module(f"harness.commands.{command}", *arguments))
+    process = box.start(run_module(f"dynbatch.harness.commands.{command}", *arguments))
     wait_until(psutil.Process(process.pid).children, 60, process)
     (line,) = end(box, process, signal.SIGTERM)
     assert line.startswith(f"{name}: stopped by SIGTERM; ")

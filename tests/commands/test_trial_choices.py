@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.facts import list_usable_cpus
-from harness.planning.config import Composer
-from harness.planning.jobs import estimate_runtime_min
-from harness.records.record import read_record
-from harness.trials.spec import Limits
-from harness.values.paths import ROOT
+from dynbatch.harness.machine.facts import list_usable_cpus
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.jobs import estimate_runtime_min
+from dynbatch.harness.records.record import read_record
+from dynbatch.harness.trials.spec import Limits
+from dynbatch.harness.values.paths import ROOT
 
 OWN = "(3 (2 a) (2 b))\n(1 c)\n(3 (1 a) (2 (1 b) (1 c)))\n"
 
@@ -22,7 +22,7 @@ OWN = "(3 (2 a) (2 b))\n(1 c)\n(3 (1 a) (2 (1 b) (1 c)))\n"
 def run(folder: Path, *typed: str) -> subprocess.CompletedProcess[str]:
     """Run `bench` in a process of its own, whose CPUs it may restrict."""
     return subprocess.run(
-        [sys.executable, "-m", "harness.commands.bench", *typed, f"results_dir={folder}"],
+        [sys.executable, "-m", "dynbatch.harness.commands.bench", *typed, f"results_dir={folder}"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

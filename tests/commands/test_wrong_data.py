@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.bench import main
-from harness.commands.schedule import main as count
-from harness.records.record import read_record
+from dynbatch.harness.commands.bench import main
+from dynbatch.harness.commands.schedule import main as count
+from dynbatch.harness.records.record import read_record
 from tests.support.corpora import write
 from tests.support.sandbox import TINY
 
@@ -89,6 +89,6 @@ def test_counts_on_invalid_data_are_refused_or_marked(
 def test_internal_error_is_distinguished_from_invalid_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.terminal.measurement.measure_block", None)
+    monkeypatch.setattr("dynbatch.harness.terminal.measurement.measure_block", None)
     assert main([*NULL, f"results_dir={tmp_path}"]) == 2
     assert "internal error" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.compiler.compiled import has_compiled, load_module
+from dynbatch.harness.compiler.compiled import has_compiled, load_module
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.compiler.kinds import ELEMENTS
-from harness.compiler.pointers import WORDS_OF_ARRAY, get_address, view_arrays
-from harness.compiler.registry import load_generated
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.kinds import ELEMENTS
+from dynbatch.harness.compiler.pointers import WORDS_OF_ARRAY, get_address, view_arrays
+from dynbatch.harness.compiler.registry import load_generated
 from tests.support.both_ways import run_both
 
 Words = NDArray[np.int64]
@@ -35,7 +35,7 @@ def tables(least: int = 0) -> st.SearchStrategy[NDArray[np.int32]]:
 def test_elements_of_every_kind_are_loaded_and_stored(name: str) -> None:
     text = (
         "import numpy as np\nfrom numpy.typing import NDArray\n"
-        "from harness.compiler.compiled import compiled\n\n@compiled\n"
+        "from dynbatch.harness.compiler.compiled import compiled\n\n@compiled\n"
         f"def run(x: NDArray[np.{name}], y: NDArray[np.{name}]) -> object:\n"
         "    for k in range(1, len(x)):\n"
         "        y[k] = x[k - 1]\n"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compiler.compiled import compiled
-from harness.compiler.lanes import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.lanes import (
     MAX_SHORT,
     MOST,
     N_LANES,
@@ -28,7 +28,7 @@ from harness.compiler.lanes import (
     take_minimum,
     widen_lanes,
 )
-from harness.errors import CompileError
+from dynbatch.harness.errors import CompileError
 
 
 def numbers(highest: int) -> st.SearchStrategy[list[int]]:

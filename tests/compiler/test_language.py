@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
 from tests.support.both_ways import run_both
 
 NUMBERS = st.lists(st.integers(-5, 5), max_size=8).map(lambda x: np.array(x, np.int64))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.errors import CompileError
-from harness.values.paths import ROOT
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.values.paths import ROOT
 
 Longs = NDArray[np.int64]
 

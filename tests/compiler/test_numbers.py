@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import load_generated
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import load_generated
 from tests.support.both_ways import assert_same, run_both
 
 MOST = 2**63 - 1
@@ -36,7 +36,7 @@ BY_CONSTANTS = tuple(
 )
 SHIFTS = ("a >> b", "a << 3", "a >> 63", "(a & 255) << 40 >> 45", "1 << (b & 15)")
 NUMPY = ("np.int32(a & 1023) + 5", "np.int64(a) * 2", "bool(a) + 1", "int(a)", "np.float32(a) / 2")
-TEXT = "import numpy as np\nfrom harness.compiler.compiled import compiled\n"
+TEXT = "import numpy as np\nfrom dynbatch.harness.compiler.compiled import compiled\n"
 FUNCTION = "\n\n@compiled\ndef f{k}(a: {a}, b: {b}) -> object:\n    return {expression}\n"
 
 

@@ -17,15 +17,21 @@ import llvmlite
 import pytest
 from llvmlite import binding as llvm
 
-import harness.compiler
-from harness.compiler import compiled as entry_points
-from harness.compiler import object_code, registry
-from harness.compiler.compiled import write_module
-from harness.compiler.object_code import FOLDER, Target, compile_ir, get_host_target, load_ir
-from harness.compiler.registry import load_generated
-from harness.errors import CompileError
-from harness.machine.source_code import hash_code
-from harness.values.paths import ROOT
+import dynbatch.harness.compiler
+from dynbatch.harness.compiler import compiled as entry_points
+from dynbatch.harness.compiler import object_code, registry
+from dynbatch.harness.compiler.compiled import write_module
+from dynbatch.harness.compiler.object_code import (
+    FOLDER,
+    Target,
+    compile_ir,
+    get_host_target,
+    load_ir,
+)
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.machine.source_code import hash_code
+from dynbatch.harness.values.paths import ROOT
 
 IR = """
 define i64 @answer() {{
@@ -136,7 +142,7 @@ def test_without_a_cache_everything_is_compiled(
 
 NUMBERS = """
 import os
-from harness.compiler.registry import helper
+from dynbatch.harness.compiler.registry import helper
 
 FACTOR = int(os.environ["FACTOR"])
 
@@ -146,8 +152,8 @@ def scaled(x):
 """
 USES = """
 import sys
-from harness.compiler import compiled as entry_points, object_code
-from harness.compiler.compiled import compiled
+from dynbatch.harness.compiler import compiled as entry_points, object_code
+from dynbatch.harness.compiler.compiled import compiled
 from made.numbers import scaled
 
 @compiled
@@ -163,7 +169,7 @@ CALL = "from made.uses import made, run; print(run(10), len(made))"
 
 CHOICE = """
 import os
-from harness.compiler.registry import helper
+from dynbatch.harness.compiler.registry import helper
 
 @helper
 def add(x):
@@ -188,7 +194,7 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 LATER = """
-from harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.compiled import compiled
 from made.numbers import scaled
 
 @compiled
@@ -253,8 +259,8 @@ def test_nothing_is_kept_of_a_file_that_is_edited_meanwhile(run_made: Any) -> No
 
 
 TEXT = """\
-from harness.compiler.compiled import compiled
-from harness.programs.compiling.runtime import *
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.programs.compiling.runtime import *
 
 @compiled
 def run(a: float) -> int:
@@ -298,9 +304,10 @@ def test_edited_dependency_changes_the_generated_module_name(
 
 def test_another_process_finds_machine_code_of_a_text(run_made: Any) -> None:
     load = (
-        f"from harness.compiler.registry import load_generated as load; f = load({TEXT!r}, 'run')"
+        "from dynbatch.harness.compiler.registry import load_generated as load;"
+        f" f = load({TEXT!r}, 'run')"
     )
-    without = "from harness.compiler import compiled; compiled.write_module = None"
+    without = "from dynbatch.harness.compiler import compiled; compiled.write_module = None"
     assert run_made(f"{load}; print(f(5))", CHOICE, 1) == "15\n"
     assert run_made(f"{without}; {load}; print(f(5))", CHOICE, 1) == "15\n"
 
@@ -330,10 +337,12 @@ def test_unloadable_llvm_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 def test_missing_llvmlite_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CompileError, match=r"llvmlite is not installed; pip install"):
-        importlib.reload(harness.compiler)
+        importlib.reload(dynbatch.harness.compiler)
 
 
-@pytest.mark.parametrize("name", ["harness.policies.levels", "harness.engine.cpu_kernels.context"])
+@pytest.mark.parametrize(
+    "name", ["dynbatch.harness.policies.levels", "dynbatch.harness.engine.cpu_kernels.context"]
+)
 def test_functions_compile_for_another_cpu(name: str) -> None:
     """The functions need instructions that this machine does not have."""
     llvm.initialize_all_targets()

@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.compiler import lanes, pointers
-from harness.compiler.compiled import compiled  # noqa: F401 - registers known functions
-from harness.compiler.registry import EMITTERS, METHODS, load_generated
-from harness.values.paths import ROOT
+from dynbatch.harness.compiler import lanes, pointers
+from dynbatch.harness.compiler.compiled import compiled  # noqa: F401 - registers known functions
+from dynbatch.harness.compiler.registry import EMITTERS, METHODS, load_generated
+from dynbatch.harness.values.paths import ROOT
 from tests.support.both_ways import run_both
 
 PAGE = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8")

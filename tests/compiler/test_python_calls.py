@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import Compiled, compiled
-from harness.compiler.pointers import (
+from dynbatch.harness.compiler.compiled import Compiled, compiled
+from dynbatch.harness.compiler.pointers import (
     FAILED,
     call_for_number,
     get_address,
     load_atomic,
     store_atomic,
 )
-from harness.compiler.registry import load_generated
-from harness.errors import CompileError
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.errors import CompileError
 from tests.support.both_ways import run_both
 from tests.support.given_out import count_given_out
 
@@ -178,7 +178,7 @@ def test_other_tuples_are_refused(both: Any, name: str) -> None:
 @pytest.mark.parametrize("returned", ["object", "tuple[A, B]", "B", "A | None"])
 def test_tuples_with_names_are_returned_as_declared(returned: str) -> None:
     text = (
-        "from typing import NamedTuple\nfrom harness.compiler.compiled import compiled\n"
+        "from typing import NamedTuple\nfrom dynbatch.harness.compiler.compiled import compiled\n"
         "class A(NamedTuple):\n    a: int\nclass B(NamedTuple):\n    a: int\n"
         f"@compiled\ndef run(n: int) -> {returned}:\n    return A(n)\n"
     )
@@ -296,7 +296,7 @@ def test_a_function_without_the_lock_may_return_nothing() -> None:
 def test_without_the_lock_there_are_no_arrays_and_no_errors(function: str) -> None:
     head = (
         "import numpy as np\nfrom numpy.typing import NDArray\n"
-        "from harness.compiler.compiled import compiled\n\n@compiled(without_lock=True)\n"
+        "from dynbatch.harness.compiler.compiled import compiled\n\n@compiled(without_lock=True)\n"
     )
     with pytest.raises(CompileError, match="errors and arrays need Python's lock"):
         load_generated(f"{head}{function}\n", "run")(1)

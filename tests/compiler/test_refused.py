@@ -7,17 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from harness.compiler.registry import load_generated
-from harness.errors import CompileError
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.errors import CompileError
 
 HEAD = """\
 import math
 import numpy as np
 from numpy.typing import NDArray
 from typing import Annotated, NamedTuple
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.errors import CompileError
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.errors import CompileError
 
 LIMIT, TABLE = 5, {"a": 1}
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from harness.commands import first_look
-from harness.contracts import extras
-from harness.contracts.extras import (
+from dynbatch.harness.commands import first_look
+from dynbatch.harness.contracts import extras
+from dynbatch.harness.contracts.extras import (
     check_extra,
     describe_installation,
     explain_outdated_version,
     read_requirements,
 )
-from harness.contracts.system import load_adapter
-from harness.errors import ConfigError, UnsupportedTrial
-from harness.values.paths import ROOT
+from dynbatch.harness.contracts.system import load_adapter
+from dynbatch.harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.harness.values.paths import ROOT
 from tests.support import odd_system
 
 
@@ -86,6 +86,6 @@ def test_installed_extra_passes_the_check() -> None:
 
 def test_plotting_library_is_imported_lazily() -> None:
     """A missing library is reported in one line and not by the first module that imports it."""
-    program = "import sys, harness.commands.first_look; print('matplotlib' in sys.modules)"
+    program = "import sys, dynbatch.harness.commands.first_look; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs
-from harness.errors import ConfigError, DataError
-from harness.values.instances import Chain, Lattice, SentencePair, Tree, compute_sort_key
-from harness.values.parsed import ParsedSentence
+from dynbatch.harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.values.instances import Chain, Lattice, SentencePair, Tree, compute_sort_key
+from dynbatch.harness.values.parsed import ParsedSentence
 from tests.support.corpora import complete
 
 

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts.networks import explain_missing_network, find_network_modules, load_network
-from harness.errors import ConfigError
+from dynbatch.harness.contracts.networks import (
+    explain_missing_network,
+    find_network_modules,
+    load_network,
+)
+from dynbatch.harness.errors import ConfigError
 
 FILES = {
     "__init__": "",

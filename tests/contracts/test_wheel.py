@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 pytestmark = pytest.mark.slow  # it builds the package
 READ = {
@@ -54,7 +54,7 @@ def test_a_wheel_has_the_files_that_commands_read(installed: Path) -> None:
 
 
 def test_a_wheel_names_its_snakefile(installed: Path, tmp_path: Path) -> None:
-    bench = ["-m", "harness.commands.bench"]
+    bench = ["-m", "dynbatch.harness.commands.bench"]
     done = run(installed, tmp_path, *bench, "experiment=policies_ratios", "scale=smoke")
     file = installed / "workflow" / "Snakefile"
     command = f"snakemake draw_policies_ratios --snakefile {file} --config scale=smoke"

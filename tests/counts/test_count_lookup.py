@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.counts.count_lookup import CountAnswers
-from harness.planning.sweep import parse_sweep
-from harness.records.count_row import parse_count
+from dynbatch.harness.counts.count_lookup import CountAnswers
+from dynbatch.harness.planning.sweep import parse_sweep
+from dynbatch.harness.records.count_row import parse_count
 from tests.support.made_up_counts import made_up_rows
 
 TREES = {"model": "tree_lstm_2type", "dataset": "sst", "batch_size": 8, "policy": "agenda"}

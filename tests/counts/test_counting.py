@@ -15,17 +15,17 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.commands.schedule import main
-from harness.counts import sequential, worker
-from harness.counts.request import parse_requests
-from harness.counts.sequential import count_in_turn
-from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
-from harness.machine.source_code import find_module_file
-from harness.planning.sweep import COUNTER
-from harness.records.count_row import AnyCount, CountRow, read_count_rows
-from harness.terminal.exit_handling import EXIT_TRIAL_FAILED
-from harness.trials.spec import Limits
-from harness.values.paths import ROOT
+from dynbatch.harness.commands.schedule import main
+from dynbatch.harness.counts import sequential, worker
+from dynbatch.harness.counts.request import parse_requests
+from dynbatch.harness.counts.sequential import count_in_turn
+from dynbatch.harness.errors import ConfigError, ScheduleError, UnsupportedTrial
+from dynbatch.harness.machine.source_code import find_module_file
+from dynbatch.harness.planning.sweep import COUNTER
+from dynbatch.harness.records.count_row import AnyCount, CountRow, read_count_rows
+from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
+from dynbatch.harness.trials.spec import Limits
+from dynbatch.harness.values.paths import ROOT
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
 from tests.support.odd_system import detach
 
@@ -127,7 +127,7 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
     def check(graph: object, schedule: object) -> None:
         raise ScheduleError("vertex 3 comes before its argument 2")
 
-    monkeypatch.setattr("harness.counts.counting.check_schedule", check)
+    monkeypatch.setattr("dynbatch.harness.counts.counting.check_schedule", check)
     assert main([*COUNT, "--json"]) == EXIT_TRIAL_FAILED
     rows = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in rows} == {"wrong_result"}
@@ -271,7 +271,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 
 def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
     agenda, depth = (
-        sequential.hash_counting_code(["harness.models.tree_lstm"], {policy})
+        sequential.hash_counting_code(["dynbatch.harness.models.tree_lstm"], {policy})
         for policy in ("agenda", "depth")
     )
     assert agenda != depth
@@ -303,7 +303,7 @@ def test_records_that_cannot_be_written_give_one_line_before_counting(
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "harness.commands.schedule", *COUNT[:-1]]
+    command = [sys.executable, "-m", "dynbatch.harness.commands.schedule", *COUNT[:-1]]
     # Each count takes half a second, so that the sweep can be killed in between.
     command += ["timing.min_seconds=0.5", f"records={folder / 'raw'}", f"out={folder / 'o.json'}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

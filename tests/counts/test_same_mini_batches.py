@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts.corpus import draw_mini_batches
-from harness.counts.request import GraphSource, Request, parse_request
-from harness.errors import ConfigError
-from harness.planning.config import Composer
-from harness.trials.workload import load_workload
+from dynbatch.harness.contracts.corpus import draw_mini_batches
+from dynbatch.harness.counts.request import GraphSource, Request, parse_request
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.trials.workload import load_workload
 
 TREES = "".join(f"(1 (0 w{i}) (2 {'(1 (0 a) (1 b))' * (i % 2) or '(1 c)'}))\n" for i in range(5))
 

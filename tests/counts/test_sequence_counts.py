@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-import systems.on_core.vertex
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from harness.contracts.policy import LearningSettings, learn_policy
-from harness.counts import counting
-from harness.counts.counting import GraphPair, build_scheduler, count_batches
-from harness.engine.switches import Switches
-from harness.granularity.operators import build_operator_graph
-from harness.granularity.released import build_released_graph
-from harness.granularity.vertices import add_output_vertices
-from harness.models.bilstm import BiLSTM
-from harness.models.parser import Parser
-from harness.models.seq2seq import Seq2Seq
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.segments import cut_in_segments, select_first_segment
-from harness.records.count_row import BatchCounts
-from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.instances import SentencePair
+import dynbatch.systems.on_core.vertex
+from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
+from dynbatch.harness.contracts.policy import LearningSettings, learn_policy
+from dynbatch.harness.counts import counting
+from dynbatch.harness.counts.counting import GraphPair, build_scheduler, count_batches
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.granularity.operators import build_operator_graph
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.granularity.vertices import add_output_vertices
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.parser import Parser
+from dynbatch.harness.models.seq2seq import Seq2Seq
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.parts.segments import cut_in_segments, select_first_segment
+from dynbatch.harness.records.count_row import BatchCounts
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.values.instances import SentencePair
 from tests.support.engine_runs import prepared
 from tests.support.instances import ALL_SIZES, random_sentences
 from tests.support.policies import schedule_by
@@ -162,7 +162,7 @@ def test_learned_policies_learn_on_the_first_segment(
         return learn_policy(name, given, *settings)
 
     monkeypatch.setattr(counting, "learn_policy", learn)
-    monkeypatch.setattr(systems.on_core.vertex, "learn_policy", learn)
+    monkeypatch.setattr(dynbatch.systems.on_core.vertex, "learn_policy", learn)
     graphs = graphs_of(model)
     few = LearningSettings(trials=2)
     build_scheduler("fsm_sort", few, "chains", graphs)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from datasets.parts import fetch as module
-from datasets.parts.fetch import Opener, Response, fetch, find_faults, is_complete
-from harness.contracts.home import Home
-from harness.errors import DataError
+from dynbatch.datasets.parts import fetch as module
+from dynbatch.datasets.parts.fetch import Opener, Response, fetch, find_faults, is_complete
+from dynbatch.harness.contracts.home import Home
+from dynbatch.harness.errors import DataError
 from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
 
 

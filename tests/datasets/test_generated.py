@@ -12,16 +12,16 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
-from datasets.parts.reading import LazyInstances
-from datasets.xnli_synthetic import LONGEST, MEANS
-from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
-from harness.contracts.home import SPLITS, find_home
-from harness.errors import ConfigError, DataError
-from harness.planning.yaml_files import list_formats
-from harness.values.arrays import draw_permutation, draw_uniforms
-from harness.values.instances import Chain, Instance, SentencePair, Tree
-from harness.values.parsed import ParsedSentence
-from harness.values.paths import CONF_DIR
+from dynbatch.datasets.parts.reading import LazyInstances
+from dynbatch.datasets.xnli_synthetic import LONGEST, MEANS
+from dynbatch.harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
+from dynbatch.harness.contracts.home import SPLITS, find_home
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.planning.yaml_files import list_formats
+from dynbatch.harness.values.arrays import draw_permutation, draw_uniforms
+from dynbatch.harness.values.instances import Chain, Instance, SentencePair, Tree
+from dynbatch.harness.values.parsed import ParsedSentence
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.corpora import complete, load, options_of, synthetic, write_corpus
 
 LOADERS = {"ptb_fixed_synthetic": "ptb_synthetic", "ptb_fixed_dev": "ptb"}
@@ -190,7 +190,7 @@ def test_complete_trees_have_256_leaves_by_default() -> None:
 
 def test_unknown_loader_and_split_are_named() -> None:
     with pytest.raises(ConfigError, match=r"loader=datasets\.nothing is not a module"):
-        load_corpus("datasets.nothing", "train", None)
+        load_corpus("dynbatch.datasets.nothing", "train", None)
     with pytest.raises(ConfigError, match="split=dve is unknown; choose one of train, dev, test"):
         synthetic("dve")
 

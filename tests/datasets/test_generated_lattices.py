@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.corpus import Corpus, draw_mini_batches
-from harness.contracts.model import ModelSizes
-from harness.contracts.policy import load_policy
-from harness.granularity.released import build_released_graph
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.policies.parts.bound import compute_lower_bound
-from harness.values.instances import Lattice
+from dynbatch.harness.contracts.corpus import Corpus, draw_mini_batches
+from dynbatch.harness.contracts.model import ModelSizes
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.values.instances import Lattice
 from tests.support.corpora import load, options_of
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets.instances import KINDS
-from harness.contracts.corpus import Corpus, load_corpus
-from harness.errors import ConfigError, DataError
-from harness.planning.config import Composer
+from dynbatch.datasets.instances import KINDS
+from dynbatch.harness.contracts.corpus import Corpus, load_corpus
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.planning.config import Composer
 from tests.support.corpora import EXCERPTS, load, write_corpus
 
 # A corpus with instances of each kind, and a model that takes them.
@@ -39,7 +39,7 @@ def format_instance(instance: Any) -> str:
 def read_lines(folder: Path, *lines: str, kind: str = "tree") -> Corpus:
     file = folder / "mine.jsonl"
     file.write_text("\n".join(lines) + "\n")
-    return load_corpus("datasets.instances", "train", None, path=str(file), kind=kind)
+    return load_corpus("dynbatch.datasets.instances", "train", None, path=str(file), kind=kind)
 
 
 def test_there_is_an_example_of_every_kind() -> None:

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets import weibo_lexicon
-from datasets.parts.facts import describe_corpus
-from datasets.parts.reading import LazyInstances, split_text
-from datasets.weibo_lattice import read_lattices
-from datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_sentences
-from harness.commands.bench import main as bench
-from harness.contracts.corpus import Corpus
-from harness.errors import ConfigError, DataError
-from harness.values.instances import Lattice
+from dynbatch.datasets import weibo_lexicon
+from dynbatch.datasets.parts.facts import describe_corpus
+from dynbatch.datasets.parts.reading import LazyInstances, split_text
+from dynbatch.datasets.weibo_lattice import read_lattices
+from dynbatch.datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_sentences
+from dynbatch.harness.commands.bench import main as bench
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.values.instances import Lattice
 from tests.support.corpora import LATTICES, change_lattices, load, options_of, write_corpus
 
 
@@ -202,7 +202,7 @@ def test_every_word_is_found_where_it_ends(
 
 def test_jieba_s_dictionary_is_read_without_its_code() -> None:
     code = (
-        "import sys; from datasets.weibo_lexicon import load_jieba_lexicon;"
+        "import sys; from dynbatch.datasets.weibo_lexicon import load_jieba_lexicon;"
         "words = load_jieba_lexicon().words;"
         "print(len(words), min(map(len, words)), max(map(len, words)), 'jieba' in sys.modules)"
     )

@@ -14,18 +14,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.data import main
-from harness.contracts.corpus import Corpus, load_corpus
-from harness.contracts.model import ModelSizes, find_model_class, trace_functions
-from harness.counts.request import parse_request
-from harness.errors import BenchError, ConfigError, DataError
-from harness.planning.config import Composer, build_dataset_options
-from harness.planning.overrides import read_settings
-from harness.planning.yaml_files import list_choices, list_formats, read_mapping
-from harness.records.reuse import OwnData
-from harness.values.paths import CONF_DIR
-from plots.captions import build_title
-from plots.experiment import read_synthetic
+from dynbatch.harness.commands.data import main
+from dynbatch.harness.contracts.corpus import Corpus, load_corpus
+from dynbatch.harness.contracts.model import ModelSizes, find_model_class, trace_functions
+from dynbatch.harness.counts.request import parse_request
+from dynbatch.harness.errors import BenchError, ConfigError, DataError
+from dynbatch.harness.planning.config import Composer, build_dataset_options
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
+from dynbatch.harness.records.reuse import OwnData
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.captions import build_title
+from dynbatch.plots.experiment import read_synthetic
 from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
 
 FILES = {
@@ -285,7 +285,7 @@ def test_compressed_files_are_named_as_such(module: Any, tmp_path: Path) -> None
     with pytest.raises(
         DataError, match=rf"mine\.txt is compressed \({form}\); decompress it first"
     ):
-        load_corpus("datasets.sst", "train", None, path=str(file))
+        load_corpus("dynbatch.datasets.sst", "train", None, path=str(file))
 
 
 def test_the_content_identifies_a_trial_and_the_path_does_not(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_file_of_ones_own_has_no_other_split(tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text(FILES["trees"])
     with pytest.raises(BenchError, match="split=dev is not allowed: expected train"):
-        load_corpus("datasets.sst", "dev", None, path=str(file))
+        load_corpus("dynbatch.datasets.sst", "dev", None, path=str(file))
 
 
 def test_every_format_fits_a_model(tmp_path: Path) -> None:
@@ -367,14 +367,16 @@ def test_models_predict_what_they_declare() -> None:
 
 def test_formats_use_the_readers_of_corpora() -> None:
     for form in list_formats():
-        assert read_mapping(CONF_DIR / f"dataset/{form}.yaml")["loader"].startswith("datasets.")
+        assert read_mapping(CONF_DIR / f"dataset/{form}.yaml")["loader"].startswith(
+            "dynbatch.datasets."
+        )
 
 
 def test_binary_trees_are_as_those_of_the_treebank(tmp_path: Path) -> None:
     text = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
     (tmp_path / "sst").mkdir()
     (tmp_path / "sst" / "train.txt").write_text(text)
-    treebank = load_corpus("datasets.sst", "train", tmp_path)
+    treebank = load_corpus("dynbatch.datasets.sst", "train", tmp_path)
     own = read_own("trees", text, tmp_path)
     for one, other in zip(treebank.instances, own.instances, strict=True):
         assert np.array_equal(one.table, other.table)  # type: ignore[union-attr]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.corpus import Corpus
-from harness.errors import ConfigError, DataError
-from harness.values.instances import Chain
-from harness.values.parsed import SHIFT
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.values.parsed import SHIFT
 from tests.support.corpora import (
     CROSSED,
     DOGS_BARK,

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.parts.facts import describe_corpus
-from datasets.parts.reading import LazyInstances
-from datasets.sst import CLASSES, list_words, parse_tree
-from harness.contracts.corpus import hash_inputs
-from harness.errors import ConfigError, DataError
-from harness.values.instances import Tree
+from dynbatch.datasets.parts.facts import describe_corpus
+from dynbatch.datasets.parts.reading import LazyInstances
+from dynbatch.datasets.sst import CLASSES, list_words, parse_tree
+from dynbatch.harness.contracts.corpus import hash_inputs
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.values.instances import Tree
 from tests.support.corpora import TINY, load, options_of, sha256, synthetic, write_corpus
 
 NESTED = st.recursive(

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets import weibo_lexicon
-from datasets.parts.reading import decode_text
-from datasets.weibo_lexicon import Lexicon, load_jieba_lexicon
-from harness.contracts.corpus import Corpus
-from harness.contracts.home import find_home
-from harness.errors import DataError
-from harness.values.paths import ROOT
+from dynbatch.datasets import weibo_lexicon
+from dynbatch.datasets.parts.reading import decode_text
+from dynbatch.datasets.weibo_lexicon import Lexicon, load_jieba_lexicon
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.home import find_home
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.paths import ROOT
 from tests.support.corpora import (
     EXCERPTS,
     LATTICES,
@@ -402,7 +402,7 @@ def test_missing_file_or_folder_error_gives_a_remedy(name: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", READERS)
 def test_wrong_checksum_error_gives_found_expected_and_remedy(name: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
-    home = find_home(f"datasets.{name}")
+    home = find_home(f"dynbatch.datasets.{name}")
     assert home is not None
     part = next(part for part in home.origins if home.locate_part(tmp_path, part) == file)
     with pytest.raises(DataError) as caught:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 from tests.support.adding import BLOCK, PAGE, SECTIONS, Command, Section
 
 NEEDED = ("conf", "datasets", "harness", "plots", "profiles", "systems", "tests", "workflow")

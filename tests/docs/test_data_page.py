@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.planning.yaml_files import list_formats
-from harness.values.paths import ROOT
+from dynbatch.harness.planning.yaml_files import list_formats
+from dynbatch.harness.values.paths import ROOT
 from tests.support.adding import sections_of
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")

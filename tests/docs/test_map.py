@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.paths import ROOT, SNAKEFILE
+from dynbatch.harness.values.paths import ROOT, SNAKEFILE
 from scripts.write_pages import (
     PARTS,
     MarkedPage,

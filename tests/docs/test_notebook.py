@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import harness
-from harness.values.paths import ROOT
+import dynbatch
+from dynbatch.harness.values.paths import ROOT
 
 PAGE = (ROOT / "docs" / "notebook.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -25,7 +25,7 @@ def test_the_analysis_fits_thirty_lines() -> None:
 
 def test_the_page_lists_every_function() -> None:
     listed = re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)
-    assert set(listed) == set(dir(harness)) & set(harness._HOMES)
+    assert set(listed) == set(dir(dynbatch)) & set(dynbatch._HOMES)
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.engine.switches import CHOICES, Switches
-from harness.planning.grid import list_experiment_names
-from harness.records.record import STATUSES, Record
-from harness.values.paths import ROOT
+from dynbatch.harness.engine.switches import CHOICES, Switches
+from dynbatch.harness.planning.grid import list_experiment_names
+from dynbatch.harness.records.record import STATUSES, Record
+from dynbatch.harness.values.paths import ROOT
 from scripts import write_results
 from scripts.write_pages import END, MarkedPage
 

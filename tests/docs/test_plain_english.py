@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 OPENING = re.compile(r"(What|How|Where|Whether|Whose|Who|Why|When|Which|Of)\b")
 # Turns of a dialect that this project once had; names of parameters end in a colon.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 TOPS = ("harness", "systems", "datasets", "plots", "scripts")
 VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())

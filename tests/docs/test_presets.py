@@ -6,11 +6,11 @@ from dataclasses import fields
 
 import pytest
 
-from harness.contracts.system import load_adapter
-from harness.engine.switches import Switches
-from harness.planning.kinds import SystemFile, read_systems
-from harness.planning.yaml_files import list_choices
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.contracts.system import load_adapter
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.planning.kinds import SystemFile, read_systems
+from dynbatch.harness.planning.yaml_files import list_choices
+from dynbatch.harness.values.paths import CONF_DIR
 from scripts.write_pages import (
     DOCS,
     NO_PRESET,
@@ -20,7 +20,7 @@ from scripts.write_pages import (
     tabulate_presets,
 )
 
-PRESET_ADAPTERS = ("systems.on_core.vertex", "systems.on_core.acrobat")
+PRESET_ADAPTERS = ("dynbatch.systems.on_core.vertex", "dynbatch.systems.on_core.acrobat")
 
 
 ON_THE_ENGINE = [s for s in read_systems(CONF_DIR) if s.adapter in PRESET_ADAPTERS]

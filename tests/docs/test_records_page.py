@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.tidy import frame
-from harness.values.paths import ROOT
+from dynbatch.harness.records.tidy import frame
+from dynbatch.harness.values.paths import ROOT
 
 PAGE = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
 NEEDED = ("conf", "datasets", "harness", "plots", "systems", "workflow")

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contracts.corpus import load_corpus
-from harness.contracts.model import find_model_class
-from harness.errors import ConfigError, ScheduleError
-from harness.planning.config import Composer
-from harness.planning.overrides import read_settings
-from harness.terminal import command_line
-from harness.values.paths import CONF_DIR
-from harness.values.schedule import check_schedule
+from dynbatch.harness.contracts.corpus import load_corpus
+from dynbatch.harness.contracts.model import find_model_class
+from dynbatch.harness.errors import ConfigError, ScheduleError
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.terminal import command_line
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.harness.values.schedule import check_schedule
 from tests.support.adding import SECTIONS
 from tests.support.random_graphs import graph_of
 

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import draw_initial_weights
-from harness.contracts.system import PHASES, RunSettings
-from harness.engine.cpu_kernels import memory_kernels
-from harness.engine.switches import Switches
-from harness.errors import ConfigError
-from harness.reference import ReferenceResult, run_reference
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.contracts.system import PHASES, RunSettings
+from dynbatch.harness.engine.cpu_kernels import memory_kernels
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.reference import ReferenceResult, run_reference
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import (
     ONE_BY_ONE,

@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.engine.engine
-from harness.contracts.model import Model, draw_initial_weights
-from harness.contracts.timeline import Details
-from harness.engine.backend import (
+import dynbatch.harness.engine.engine
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.timeline import Details
+from dynbatch.harness.engine.backend import (
     Backend,
     choose_backend,
     explain_passed_over,
     list_backends,
     load_backend,
 )
-from harness.engine.lowering.plan import Abilities
-from harness.engine.rows.segments import ALL_ROWS
-from harness.engine.switches import Switches
-from harness.errors import ConfigError, UnsupportedTrial
-from harness.reference import run_reference
-from harness.vertex.operators import OPERATORS
+from dynbatch.harness.engine.lowering.plan import Abilities
+from dynbatch.harness.engine.rows.segments import ALL_ROWS
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.vertex.operators import OPERATORS
 from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import BINARY
@@ -57,7 +57,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
     found = KINDS[request.param]
     if found.explain_unavailable(Switches(), "cpu") is not None:
         pytest.skip(f"{request.param} cannot run here")
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: found)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: found)
     return found
 
 
@@ -121,7 +121,7 @@ def test_a_device_takes_the_first_backend_that_can(monkeypatch: pytest.MonkeyPat
 def test_record_explains_the_skipped_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "instead_of" not in Setting("tree_lstm").engine.facts()
     monkeypatch.setattr(
-        harness.engine.engine, "explain_passed_over", lambda *_: "backend=cuda: busy"
+        dynbatch.harness.engine.engine, "explain_passed_over", lambda *_: "backend=cuda: busy"
     )
     assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
 
@@ -253,7 +253,9 @@ def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
 
 
 def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: CountingBackend)
+    monkeypatch.setattr(
+        dynbatch.harness.engine.engine, "choose_backend", lambda *_: CountingBackend
+    )
     setting = Setting("tree_lstm")
     backend = setting.backend
     assert isinstance(backend, CountingBackend)

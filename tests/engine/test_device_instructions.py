@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.engine.backends.cuda.kinds import Kind, has_state_rows
-from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.module import WORDS
-from harness.engine.backends.cuda.program import read_program
+from dynbatch.harness.engine.backends.cuda.kinds import Kind, has_state_rows
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.backends.cuda.module import WORDS
+from dynbatch.harness.engine.backends.cuda.program import read_program
 from tests.support.walked_backend import walked_setting
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-import harness.engine.engine
-from harness.contracts.model import Weights
-from harness.engine.backend import choose_backend
-from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.kinds import (
+import dynbatch.harness.engine.engine
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backend import choose_backend
+from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.backends.cuda.kinds import (
     MANY,
     Columns,
     Product,
@@ -29,20 +29,20 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
     Tiling,
 )
-from harness.engine.backends.cuda.launching import (
+from dynbatch.harness.engine.backends.cuda.launching import (
     Processor,
     compute_persistent_grid,
 )
-from harness.engine.backends.cuda.model import ModelKinds
-from harness.engine.backends.cuda.module import KernelModule
-from harness.engine.backends.cuda.program import Phase
-from harness.engine.backends.cuda.stage import PlacedKind
-from harness.engine.backends.cuda.text import EXPRESSIONS
-from harness.engine.backends.cuda.words import ChildOf, Words
-from harness.engine.backends.stepwise.kernels import ELEMENTWISE
-from harness.engine.switches import Switches
-from harness.errors import UnsupportedTrial
-from harness.vertex.operators import Node
+from dynbatch.harness.engine.backends.cuda.model import ModelKinds
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.backends.cuda.program import Phase
+from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
+from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
+from dynbatch.harness.engine.backends.cuda.words import ChildOf, Words
+from dynbatch.harness.engine.backends.stepwise.kernels import ELEMENTWISE
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.vertex.operators import Node
 from tests.support.engine_setting import Setting
 from tests.support.persistent_programs import ORDERS, Choose, PersistentBackend
 from tests.support.tree_lstm_kernels import modules_of
@@ -88,7 +88,7 @@ def sabotaged(monkeypatch: pytest.MonkeyPatch) -> type[Sabotaged]:
     class Mine(Sabotaged):
         pass
 
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Mine)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Mine)
     return Mine
 
 
@@ -309,7 +309,7 @@ def persistent(monkeypatch: pytest.MonkeyPatch) -> type[PersistentBackend]:
     class Mine(PersistentBackend):
         pass
 
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Mine)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Mine)
     return Mine
 
 
@@ -385,7 +385,7 @@ def test_persistent_grid_does_not_exceed_resident_blocks() -> None:
 
 def test_a_pass_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Backend)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Backend)
     setting = Setting("tree_lstm", ON)
     backend = setting.backend
     assert isinstance(backend, Backend)
@@ -403,7 +403,7 @@ def test_one_program_in_tritons_interpreter(name: str, monkeypatch: pytest.Monke
     """The interpreter runs programs one after the other, so several would wait forever."""
     if (reason := Backend.explain_unavailable(ON, "cpu")) is not None:
         pytest.skip(reason)
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Backend)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Backend)
     with np.errstate(all="ignore"):
         assert is_trained_right(name)
 

@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as arrays
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.engine.cpu_kernels.elementwise import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.engine.cpu_kernels.elementwise import (
     FAST,
     OPERATORS,
     WITH_CONSTANT,
@@ -26,7 +26,7 @@ from harness.engine.cpu_kernels.elementwise import (
     RowKind,
     compute_exp,
 )
-from harness.engine.lowering.plan import Operation
+from dynbatch.harness.engine.lowering.plan import Operation
 from tests.support.elementwise_groups import (
     EXPECTED,
     GUARD,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contracts.model import draw_initial_weights
-from harness.engine.backends.cuda import backend as cuda
-from harness.engine.switches import Switches
-from harness.reference import run_reference
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.engine.backends.cuda import backend as cuda
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.reference import run_reference
 from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import (
     ONE_BY_ONE,

@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.compiler.pointers import get_address
-from harness.engine.backend import choose_backend
-from harness.engine.backends.compiled import memory
-from harness.engine.backends.compiled.memory import Parameters
-from harness.engine.cpu_kernels import blas
-from harness.engine.cpu_kernels.blas import N_BF16, round_parameter
-from harness.engine.cpu_kernels.libraries import ONEDNN
-from harness.engine.switches import Switches
-from harness.errors import UnsupportedTrial
-from harness.reference import run_reference
-from harness.trials.spec import TrialSpec
-from harness.values.precision import TOLERANCES
+from dynbatch.harness.compiler.pointers import get_address
+from dynbatch.harness.engine.backend import choose_backend
+from dynbatch.harness.engine.backends.compiled import memory
+from dynbatch.harness.engine.backends.compiled.memory import Parameters
+from dynbatch.harness.engine.cpu_kernels import blas
+from dynbatch.harness.engine.cpu_kernels.blas import N_BF16, round_parameter
+from dynbatch.harness.engine.cpu_kernels.libraries import ONEDNN
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.precision import TOLERANCES
 from tests.support.engine_models import example
 from tests.support.engine_runs import NoClock, disagreements, prepared, run
 from tests.support.measured import measure_alone
@@ -90,7 +90,9 @@ def test_the_engine_is_as_near_to_the_reference_as_the_word_allows(name: str, th
 def test_a_record_bears_the_warning_and_the_error(
     make_spec: Callable[..., TrialSpec], tmp_path: Path
 ) -> None:
-    spec = make_spec(adapter="systems.on_core.vertex", system_options={"precision": "bf16"})
+    spec = make_spec(
+        adapter="dynbatch.systems.on_core.vertex", system_options={"precision": "bf16"}
+    )
     record = measure_alone(spec, tmp_path / "raw" / "r0.json", tmp_path / "r0.log")
     assert record.status == "ok"
     assert "reduced_precision" in record.warnings

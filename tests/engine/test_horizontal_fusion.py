@@ -12,21 +12,26 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.lowering.fusion import find_shared_inputs, join_groups
-from harness.engine.lowering.lower import lower
-from harness.engine.lowering.plan import STAGES, MatmulStep, Plan, SoftmaxLossStep
-from harness.engine.switches import Switches
-from harness.models.berxit import Berxit
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN
-from harness.models.mv_rnn import MVRNN
-from harness.models.nested_rnn import NestedRNN
-from harness.models.stack_rnn import StackRNN
-from harness.models.tree_lstm import TreeLSTM
-from harness.reference import run_reference
-from harness.vertex import VertexTracer, sum_elements, tanh
+from dynbatch.harness.contracts.model import (
+    Model,
+    ModelSizes,
+    draw_initial_weights,
+    trace_functions,
+)
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.lowering.fusion import find_shared_inputs, join_groups
+from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.plan import STAGES, MatmulStep, Plan, SoftmaxLossStep
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.harness.models.nested_rnn import NestedRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.vertex import VertexTracer, sum_elements, tanh
 from tests.support.engine_models import CHAINS, example
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.random_programs import RandomModel, models, sketches

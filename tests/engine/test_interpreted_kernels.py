@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.engine.engine
-from harness.contracts.model import Model, ModelSizes
-from harness.engine.backends.cuda import backend as cuda
-from harness.engine.backends.cuda.backend import Backend
-from harness.engine.switches import Switches
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN
-from harness.models.nested_rnn import NestedRNN
-from harness.models.stack_rnn import StackRNN
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.values.precision import TOLERANCES
+import dynbatch.harness.engine.engine
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.engine.backends.cuda import backend as cuda
+from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.nested_rnn import NestedRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.values.precision import TOLERANCES
 from tests.support.engine_models import EXAMPLES, SEQUENCE_MODELS
 from tests.support.engine_runs import ONE_BY_ONE
 from tests.support.instances import draw_trees, random_sentences
@@ -39,7 +39,7 @@ from tests.support.walked_backend import WalkedBackend
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if (reason := Backend.explain_unavailable(Switches(), "cpu")) is not None:
         pytest.skip(reason)
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: SmallTiles)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: SmallTiles)
     with np.errstate(all="ignore"):  # masked rows are computed, too
         yield
 
@@ -137,7 +137,7 @@ def test_every_model_in_the_interpreter(name: str, interpreted: None) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_switch_and_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy runs the programs, because Triton's interpreter takes seconds."""
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     model, instances = EXAMPLES[name]
     for switch, mode in product(ONE_BY_ONE, ("train", "infer")):
         switches = Switches(**ONE_BY_ONE[switch])
@@ -206,7 +206,7 @@ def changeable(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SmallTiles]]:
     class Mine(SmallTiles):
         pass
 
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Mine)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Mine)
     with np.errstate(all="ignore"):
         yield Mine
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.engine.rows.launches import split_into_launches
-from harness.engine.switches import Switches
-from harness.reference import run_reference
-from harness.values.arrays import as_int_array
-from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule
+from dynbatch.harness.engine.rows.launches import split_into_launches
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import Schedule
 from tests.support.engine_models import example
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.random_graphs import graph_of

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, draw_initial_weights
-from harness.contracts.policy import load_policy
-from harness.engine.lowering.plan import Slots
-from harness.engine.rows import fields as parts
-from harness.engine.rows.fields import Reads, number_fields, space_of_type
-from harness.engine.rows.layout import Before, Layout, plan_layout
-from harness.engine.rows.layout import plan_layout as plan
-from harness.engine.rows.row_order import AT_ONCE, N_EDGES
-from harness.engine.switches import Switches
-from harness.errors import ScheduleError
-from harness.models.tree_fc import TreeFC
-from harness.policies.parts.segments import schedule_in_segments
-from harness.values.arrays import as_int_array
-from harness.values.graph import Graph, MiniBatch
-from harness.values.schedule import Schedule
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.engine.lowering.plan import Slots
+from dynbatch.harness.engine.rows import fields as parts
+from dynbatch.harness.engine.rows.fields import Reads, number_fields, space_of_type
+from dynbatch.harness.engine.rows.layout import Before, Layout, plan_layout
+from dynbatch.harness.engine.rows.layout import plan_layout as plan
+from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.values.schedule import Schedule
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import BINARY, EXAMPLES, tree
 from tests.support.engine_runs import prepared
 from tests.support.plain_layout import PlainLayout, plain_layout

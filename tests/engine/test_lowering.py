@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.operators import OperandFactory
-from harness.engine.cpu_kernels.vectors import SMALL
-from harness.engine.lowering.lower import lower
-from harness.engine.lowering.placement import Placement
-from harness.engine.lowering.plan import (
+from dynbatch.harness.contracts.model import (
+    Model,
+    ModelSizes,
+    draw_initial_weights,
+    trace_functions,
+)
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.backends.compiled.operators import OperandFactory
+from dynbatch.harness.engine.cpu_kernels.vectors import SMALL
+from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.placement import Placement
+from dynbatch.harness.engine.lowering.plan import (
     Buffer,
     BufferName,
     ElementwiseStep,
@@ -32,9 +37,9 @@ from harness.engine.lowering.plan import (
     Step,
     name_state_buffer,
 )
-from harness.engine.switches import Switches
-from harness.models.mv_rnn import MVRNN
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, tree
 from tests.support.engine_runs import all_switches, prepared, run
 from tests.support.sketch_models import SIZES

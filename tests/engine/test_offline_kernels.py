@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from harness.engine.backends.cuda.launching import Processor
-from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.triton_setup import FOLDER
-from harness.machine.caches import NAME
-from harness.values.paths import ROOT
+from dynbatch.harness.engine.backends.cuda.launching import Processor
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.backends.cuda.triton_setup import FOLDER
+from dynbatch.harness.machine.caches import NAME
+from dynbatch.harness.values.paths import ROOT
 
 MAX_REGISTERS = 255  # per thread
 MAX_SPILLED_BYTES = 40  # per thread and tile: what the loop over tiles saves around a call

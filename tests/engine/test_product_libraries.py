@@ -7,14 +7,14 @@ import ctypes
 import numpy as np
 import pytest
 
-from harness.engine.cpu_kernels.blas import OWN, make_blas_scratch
-from harness.engine.cpu_kernels.libraries import (
+from dynbatch.harness.engine.cpu_kernels.blas import OWN, make_blas_scratch
+from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     describe_numpy_blas,
     find_onednn_kernels,
     parse_openblas_name,
 )
-from harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
+from dynbatch.harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
 
 
 class Telling:

@@ -14,11 +14,11 @@ import pytest
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.object_code import Loaded, load_ir
-from harness.compiler.pointers import call, get_address
-from harness.engine.cpu_kernels import blas, libraries
-from harness.engine.cpu_kernels import product_kernels as products
-from harness.engine.cpu_kernels.blas import (
+from dynbatch.harness.compiler.object_code import Loaded, load_ir
+from dynbatch.harness.compiler.pointers import call, get_address
+from dynbatch.harness.engine.cpu_kernels import blas, libraries
+from dynbatch.harness.engine.cpu_kernels import product_kernels as products
+from dynbatch.harness.engine.cpu_kernels.blas import (
     LIMIT,
     NEVER,
     ONEDNN_FROM,
@@ -29,14 +29,14 @@ from harness.engine.cpu_kernels.blas import (
     prepare_libraries,
     round_parameter,
 )
-from harness.engine.cpu_kernels.libraries import (
+from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     SMALL,
     load_torch_mkl,
 )
-from harness.engine.cpu_kernels.memory_kernels import transpose
-from harness.engine.cpu_kernels.vectors import (
+from dynbatch.harness.engine.cpu_kernels.memory_kernels import transpose
+from dynbatch.harness.engine.cpu_kernels.vectors import (
     BLOCK,
     DOTS,
     LANES,
@@ -52,7 +52,7 @@ from harness.engine.cpu_kernels.vectors import (
     write_sums_of_dots,
     write_sums_of_rows,
 )
-from harness.errors import UnsupportedTrial
+from dynbatch.harness.errors import UnsupportedTrial
 from tests.support.compiled_products import add_outer, multiply
 from tests.support.kernel_calls import Reported, run_kernel
 

@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.compiler.compiled import Compiled, write_module
-from harness.compiler.kinds import INT
-from harness.compiler.pointers import FLOAT_BYTES
-from harness.contracts.model import draw_initial_weights
-from harness.engine import cpu_kernels
-from harness.engine.backends.compiled import arguments, program
-from harness.engine.backends.compiled.arguments import Instruction
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.checking import check_instruction
-from harness.engine.backends.compiled.memory import Parameters
-from harness.engine.backends.compiled.program import list_stage
-from harness.engine.cpu_kernels.context import TICKS_READABLE, Register, read_ticks
-from harness.engine.cpu_kernels.elementwise import Group
-from harness.engine.switches import Switches
-from harness.reference import run_reference
+from dynbatch.harness.compiler.compiled import Compiled, write_module
+from dynbatch.harness.compiler.kinds import INT
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.engine import cpu_kernels
+from dynbatch.harness.engine.backends.compiled import arguments, program
+from dynbatch.harness.engine.backends.compiled.arguments import Instruction
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.backends.compiled.checking import check_instruction
+from dynbatch.harness.engine.backends.compiled.memory import Parameters
+from dynbatch.harness.engine.backends.compiled.program import list_stage
+from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE, Register, read_ticks
+from dynbatch.harness.engine.cpu_kernels.elementwise import Group
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.reference import run_reference
 from tests.support.elementwise_groups import text_of
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run

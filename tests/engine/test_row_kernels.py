@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import Compiled, compiled, write_module
-from harness.compiler.object_code import get_host_target, optimize, verify
-from harness.compiler.pointers import floats_at, get_address
-from harness.engine.backends.compiled.memory import Parameters, enlarge_matrix
-from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
-from harness.engine.cpu_kernels.blas import round_parameter
-from harness.engine.cpu_kernels.context import BYTES_COPIED
-from harness.engine.cpu_kernels.loss_kernels import N_LANES, restore_logits
+from dynbatch.harness.compiler.compiled import Compiled, compiled, write_module
+from dynbatch.harness.compiler.object_code import get_host_target, optimize, verify
+from dynbatch.harness.compiler.pointers import floats_at, get_address
+from dynbatch.harness.engine.backends.compiled.memory import Parameters, enlarge_matrix
+from dynbatch.harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
+from dynbatch.harness.engine.cpu_kernels.blas import round_parameter
+from dynbatch.harness.engine.cpu_kernels.context import BYTES_COPIED
+from dynbatch.harness.engine.cpu_kernels.loss_kernels import N_LANES, restore_logits
 from tests.support.kernel_calls import Reported, run_kernel
 
 Floats = NDArray[np.float32]

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.engine.engine
-import systems.on_core.prepared
-from harness.contracts.model import Model
-from harness.engine.engine import Engine
-from harness.engine.rows.segments import ALL_ROWS, Segment
-from harness.engine.switches import Switches
-from harness.errors import ScheduleError
-from harness.granularity.vertices import VertexModel
-from harness.values.instances import SentencePair
-from systems.on_core.vertex import Adapter
+import dynbatch.harness.engine.engine
+import dynbatch.systems.on_core.prepared
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.engine.engine import Engine
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segment
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.values.instances import SentencePair
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import POLICIES, prepared, run
@@ -28,7 +28,9 @@ FORWARD = ("eager", "batch", "lazy")
 
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: CountingBackend)
+    monkeypatch.setattr(
+        dynbatch.harness.engine.engine, "choose_backend", lambda *_: CountingBackend
+    )
 
 
 def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
@@ -74,7 +76,7 @@ def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
 
 def run_forward(adapter: Adapter) -> None:
     adapter.mini_batch = adapter.model.mini_batch(adapter.instances)
-    adapter.schedule = systems.on_core.prepared.schedule_in_segments(
+    adapter.schedule = dynbatch.systems.on_core.prepared.schedule_in_segments(
         adapter.policy, adapter.mini_batch.graph
     )
     adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
@@ -116,14 +118,18 @@ def test_an_engine_that_batches_across_segments_is_noticed(
     instances = EXAMPLES[name][1]
     adapter = adapter_of(name)
     # Outputs of all segments together, as a stage after the last batch.
-    segments_of = harness.engine.engine.plan_segments
+    segments_of = dynbatch.harness.engine.engine.plan_segments
     monkeypatch.setattr(
-        harness.engine.engine, "plan_segments", lambda *given: [joined(segments_of(*given))]
+        dynbatch.harness.engine.engine,
+        "plan_segments",
+        lambda *given: [joined(segments_of(*given))],
     )
     assert len(run_watched(adapter, instances)[0]) > 1
     # A policy that sees all segments together.
     monkeypatch.setattr(
-        systems.on_core.prepared, "schedule_in_segments", lambda policy, graph: policy(graph)
+        dynbatch.systems.on_core.prepared,
+        "schedule_in_segments",
+        lambda policy, graph: policy(graph),
     )
     with pytest.raises(ScheduleError, match="the graph has several segments"):
         run(adapter, instances)
@@ -145,7 +151,7 @@ def test_a_schedule_that_claims_other_segments_is_noticed(monkeypatch: pytest.Mo
         found = policy(graph)
         return replace(found, segment_starts=np.arange(found.n_batches + 1))
 
-    monkeypatch.setattr(systems.on_core.prepared, "schedule_in_segments", claims)
+    monkeypatch.setattr(dynbatch.systems.on_core.prepared, "schedule_in_segments", claims)
     with pytest.raises(ScheduleError, match="runs in segment"):
         run(adapter, EXAMPLES["seq2seq"][1])
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import draw_initial_weights
-from harness.engine.cpu_kernels.loss_kernels import LossSums
-from harness.engine.cpu_kernels.team import Calls
-from harness.engine.lowering.plan import FORWARD
-from harness.engine.rows.segments import ALL_ROWS, Segments
-from harness.engine.switches import Switches
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.engine.cpu_kernels.loss_kernels import LossSums
+from dynbatch.harness.engine.cpu_kernels.team import Calls
+from dynbatch.harness.engine.lowering.plan import FORWARD
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segments
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import prepared, run
 

@@ -15,21 +15,21 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import harness.engine.engine
-from harness.contracts.policy import load_policy
-from harness.engine.backend import Backend
-from harness.engine.backends.cuda import backend as cuda
-from harness.engine.backends.cuda import memory
-from harness.engine.backends.cuda.backend import explain_unsupported_gpu
-from harness.engine.backends.stepwise import backend as stepwise
-from harness.engine.backends.stepwise import kernels, rows
-from harness.engine.engine import Engine
-from harness.engine.switches import Switches
-from harness.engine.torch_cuda import explain_no_cuda, main
-from harness.errors import UnsupportedTrial
-from harness.granularity.vertices import VertexModel
-from harness.measuring.child import is_out_of_memory
-from harness.policies.parts.segments import schedule_in_segments
+import dynbatch.harness.engine.engine
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.engine.backend import Backend
+from dynbatch.harness.engine.backends.cuda import backend as cuda
+from dynbatch.harness.engine.backends.cuda import memory
+from dynbatch.harness.engine.backends.cuda.backend import explain_unsupported_gpu
+from dynbatch.harness.engine.backends.stepwise import backend as stepwise
+from dynbatch.harness.engine.backends.stepwise import kernels, rows
+from dynbatch.harness.engine.engine import Engine
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.torch_cuda import explain_no_cuda, main
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.measuring.child import is_out_of_memory
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_setting import Setting
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
@@ -247,7 +247,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
 def test_smaller_batch_succeeds_after_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, room: Room, name: str, kind: type[Backend]
 ) -> None:
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: kind)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: kind)
     setting = Setting(name)
     small, large = setting.instances[:1], setting.instances * 20
     assert setting.wrong(small) == []
@@ -266,7 +266,7 @@ def test_array_is_released_before_larger_one_is_allocated(
     monkeypatch: pytest.MonkeyPatch, room: Room, kind: type[Backend]
 ) -> None:
     """Both may not fit, even if the larger one does."""
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: kind)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: kind)
     room.most_rows = 10**6
     setting = Setting("tree_lstm")
     setting.train(setting.instances)
@@ -285,7 +285,7 @@ def test_array_is_released_before_larger_one_is_allocated(
 
 def test_uncountable_work_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many parameters are rejected before any computation, and too many rows per mini-batch."""
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     largest = max(weight.size for weight in example("tree_lstm")[2].values())
     monkeypatch.setattr(memory, "MAX_ELEMENTS", largest - 1)
     with pytest.raises(UnsupportedTrial, match=rf"{largest}; set a smaller hidden_size, or"):

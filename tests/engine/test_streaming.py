@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.engine.engine
-from harness.contracts.system import PHASES
-from harness.engine.backend import choose_backend
-from harness.engine.backends.cuda.launching import Mark, Stream, Streams
-from harness.engine.switches import Switches
-from harness.errors import UnsupportedTrial
-from systems.on_core.vertex import Adapter
+import dynbatch.harness.engine.engine
+from dynbatch.harness.contracts.system import PHASES
+from dynbatch.harness.engine.backend import choose_backend
+from dynbatch.harness.engine.backends.cuda.launching import Mark, Stream, Streams
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
 from tests.support.engine_runs import NoClock, loaded, prepared
 from tests.support.walked_backend import WalkedBackend
@@ -41,7 +41,7 @@ def adapter_on(
 ) -> tuple[Adapter, list[Sequence[Any]]]:
     """Return an adapter, and mini-batches of several sizes."""
     Streamed.streams = streams
-    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Streamed)
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Streamed)
     model, instances, weights = example(name)
     parts = [instances[:1], instances * 3, instances[1:], instances * 2, instances]
     return prepared(model, weights, Switches(streaming=streaming)), parts

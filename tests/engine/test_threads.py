@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import add_to_word, get_address, put_word, read_word
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.cpu_kernels import team as teams
-from harness.engine.cpu_kernels.blas import prepare_libraries
-from harness.engine.cpu_kernels.context import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import add_to_word, get_address, put_word, read_word
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.cpu_kernels import team as teams
+from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
+from dynbatch.harness.engine.cpu_kernels.context import (
     N_THREADS,
     TALLY,
     THREAD,
@@ -24,8 +24,8 @@ from harness.engine.cpu_kernels.context import (
     mark_distinct_runs,
     share,
 )
-from harness.engine.cpu_kernels.elementwise import Group
-from harness.engine.cpu_kernels.team import (
+from dynbatch.harness.engine.cpu_kernels.elementwise import Group
+from dynbatch.harness.engine.cpu_kernels.team import (
     HAS_FUTEX,
     HELD,
     SPINS,
@@ -34,9 +34,9 @@ from harness.engine.cpu_kernels.team import (
     Team,
     wait_at_barrier,
 )
-from harness.engine.switches import Switches
-from harness.reference import run_reference
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.reference import run_reference
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
 from tests.support.stage_instructions import instructions_of

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.engine.backends.cuda import triton_setup
-from harness.engine.backends.cuda.triton_setup import explain_failing_kernel, run_kernel_apart
+from dynbatch.harness.engine.backends.cuda import triton_setup
+from dynbatch.harness.engine.backends.cuda.triton_setup import (
+    explain_failing_kernel,
+    run_kernel_apart,
+)
 
 
 def test_the_last_line_of_a_failing_process_is_the_reason() -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.compiler.object_code import get_host_target
-from harness.engine.cpu_kernels.blas import prepare_libraries
-from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
-from harness.engine.cpu_kernels.vectors import LANES
-from harness.measuring import launch
-from harness.trials.spec import TrialSpec
-from harness.values.paths import ROOT
+from dynbatch.harness.compiler.object_code import get_host_target
+from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
+from dynbatch.harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.measuring import launch
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import ROOT
 from tests.support.measured import measure_alone
 
 PLUGIN = "tests.support.avx2_cpu"
@@ -49,7 +49,7 @@ def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest)
 def test_a_worker_multiplies_with_the_instructions_of_its_test(
     make_spec: Callable[..., TrialSpec], tmp_path: Path
 ) -> None:
-    spec = make_spec(system="vertex", adapter="systems.on_core.vertex", hidden_size=16)
+    spec = make_spec(system="vertex", adapter="dynbatch.systems.on_core.vertex", hidden_size=16)
     record = measure_alone(spec, tmp_path / "r0.json", tmp_path / "r0.log")
     assert record.status == "ok", record.reason
     assert record.effective_options["blas"] == prepare_libraries("auto", 1).names

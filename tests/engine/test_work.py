@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, ModelSizes, Weights, trace_functions
-from harness.contracts.system import RunSettings
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.lowering.lower import lower
-from harness.engine.lowering.plan import STAGES, MatmulStep, SinkStep
-from harness.engine.switches import Switches
-from harness.engine.work import TotalWork, compute_arranged_work, compute_work, describe_step
-from harness.models.berxit import Berxit
-from systems import products
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, trace_functions
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.plan import STAGES, MatmulStep, SinkStep
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.work import (
+    TotalWork,
+    compute_arranged_work,
+    compute_work,
+    describe_step,
+)
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.systems import products
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import prepared
 

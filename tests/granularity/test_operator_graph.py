@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, trace_functions
-from harness.errors import ScheduleError
-from harness.granularity.operator_functions import FunctionTable, is_variadic, unroll
-from harness.granularity.operators import OperatorModel, build_operator_graph
-from harness.models.tree_fc import TreeFC
-from harness.values.arrays import as_int_array
-from harness.values.graph import UNBATCHABLE, Graph, MiniBatch
-from harness.values.instances import Lattice
-from harness.vertex import Symbol, VertexTracer, spread, sum_edges, tanh
-from harness.vertex.operators import EDGE
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.granularity.operator_functions import FunctionTable, is_variadic, unroll
+from dynbatch.harness.granularity.operators import OperatorModel, build_operator_graph
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph, MiniBatch
+from dynbatch.harness.values.instances import Lattice
+from dynbatch.harness.vertex import Symbol, VertexTracer, spread, sum_edges, tanh
+from dynbatch.harness.vertex.operators import EDGE
+from dynbatch.harness.vertex.program import VertexFunction
 from tests.support.engine_models import CHAINS, EXAMPLES, TREES, tree
 from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch

@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, ModelSizes
-from harness.contracts.policy import load_policy
-from harness.granularity.released import build_released_graph
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.mv_rnn import MVRNN
-from harness.models.tree_fc import TreeFC
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.policies.parts.bound import compute_lower_bound
-from harness.values.graph import NO_TYPE, UNBATCHABLE
-from harness.values.instances import Tree
-from harness.values.schedule import check_schedule
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.values.schedule import check_schedule
 from tests.support.corpora import train_part
 
 SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import trace_functions
-from harness.errors import ConfigError
-from harness.granularity.sharing import find_shareable_pulls, share_equal
-from harness.granularity.vertices import VertexModel, cut_output
-from harness.values.arrays import as_int_array
-from harness.values.graph import MiniBatch
-from harness.values.instances import Tree
+from dynbatch.harness.contracts.model import trace_functions
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.granularity.sharing import find_shareable_pulls, share_equal
+from dynbatch.harness.granularity.vertices import VertexModel, cut_output
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Tree
 from tests.support.engine_models import EXAMPLES
 from tests.support.random_graphs import graph_of
 from tests.support.random_trees import trees

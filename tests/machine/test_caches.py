@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine import caches
-from harness.machine.caches import (
+from dynbatch.harness.machine import caches
+from dynbatch.harness.machine.caches import (
     NAME,
     cache_on_disk,
     delete_oldest,

@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.errors import ConfigError
-from harness.machine import cgroup, facts
-from harness.machine.facts import count_usable_cpus, describe_machine, read_memory_bytes
-from harness.machine.noise import check_noise, read_scheduling
-from harness.planning.nodes import check_machine
-from harness.records.cross_check import collect_machine_facts
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine import cgroup, facts
+from dynbatch.harness.machine.facts import count_usable_cpus, describe_machine, read_memory_bytes
+from dynbatch.harness.machine.noise import check_noise, read_scheduling
+from dynbatch.harness.planning.nodes import check_machine
+from dynbatch.harness.records.cross_check import collect_machine_facts
 from tests.support.measured import MakeSpec
 
 V2 = "0::/\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.files import (
+from dynbatch.harness.machine.files import (
     drop_leftovers,
     find_irregular_kind,
     read_regular,

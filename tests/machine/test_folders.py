@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BenchError
-from harness.machine import folders as module
-from harness.machine.caches import NAME
-from harness.machine.folders import (
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine import folders as module
+from dynbatch.harness.machine.caches import NAME
+from dynbatch.harness.machine.folders import (
     make_locks_folder,
     make_process_folder,
     make_temporary_folder,
@@ -24,7 +24,7 @@ from harness.machine.folders import (
 
 IN_A_BLOCK = """
 import sys
-from harness.machine.folders import make_temporary_folder
+from dynbatch.harness.machine.folders import make_temporary_folder
 with make_temporary_folder() as folder:
     (folder / "file").touch()
     print(folder, flush=True)
@@ -33,7 +33,7 @@ with make_temporary_folder() as folder:
 
 PROGRAM = """
 import sys
-from harness.machine.folders import make_process_folder
+from dynbatch.harness.machine.folders import make_process_folder
 folder = make_process_folder("things")
 (folder / "file").touch()
 print(folder, flush=True)

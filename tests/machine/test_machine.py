@@ -15,8 +15,8 @@ import numpy as np
 import pynvml
 import pytest
 
-from harness.machine import facts, noise
-from harness.machine.facts import (
+from dynbatch.harness.machine import facts, noise
+from dynbatch.harness.machine.facts import (
     describe_machine,
     find_used_gpu,
     has_cuda_device,
@@ -24,14 +24,14 @@ from harness.machine.facts import (
     is_gpu_throttled,
     read_sm_clock_mhz,
 )
-from harness.machine.noise import (
+from dynbatch.harness.machine.noise import (
     Scheduling,
     judge_governor,
     judge_load,
     judge_memory,
     judge_swap,
 )
-from harness.machine.process import (
+from dynbatch.harness.machine.process import (
     measure_peak_bytes,
     measure_resident_bytes,
     release_memory,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import harness.planning.nodes
-from harness.machine import torch_device
-from harness.machine.torch_device import ASKED, explain_unusable_gpu
-from harness.planning.artifacts import build_choices
+import dynbatch.harness.planning.nodes
+from dynbatch.harness.machine import torch_device
+from dynbatch.harness.machine.torch_device import ASKED, explain_unusable_gpu
+from dynbatch.harness.planning.artifacts import build_choices
 
 Done = subprocess.CompletedProcess[str]
 
@@ -68,8 +68,8 @@ def test_sizes_are_those_of_the_device_that_torch_can_use(
     device: str,
     scale: str,
 ) -> None:
-    monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: True)
-    monkeypatch.setattr(harness.planning.nodes, "explain_unusable_gpu", lambda: reason)
+    monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: True)
+    monkeypatch.setattr(dynbatch.harness.planning.nodes, "explain_unusable_gpu", lambda: reason)
     choices = build_choices({}, {})
     assert (choices.device, choices.scale) == (device, scale)
     printed = capsys.readouterr().err

@@ -16,15 +16,15 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.errors import BenchError
-from harness.measuring import block, supervise
-from harness.measuring.block import BlockEntry, measure_block
-from harness.measuring.launch import ROOT
-from harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
-from harness.records.cross_check import cross_check_records
-from harness.records.record import Record, locate_record
-from harness.records.turns import collect_turn_seconds, compute_ratio
-from harness.trials.spec import Limits, Timing, TrialSpec
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.measuring import block, supervise
+from dynbatch.harness.measuring.block import BlockEntry, measure_block
+from dynbatch.harness.measuring.launch import ROOT
+from dynbatch.harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
+from dynbatch.harness.records.cross_check import cross_check_records
+from dynbatch.harness.records.record import Record, locate_record
+from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
+from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
 from tests.support.in_time import wait_for
 from tests.support.measured import spec_of
 
@@ -347,8 +347,8 @@ def test_a_killed_parent_leaves_no_worker(make_spec: MakeSpec, tmp_path: Path) -
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     program = (
         "import json, pathlib;"
-        "from harness.measuring.block import BlockEntry, measure_block;"
-        "from harness.trials.spec import TrialSpec;"
+        "from dynbatch.harness.measuring.block import BlockEntry, measure_block;"
+        "from dynbatch.harness.trials.spec import TrialSpec;"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
         "measure_block([BlockEntry(spec, folder / f'{k}.json', folder / f'{k}.log') for k in '01'])"

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BenchError, ConfigError, DataError, OutputError
-from harness.measuring.child import REFUSED, refuse, report_progress
-from harness.measuring.child_output import BoundedLog, ChildOutput, read_last_line, read_refusal
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import BenchError, ConfigError, DataError, OutputError
+from dynbatch.harness.measuring.child import REFUSED, refuse, report_progress
+from dynbatch.harness.measuring.child_output import (
+    BoundedLog,
+    ChildOutput,
+    read_last_line,
+    read_refusal,
+)
+from dynbatch.harness.values.paths import ROOT
 
 MODULE = """
 import atexit
@@ -35,7 +40,13 @@ def main(words):
 
 def begun(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
     (folder / "some_module.py").write_text(MODULE.format(end=end), encoding="utf-8")
-    command = [sys.executable, "-m", "harness.measuring.child", str(os.getpid()), "some_module"]
+    command = [
+        sys.executable,
+        "-m",
+        "dynbatch.harness.measuring.child",
+        str(os.getpid()),
+        "some_module",
+    ]
     search = os.pathsep.join([str(ROOT), str(folder)])
     environment = {**os.environ, "PYTHONPATH": search}
     return subprocess.run([*command, "a", "b"], capture_output=True, text=True, env=environment)

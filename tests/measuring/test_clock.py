@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.measuring.clock import (
+from dynbatch.harness.measuring.clock import (
     NullClock,
     PhaseClock,
     Sample,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.measuring.cycles import (
+from dynbatch.harness.measuring.cycles import (
     EXTENSION,
     MARKED_EVERY,
     MAX_PASSES,
@@ -20,10 +20,10 @@ from harness.measuring.cycles import (
     list_unsettled,
     shuffle,
 )
-from harness.measuring.turns import PassReport
-from harness.records.stats import compute_standard_error, summarize_rounds
-from harness.records.turns import compute_ratio
-from harness.trials.spec import Timing
+from dynbatch.harness.measuring.turns import PassReport
+from dynbatch.harness.records.stats import compute_standard_error, summarize_rounds
+from dynbatch.harness.records.turns import compute_ratio
+from dynbatch.harness.trials.spec import Timing
 
 Speed = Callable[[int, int], float]  # seconds of a member's pass in a cycle
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.errors import BenchError
-from harness.measuring.child import FORKED, LEFT_OUT
-from harness.measuring.launch import ROOT, build_worker_environment
-from harness.measuring.supervise import compute_memory_limit
-from harness.records.record import Record, find_record, read_record
-from harness.trials.spec import Limits, TrialSpec
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.measuring.child import FORKED, LEFT_OUT
+from dynbatch.harness.measuring.launch import ROOT, build_worker_environment
+from dynbatch.harness.measuring.supervise import compute_memory_limit
+from dynbatch.harness.records.record import Record, find_record, read_record
+from dynbatch.harness.trials.spec import Limits, TrialSpec
 from tests.support.in_time import wait_for
 from tests.support.measured import measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
@@ -154,8 +154,8 @@ def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> N
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     program = (
         "import json, pathlib;"
-        "from harness.measuring.block import BlockEntry, measure_block;"
-        "from harness.trials.spec import TrialSpec;"
+        "from dynbatch.harness.measuring.block import BlockEntry, measure_block;"
+        "from dynbatch.harness.trials.spec import TrialSpec;"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
         "measure_block([BlockEntry(spec, folder / 'r0.json', folder / 'r0.log')])"
@@ -178,10 +178,10 @@ def test_a_worker_whose_parent_ended_before_it_could_ask_ends_at_once(
     """The parent ends before the worker's Python has started, or while it starts."""
     (tmp_path / "spec.json").write_text(json.dumps(make_spec().to_dict()))
     record = tmp_path / "r0.json"
-    worker = ["harness.measuring.worker", str(tmp_path / "spec.json"), str(record)]
+    worker = ["dynbatch.harness.measuring.worker", str(tmp_path / "spec.json"), str(record)]
     program = (
         "import os, subprocess, sys, time;"
-        "from harness.measuring.supervise import BEGIN;"
+        "from dynbatch.harness.measuring.supervise import BEGIN;"
         f"command = [sys.executable, '-m', BEGIN, str(os.getpid()), *{worker}];"
         "print(subprocess.Popen(command, start_new_session=True).pid, flush=True);"
         f"time.sleep({0 if is_killed_at_once else 0.2});"

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contracts.system import Clock
-from harness.measuring import worker
-from harness.measuring.child import REFUSED
-from harness.measuring.launch import build_worker_environment
-from harness.measuring.worker import write_measured
-from harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.contracts.system import Clock
+from dynbatch.harness.measuring import worker
+from dynbatch.harness.measuring.child import REFUSED
+from dynbatch.harness.measuring.launch import build_worker_environment
+from dynbatch.harness.measuring.worker import write_measured
+from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support import odd_system
 from tests.support.measured import OwnTurns, measure
 
@@ -99,7 +99,7 @@ def test_pass_with_repeated_instances_gives_warning(make_spec: MakeSpec, tmp_pat
 def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> None:
     first = measure(make_spec(), tmp_path)
     other_system = measure(
-        make_spec(system="null", adapter="systems.null_system", hidden_size=9), tmp_path
+        make_spec(system="null", adapter="dynbatch.systems.null_system", hidden_size=9), tmp_path
     )
     other_seed = measure(make_spec(seed=1), tmp_path)
     assert first.inputs_sha256 == other_system.inputs_sha256 != other_seed.inputs_sha256
@@ -108,7 +108,7 @@ def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> 
 def test_the_null_system_is_not_checked_and_still_timed(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
-    record = measure(make_spec(adapter="systems.null_system"), tmp_path)
+    record = measure(make_spec(adapter="dynbatch.systems.null_system"), tmp_path)
     assert record.status == "ok"
     assert record.check is not None
     assert record.check.status == "skipped"
@@ -159,8 +159,11 @@ def test_failed_measurement_records_status_and_reason(
     [
         ({"dataset_options": {"n_leaves": 3}}, "n_leaves"),
         ({"dataset_options": {"leaves": 4}}, "leaves"),
-        ({"adapter": "systems.no_such_system"}, "systems.no_such_system is not a module"),
-        ({"adapter": "harness.contracts.system"}, "no class Adapter"),
+        (
+            {"adapter": "dynbatch.systems.no_such_system"},
+            "dynbatch.systems.no_such_system is not a module",
+        ),
+        ({"adapter": "dynbatch.harness.contracts.system"}, "no class Adapter"),
         ({"model_options": {"variant": "odd"}}, "odd is unknown"),
     ],
 )
@@ -186,15 +189,18 @@ FOREIGN = (
 )
 
 
-@pytest.mark.parametrize("adapter", ["systems.null_system", "systems.on_core.reference"])
+@pytest.mark.parametrize(
+    "adapter", ["dynbatch.systems.null_system", "dynbatch.systems.on_core.reference"]
+)
 def test_a_worker_loads_no_framework_of_others(
     make_spec: MakeSpec, tmp_path: Path, adapter: str
 ) -> None:
     spec = make_spec(adapter=adapter)
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     program = (
-        "import pathlib, sys; from harness.measuring.worker import write_measured;"
-        "from harness.trials.spec import Timing; from tests.support.measured import OwnTurns;"
+        "import pathlib, sys; from dynbatch.harness.measuring.worker import write_measured;"
+        "from dynbatch.harness.trials.spec import Timing;"
+        "from tests.support.measured import OwnTurns;"
         "turns = OwnTurns(Timing(min_seconds=0.0));"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "code = write_measured(folder / 'spec.json', folder / 'r0.json', 'b', turns);"

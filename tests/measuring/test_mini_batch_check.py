@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, ModelSizes
-from harness.contracts.system import RunSettings
-from harness.measuring import mini_batch_check
-from harness.measuring.mini_batch_check import (
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.measuring import mini_batch_check
+from dynbatch.harness.measuring.mini_batch_check import (
     compute_fingerprint,
     find_not_finite,
     find_parts_fault,
@@ -19,11 +19,16 @@ from harness.measuring.mini_batch_check import (
     hash_workload,
     is_kinked,
 )
-from harness.models.tree_fc import TreeFC
-from harness.models.tree_lstm import TreeLSTM
-from harness.records.fingerprint import KINK_TOLERANCE, TOLERANCE, Fingerprint, find_difference
-from harness.trials.spec import Timing, TrialSpec
-from harness.trials.workload import Workload, build_run_settings, load_workload
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.records.fingerprint import (
+    KINK_TOLERANCE,
+    TOLERANCE,
+    Fingerprint,
+    find_difference,
+)
+from dynbatch.harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
 from tests.support import saboteurs
 from tests.support.instances import draw_trees
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.system import Clock, Counters
-from harness.machine.noise import Scheduling
-from harness.measuring.clock import Sample
-from harness.measuring.cycles import MAX_PASSES
-from harness.measuring.passes import (
+from dynbatch.harness.contracts.system import Clock, Counters
+from dynbatch.harness.machine.noise import Scheduling
+from dynbatch.harness.measuring.clock import Sample
+from dynbatch.harness.measuring.cycles import MAX_PASSES
+from dynbatch.harness.measuring.passes import (
     WAITING_S,
     Passes,
     TimedSamples,
@@ -22,7 +22,7 @@ from harness.measuring.passes import (
     take_turns,
     warm_up,
 )
-from harness.trials.spec import Timing
+from dynbatch.harness.trials.spec import Timing
 from tests.support.fake_time import FakeTime, Scripted
 from tests.support.measured import OwnTurns
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.record import Record
+from dynbatch.harness.records.record import Record
 from tests.support.measured import MakeSpec, measure, spec_of
 
 

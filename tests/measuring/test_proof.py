@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.measuring import worker
-from harness.records.record import Record, locate_record
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.measuring import worker
+from dynbatch.harness.records.record import Record, locate_record
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support import saboteurs
 from tests.support.measured import MakeSpec, measure_at, spec_of
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.measuring.reference
-from harness.contracts.model import ModelSizes, draw_initial_weights
-from harness.contracts.system import Counters, Result, System, load_adapter
-from harness.measuring.reference import (
+import dynbatch.harness.measuring.reference
+from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
+from dynbatch.harness.contracts.system import Counters, Result, System, load_adapter
+from dynbatch.harness.measuring.reference import (
     MAX_CHECK_VERTICES,
     Reference,
     ReferenceAnswer,
@@ -22,7 +22,7 @@ from harness.measuring.reference import (
     compute_reference,
     find_not_finite_origin,
 )
-from harness.measuring.reference_check import (
+from dynbatch.harness.measuring.reference_check import (
     FLOAT32,
     SgdStep,
     check_answer,
@@ -34,13 +34,18 @@ from harness.measuring.reference_check import (
     is_all_zero,
     is_within_tolerance,
 )
-from harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.tree_fc import TreeFC
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, build_run_settings, count_lookups, load_workload
-from harness.values.instances import Tree
-from harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
+from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import (
+    Workload,
+    build_run_settings,
+    count_lookups,
+    load_workload,
+)
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
 from tests.support.instances import LATTICES, lattice
 from tests.support.odd_files import DAMAGES
 from tests.support.sketch_models import SIZES, SketchModel
@@ -201,7 +206,9 @@ def test_slack_is_rounding_where_no_relu_is_near_zero(make_spec: MakeSpec) -> No
 
 
 def test_models_without_relu_have_no_slack(make_spec: MakeSpec) -> None:
-    workload = load_workload(make_spec(model="tree_lstm", model_module="harness.models.tree_lstm"))
+    workload = load_workload(
+        make_spec(model="tree_lstm", model_module="dynbatch.harness.models.tree_lstm")
+    )
     assert ask(workload, make_spec()).slack == {}
 
 
@@ -288,7 +295,7 @@ def test_reference_is_computed_once(
     first = ask(workload, spec, tmp_path)
     assert (first.loss_after_step is None) == (mode == "infer")
     assert (first.outputs_after_step is None) == (mode == "infer")
-    monkeypatch.setattr(harness.measuring.reference, "compute_reference", None)
+    monkeypatch.setattr(dynbatch.harness.measuring.reference, "compute_reference", None)
     assert_same(ask(workload, spec, tmp_path), first)
 
 

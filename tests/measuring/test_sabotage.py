@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.measuring import mini_batch_check, passes, reference_check, timed_check
-from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import Verdict
-from harness.records.cross_check import cross_check_records
-from harness.records.record import Record, locate_record
-from harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.measuring import mini_batch_check, passes, reference_check, timed_check
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.measuring.reference_check import Verdict
+from dynbatch.harness.records.cross_check import cross_check_records
+from dynbatch.harness.records.record import Record, locate_record
+from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support.measured import MakeSpec, measure, measure_at, spec_of
 
 PARAMETERS = ("embedding", "W", "b_leaf", "U", "b", "F_1", "F_2", "b_f", "W_out")

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.measuring.passes import Passes
-from harness.measuring.timed_check import (
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
+from dynbatch.harness.measuring.passes import Passes
+from dynbatch.harness.measuring.timed_check import (
     CALLS_S,
     HIDDEN_SHARE,
     MAX_SLOWER,
@@ -25,7 +32,7 @@ from harness.measuring.timed_check import (
     settle_untimed_gap_s,
     sum_pass_losses,
 )
-from harness.values.instances import Chain
+from dynbatch.harness.values.instances import Chain
 from tests.support.engine_models import tree
 
 

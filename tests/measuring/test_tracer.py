@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measuring.tracer import Span, Timeline, format_trace
-from harness.terminal.command_line import is_trace
+from dynbatch.harness.measuring.tracer import Span, Timeline, format_trace
+from dynbatch.harness.terminal.command_line import is_trace
 from tests.support.fake_time import FakeTime
 from tests.support.trace_files import checked
 

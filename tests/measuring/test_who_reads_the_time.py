@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measuring.mini_batch_check import find_clock_reads
-from harness.values.paths import ROOT
+from dynbatch.harness.measuring.mini_batch_check import find_clock_reads
+from dynbatch.harness.values.paths import ROOT
 
 CLOCK = "harness/measuring/clock.py"
 FOLDERS = ("harness", "systems", "datasets")
@@ -51,7 +51,7 @@ def readers() -> set[str]:
         ("from timeit import default_timer", ["timeit.default_timer"]),
         ("event = torch.cuda.Event(enable_timing=True)", ["enable_timing"]),
         ("seconds = begin.elapsed_time(end)", ["elapsed_time"]),
-        ("from harness.trials.spec import Timing", []),
+        ("from dynbatch.harness.trials.spec import Timing", []),
         ("import datetime as d", ["datetime"]),
         ("from resource import getrusage", ["resource.getrusage"]),
         ("import resource\nresource.setrlimit(*limit)", []),

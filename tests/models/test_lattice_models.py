@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.contracts.model import ModelSizes, draw_initial_weights
-from harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.reference import run_reference
+from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
+from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.reference import run_reference
 from tests.support.instances import lattice as grid
 
 

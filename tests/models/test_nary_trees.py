@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.corpus import Corpus, load_corpus
-from harness.contracts.model import Model, draw_initial_weights
-from harness.contracts.networks import explain_binary_only, explain_unrunnable
-from harness.counts.request import GraphSource, parse_request
-from harness.engine.switches import Switches
-from harness.errors import ConfigError, DataError
-from harness.planning.config import Composer
-from harness.programs.blocks import RecordingOptions
-from harness.programs.model import make_recorded_model
-from harness.reference import run_reference
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import build_model
-from harness.values.instances import NaryTree, compute_sort_key
+from dynbatch.harness.contracts.corpus import Corpus, load_corpus
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.networks import explain_binary_only, explain_unrunnable
+from dynbatch.harness.counts.request import GraphSource, parse_request
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.model import make_recorded_model
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import build_model
+from dynbatch.harness.values.instances import NaryTree, compute_sort_key
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
 
 TEXT = """(ROOT (S (NP (PRP They))
@@ -170,7 +170,7 @@ def test_batches_are_counted_at_either_granularity(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "table", ["systems.on_torch.models:LEVELS", "systems.on_jax.models:NETWORKS"]
+    "table", ["dynbatch.systems.on_torch.models:LEVELS", "dynbatch.systems.on_jax.models:NETWORKS"]
 )
 def test_networks_of_frameworks_run_binary_trees(table: str, mine: Path) -> None:
     _, model = load(resolve(mine))

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts import corpus
-from harness.contracts.model import ModelSizes, ParameterSpec, draw_initial_weights
-from harness.errors import ConfigError
-from harness.measuring.child import REFUSED
-from harness.measuring.worker import write_measured
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.tree_lstm import TreeLSTM
-from harness.trials import workload
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.contracts import corpus
+from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec, draw_initial_weights
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.child import REFUSED
+from dynbatch.harness.measuring.worker import write_measured
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.trials import workload
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import OwnTurns
 
 TREES = {"words": 7, "classes": 3}
@@ -77,7 +77,9 @@ def test_worker_reports_missing_dataset_size(
         return replace(corpus.load_corpus(*arguments, **options), sizes={"words": 99})
 
     monkeypatch.setattr(workload, "load_corpus", without_classes)
-    spec = make_spec(model="tree_lstm", model_module="harness.models.tree_lstm", model_options={})
+    spec = make_spec(
+        model="tree_lstm", model_module="dynbatch.harness.models.tree_lstm", model_options={}
+    )
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     paths = tmp_path / "spec.json", tmp_path / "r0.json"
     assert write_measured(*paths, "here", OwnTurns(spec.timing)) == REFUSED

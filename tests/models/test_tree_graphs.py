@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import ScheduleError
-from harness.models.parts import trees
-from harness.models.parts.trees import INTERNAL, LEAF, join
-from harness.values.graph import Graph
-from harness.values.instances import Tree
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.models.parts import trees
+from dynbatch.harness.models.parts.trees import INTERNAL, LEAF, join
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.instances import Tree
 from tests.support.random_trees import trees as drawn
 
 FIELDS = ("types", "arg_start", "args")

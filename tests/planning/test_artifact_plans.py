@@ -8,22 +8,28 @@ import re
 
 import pytest
 
-from harness.planning.artifacts import (
+from dynbatch.harness.planning.artifacts import (
     Choices,
     build_choices,
     order_trials,
     plan_artifact,
     plan_counts,
 )
-from harness.planning.config import Composer
-from harness.planning.durations import COMPILED_S, COUNT_S, DRAWN_S, STARTED_S, estimate_usual_s
-from harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
-from harness.planning.kinds import read_systems
-from harness.planning.yaml_files import read_mapping
-from harness.records.stats import INTERVAL_ROUNDS
-from harness.trials.spec import Timing
-from harness.values.paths import CONF_DIR
-from plots.declaration import CEILING, read_declaration
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.durations import (
+    COMPILED_S,
+    COUNT_S,
+    DRAWN_S,
+    STARTED_S,
+    estimate_usual_s,
+)
+from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.records.stats import INTERVAL_ROUNDS
+from dynbatch.harness.trials.spec import Timing
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.declaration import CEILING, read_declaration
 
 SLOW = pytest.mark.slow
 PAPERS = {"ACRoBat": "acrobat", "Cavs": "cavs", "DyNet": "dynet_policy", "ED-Batch": "edbatch"}
@@ -234,7 +240,7 @@ def test_medium_is_over_in_a_hundred_minutes() -> None:
         measuring_s += n_rounds * (
             estimate_usual_s(adapter, float(printed["timing.min_seconds"])) + STARTED_S
         )
-        if adapter.startswith("systems.on_core") and printed["model"] != "cell":
+        if adapter.startswith("dynbatch.systems.on_core") and printed["model"] != "cell":
             switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
             compiled.add((printed["system"], printed["model"], printed["mode"], *switches))
     shown_s = COUNT_S * len(counted) + DRAWN_S * len(list_experiment_names())

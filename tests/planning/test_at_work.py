@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning.run_plan import FILE, RunPlan
-from harness.terminal.status import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.run_plan import FILE, RunPlan
+from dynbatch.harness.terminal.status import (
     AtWork,
     Notice,
     forget_all,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import harness.commands.data
-from harness.commands import doctor
-from harness.errors import ConfigError
-from harness.planning.artifacts import Choices, plan_artifact
-from harness.planning.config import Composer
-from harness.planning.yaml_files import read_mapping
-from harness.values.paths import CONF_DIR
+import dynbatch.harness.commands.data
+from dynbatch.harness.commands import doctor
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import Choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.values.paths import CONF_DIR
 
 BRACKET = (b"name: [a\n", ":2: invalid YAML: expected ',' or ']'")
 TAB = (b"\tname: x\n", ":1: invalid YAML: found character '\\t' that cannot start any token")
@@ -84,8 +84,8 @@ def test_broken_file_read_without_hydra_is_named_in_error(
 ) -> None:
     path = conf_dir / "dataset" / "sst.yaml"
     path.write_bytes(content)
-    monkeypatch.setattr(harness.commands.data, "CONF_DIR", conf_dir)
-    assert harness.commands.data.main(["list"]) == 1
+    monkeypatch.setattr(dynbatch.harness.commands.data, "CONF_DIR", conf_dir)
+    assert dynbatch.harness.commands.data.main(["list"]) == 1
     line = capsys.readouterr().err
     assert line.startswith(f"bench-data: {path}")
     assert words in line

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.errors import ConfigError
-from harness.planning.claim_points import STEP, Answer, find_comparisons
-from harness.planning.claims import EACH_STEP, check_claims, read_claims
-from harness.planning.grid import SCALES, expand
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.claim_points import STEP, Answer, find_comparisons
+from dynbatch.harness.planning.claims import EACH_STEP, check_claims, read_claims
+from dynbatch.harness.planning.grid import SCALES, expand
+from dynbatch.harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
     "claim": "A cell trains twice as fast when it is batched",

@@ -13,18 +13,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from harness.errors import ConfigError
-from harness.machine.source_code import find_module_file
-from harness.planning.artifacts import build_choices
-from harness.planning.config import BenchConfig, Composer, compose_with_hydra, resolve_spec
-from harness.planning.grid import expand, list_experiment_names
-from harness.planning.ordering import shuffle_round
-from harness.planning.overrides import format_override, read_settings
-from harness.planning.yaml_files import list_choices
-from harness.terminal.command_line import parse, plan, plan_experiment
-from harness.trials.sources import hash_trial_source
-from harness.values.checked import read
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.source_code import find_module_file
+from dynbatch.harness.planning.artifacts import build_choices
+from dynbatch.harness.planning.config import BenchConfig, Composer, compose_with_hydra, resolve_spec
+from dynbatch.harness.planning.grid import expand, list_experiment_names
+from dynbatch.harness.planning.ordering import shuffle_round
+from dynbatch.harness.planning.overrides import format_override, read_settings
+from dynbatch.harness.planning.yaml_files import list_choices
+from dynbatch.harness.terminal.command_line import parse, plan, plan_experiment
+from dynbatch.harness.trials.sources import hash_trial_source
+from dynbatch.harness.values.checked import read
+from dynbatch.harness.values.paths import CONF_DIR
 
 NULL = "system=null"
 SMOKE = build_choices({"scale": "smoke", "device": "cpu"}, {})
@@ -107,7 +107,7 @@ def test_a_file_that_is_made_of_others_is_composed_by_hydra(tmp_path: Path) -> N
     (conf_dir / "model" / "mine.yaml").write_text(own)
     outer = GlobalHydra.instance().hydra
     model = Composer(conf_dir).compose_config({"system": "null", "model": "mine"}).model
-    assert (model.name, model.model) == ("mine", "harness.models.tree_lstm")
+    assert (model.name, model.model) == ("mine", "dynbatch.harness.models.tree_lstm")
     assert GlobalHydra.instance().hydra is outer
 
 

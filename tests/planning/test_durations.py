@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning.durations import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.durations import (
     OTHERS_S,
     PROCESS_S,
     STARTED_S,
@@ -19,8 +19,8 @@ from harness.planning.durations import (
     parse_duration,
     read_durations,
 )
-from harness.records.record import build_record_path, write_record
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.records.record import build_record_path, write_record
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.records import plain_record
 
 
@@ -43,7 +43,11 @@ def test_the_same_trial_counts_before_others_alike(make_spec: Callable[..., Tria
 
 @pytest.mark.parametrize(
     ("adapter", "process_s"),
-    [("systems.on_jax.scan", PROCESS_S["on_jax"]), ("elsewhere.mine", OTHERS_S), ("x", OTHERS_S)],
+    [
+        ("dynbatch.systems.on_jax.scan", PROCESS_S["on_jax"]),
+        ("elsewhere.mine", OTHERS_S),
+        ("x", OTHERS_S),
+    ],
 )
 def test_estimate_without_records_follows_the_rule(
     make_spec: Callable[..., TrialSpec], adapter: str, process_s: float

@@ -11,20 +11,20 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 import yaml
 
-from harness.commands.bench import main as bench
-from harness.contracts.corpus import check_loader_options, list_loader_options
-from harness.contracts.model import find_model_class
-from harness.contracts.options import LARGEST, NoOptions, check_options, read_options
-from harness.contracts.policy import LearningSettings
-from harness.contracts.system import RunSettings, System, load_adapter
-from harness.engine.switches import Switches
-from harness.errors import ConfigError
-from harness.planning.yaml_files import list_choices, read_mapping
-from harness.records.record import read_record
-from harness.trials.spec import Limits, Timing
-from harness.trials.workload import list_model_options
-from harness.values.paths import CONF_DIR
-from systems.null_system import Adapter as NullSystem
+from dynbatch.harness.commands.bench import main as bench
+from dynbatch.harness.contracts.corpus import check_loader_options, list_loader_options
+from dynbatch.harness.contracts.model import find_model_class
+from dynbatch.harness.contracts.options import LARGEST, NoOptions, check_options, read_options
+from dynbatch.harness.contracts.policy import LearningSettings
+from dynbatch.harness.contracts.system import RunSettings, System, load_adapter
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
+from dynbatch.harness.records.record import read_record
+from dynbatch.harness.trials.spec import Limits, Timing
+from dynbatch.harness.trials.workload import list_model_options
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.systems.null_system import Adapter as NullSystem
 from tests.support.sandbox import TINY
 
 YAML_1_1 = ("no", "off", "yes", "on", "None", "~", "", "true")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.errors import ConfigError
-from harness.planning.grid import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.grid import (
     Grid,
     Walk,
     WalkStep,
@@ -17,7 +17,7 @@ from harness.planning.grid import (
     list_experiment_names,
     read_walks,
 )
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
     "title": "A title",

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BenchError, ConfigError
-from harness.planning.job_specs import (
+from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.planning.job_specs import (
     Order,
     build_order_path,
     check_code,
     compute_code_version,
     read_order,
 )
-from harness.planning.nodes import Nodes
-from harness.planning.run_plan import Step
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.planning.nodes import Nodes
+from dynbatch.harness.planning.run_plan import Step
+from dynbatch.harness.trials.spec import TrialSpec
 
 NODES = Nodes("small", n_cpus=2, memory_gib=2)
 

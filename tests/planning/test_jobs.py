@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import OutputError
-from harness.planning.artifacts import PlannedTrial
-from harness.planning.jobs import (
+from dynbatch.harness.errors import OutputError
+from dynbatch.harness.planning.artifacts import PlannedTrial
+from dynbatch.harness.planning.jobs import (
     ALL,
     Job,
     build_local_jobs,
@@ -18,11 +18,11 @@ from harness.planning.jobs import (
     estimate_runtime_min,
     update_markers,
 )
-from harness.planning.locks import begin_run
-from harness.planning.ordering import format_point, shuffle_round
-from harness.planning.run_plan import Step
-from harness.records.record import build_record_path
-from harness.trials.spec import Limits, TrialSpec
+from dynbatch.harness.planning.locks import begin_run
+from dynbatch.harness.planning.ordering import format_point, shuffle_round
+from dynbatch.harness.planning.run_plan import Step
+from dynbatch.harness.records.record import build_record_path
+from dynbatch.harness.trials.spec import Limits, TrialSpec
 
 Plans = dict[str, list[PlannedTrial]]
 MakeSpec = Callable[..., TrialSpec]

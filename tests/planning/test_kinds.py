@@ -10,26 +10,31 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.errors import ConfigError
-from harness.planning.grid import expand
-from harness.planning.kinds import KINDS, read_selection, read_systems
-from harness.planning.yaml_files import list_choices
-from harness.values.paths import CONF_DIR, ROOT
-from plots.declaration import read_declaration
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.grid import expand
+from dynbatch.harness.planning.kinds import KINDS, read_selection, read_systems
+from dynbatch.harness.planning.yaml_files import list_choices
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.plots.declaration import read_declaration
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "core": {"kind": "strategy"},
     "other": {"kind": "strategy"},
     "snail": {"kind": "strategy", "slow": True},
     "peer": {"kind": "framework", "models": ["tree_fc", "tree_lstm"]},
-    "some": {"kind": "framework", "models": ["systems.on_torch.torchfold:FOLDED"]},
+    "some": {"kind": "framework", "models": ["dynbatch.systems.on_torch.torchfold:FOLDED"]},
     "crawl": {"kind": "framework", "slow": True},
 }
 
 
 def write_system(folder: Path, stem: str, **content: object) -> None:
     (folder / "system").mkdir(exist_ok=True)
-    file = {"name": stem, "label": stem.title(), "adapter": "systems.null_system", **content}
+    file = {
+        "name": stem,
+        "label": stem.title(),
+        "adapter": "dynbatch.systems.null_system",
+        **content,
+    }
     (folder / "system" / f"{stem}.yaml").write_text(yaml.safe_dump(file))
 
 
@@ -142,10 +147,13 @@ def test_invalid_selection_gives_one_line(conf: Path, printed: object, words: st
         ({"kind": "framework", "colour": "red"}, "colour is unknown in system/fresh.yaml"),
         ({"kind": "framework", "name": "older"}, "has name=older; set name: fresh"),
         (
-            {"kind": "framework", "models": ["systems.no:LEVELS"]},
-            "models=systems.no:LEVELS is not allowed",
+            {"kind": "framework", "models": ["dynbatch.systems.no:LEVELS"]},
+            "models=dynbatch.systems.no:LEVELS is not allowed",
         ),
-        ({"kind": "framework", "models": ["systems.on_torch"]}, "expected PACKAGE:DICTIONARY"),
+        (
+            {"kind": "framework", "models": ["dynbatch.systems.on_torch"]},
+            "expected PACKAGE:DICTIONARY",
+        ),
         (
             {"kind": "framework", "variant_of": "pear"},
             "variant_of=pear, which is not a system;",
@@ -214,8 +222,8 @@ def test_shipped_systems_name_models_that_there_are() -> None:
 def test_planning_by_kind_imports_no_framework() -> None:
     program = """
 import sys
-from harness.planning.artifacts import build_choices, plan_artifact
-from harness.planning.config import Composer
+from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
 choices = build_choices({"scale": "smoke", "device": "cpu", "data_root": "none"}, {})
 trials = plan_artifact("headline_tree_lstm", choices, Composer())
 assert {"dynet", "torch_levels"} <= {trial.spec.system for trial in trials}
@@ -229,11 +237,14 @@ print([name for name in ("torch", "dynet", "tensorflow") if name in sys.modules]
 
 def test_systems_of_one_package_are_of_one_framework() -> None:
     of = {system.name: system.framework for system in read_systems(CONF_DIR)}
-    assert of["torch_levels"] == of["torch_rnn"] == of["torchfold"] == "systems.on_torch"
+    assert of["torch_levels"] == of["torch_rnn"] == of["torchfold"] == "dynbatch.systems.on_torch"
     assert of["fold"] == of["tf_static"] != of["torch_levels"]
 
 
 def test_a_system_of_ones_own_is_a_framework_of_its_own(tmp_path: Path) -> None:
     write_system(tmp_path, "alone", kind="framework", adapter="alone")
-    write_system(tmp_path, "beside", kind="framework", adapter="systems.beside")
-    assert [system.framework for system in read_systems(tmp_path)] == ["alone", "systems.beside"]
+    write_system(tmp_path, "beside", kind="framework", adapter="dynbatch.systems.beside")
+    assert [system.framework for system in read_systems(tmp_path)] == [
+        "alone",
+        "dynbatch.systems.beside",
+    ]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.commands import kubernetes as command
-from harness.commands.kubernetes import NODE, build_job, determine_ending
-from harness.errors import ConfigError
-from harness.values.paths import ROOT
+from dynbatch.harness.commands import kubernetes as command
+from dynbatch.harness.commands.kubernetes import NODE, build_job, determine_ending
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.paths import ROOT
 
 PROFILE = ROOT / "profiles" / "kubernetes"
 TEMPLATE = PROFILE / "job.yaml"

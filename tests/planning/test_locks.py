@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BenchError
-from harness.machine import folders
-from harness.planning import locks
-from harness.planning.locks import begin_run, block_runs, hold_machine, hold_results_dir
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.machine import folders
+from dynbatch.harness.planning import locks
+from dynbatch.harness.planning.locks import begin_run, block_runs, hold_machine, hold_results_dir
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.errors import ConfigError
-from harness.machine.facts import Gpu, Machine
-from harness.planning.artifacts import build_choices
-from harness.planning.nodes import GIB, Nodes, check_executor, check_machine, read_nodes
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.facts import Gpu, Machine
+from dynbatch.harness.planning.artifacts import build_choices
+from dynbatch.harness.planning.nodes import GIB, Nodes, check_executor, check_machine, read_nodes
+from dynbatch.harness.values.paths import ROOT
 
 GPU = Gpu("NVIDIA H200", 141 * GIB, "570.1", None, None)
 NODES = Nodes("h200", n_cpus=16, memory_gib=120, gpu="H200", cpu="EPYC 9575F")

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import ConfigError
-from harness.planning.artifacts import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import (
     PlannedTrial,
     build_choices,
     order_trials,
     plan_artifact,
 )
-from harness.planning.config import Composer
-from harness.planning.grid import expand
-from harness.planning.ordering import (
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import expand
+from dynbatch.harness.planning.ordering import (
     AT_LARGEST,
     Field,
     build_fields,
@@ -30,10 +30,10 @@ from harness.planning.ordering import (
     order_rounds,
     shuffle_round,
 )
-from harness.records.record import Record, write_record
-from harness.terminal.command_line import parse, plan, plan_experiment
-from harness.trials.spec import Screening, Timing, TrialSpec
-from harness.trials.workload import load_workload
+from dynbatch.harness.records.record import Record, write_record
+from dynbatch.harness.terminal.command_line import parse, plan, plan_experiment
+from dynbatch.harness.trials.spec import Screening, Timing, TrialSpec
+from dynbatch.harness.trials.workload import load_workload
 from tests.support.records import plain_record
 
 MakeSpec = Callable[..., TrialSpec]
@@ -267,8 +267,16 @@ def test_whatever_the_batch_size_the_same_instances_are_measured(
     make_spec: MakeSpec, order: str
 ) -> None:
     sentences = {
-        **{"model": "var_lstm", "model_module": "harness.models.var_lstm", "model_options": {}},
-        **{"dataset": "ptb_synthetic", "loader": "datasets.ptb_synthetic", "dataset_options": {}},
+        **{
+            "model": "var_lstm",
+            "model_module": "dynbatch.harness.models.var_lstm",
+            "model_options": {},
+        },
+        **{
+            "dataset": "ptb_synthetic",
+            "loader": "dynbatch.datasets.ptb_synthetic",
+            "dataset_options": {},
+        },
         **{"split": "dev", "order": order, "timing": Timing(n_instances=16)},
     }
     found = {}

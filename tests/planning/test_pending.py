@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import ConfigError
-from harness.planning.artifacts import Choices, PlannedTrial, build_choices
-from harness.planning.durations import DRAWN_S
-from harness.planning.pending import Pending, find_pending, select_within_budget
-from harness.planning.run_plan import Step
-from harness.records.record import Record, build_record_path, read_record, write_record
-from harness.trials.sources import SourceHashes
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_choices
+from dynbatch.harness.planning.durations import DRAWN_S
+from dynbatch.harness.planning.pending import Pending, find_pending, select_within_budget
+from dynbatch.harness.planning.run_plan import Step
+from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.trials.sources import SourceHashes
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import measure_at
 
 

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
-from harness.planning.claim_points import STEP, expand_sweeps, find_comparisons
-from harness.planning.claims import Claim, check_claims, read_claims
-from harness.planning.config import Composer
-from harness.planning.grid import EXPERIMENT, SCALES, expand
-from harness.values.paths import CONF_DIR
-from plots.published import read_published
+from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
+from dynbatch.harness.planning.claim_points import STEP, expand_sweeps, find_comparisons
+from dynbatch.harness.planning.claims import Claim, check_claims, read_claims
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import EXPERIMENT, SCALES, expand
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.published import read_published
 
 
 def choices(scale: str) -> Choices:

@@ -7,11 +7,11 @@ from subprocess import CompletedProcess, run
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning import slurm
-from harness.planning.job_specs import compute_code_version
-from harness.planning.nodes import Nodes
-from harness.planning.slurm import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning import slurm
+from dynbatch.harness.planning.job_specs import compute_code_version
+from dynbatch.harness.planning.nodes import Nodes
+from dynbatch.harness.planning.slurm import (
     NEEDED,
     build_check_script,
     cancel,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.contracts.corpus import load_corpus
-from harness.errors import ConfigError
-from harness.planning.artifacts import build_choices, plan_artifact
-from harness.planning.config import Composer
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.contracts.corpus import load_corpus
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.values.paths import CONF_DIR
 
 STAND_INS = {
     "sst": ("sst", "sst_synthetic"),

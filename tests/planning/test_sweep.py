@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.commands.schedule import main
-from harness.contracts.policy import list_policy_names
-from harness.errors import ConfigError, RecordError
-from harness.planning.artifacts import build_choices, hash_sweep, plan_counts
-from harness.planning.config import Composer
-from harness.planning.grid import expand
-from harness.planning.sweep import Sweep, parse_sweep
-from harness.records.count_row import CountRow, read_count_rows
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.commands.schedule import main
+from dynbatch.harness.contracts.policy import list_policy_names
+from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.planning.artifacts import build_choices, hash_sweep, plan_counts
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import expand
+from dynbatch.harness.planning.sweep import Sweep, parse_sweep
+from dynbatch.harness.records.count_row import CountRow, read_count_rows
+from dynbatch.harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
     "model": ["tree_lstm", "lattice_lstm"],
@@ -53,7 +53,8 @@ def test_all_policies_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) 
     assert before[0] == "depth"
     assert sorted(before) == sorted(set(list_policy_names()) - {"beam_2"})
     monkeypatch.setattr(
-        "harness.planning.sweep.list_policy_names", lambda: (*list_policy_names(), "somebodys_own")
+        "dynbatch.harness.planning.sweep.list_policy_names",
+        lambda: (*list_policy_names(), "somebodys_own"),
     )
     after = parse_sweep("here", GOOD | {"policy": wanted}).get_values("policy")
     assert after == (*before, "somebodys_own")

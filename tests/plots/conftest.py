@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from harness.commands import draw
-from harness.planning.artifacts import Choices
-from harness.planning.config import Composer
-from plots.experiment import Experiment
+from dynbatch.harness.commands import draw
+from dynbatch.harness.planning.artifacts import Choices
+from dynbatch.harness.planning.config import Composer
+from dynbatch.plots.experiment import Experiment
 from tests.support.experiments import Load, choose, load_made_up
 from tests.support.records import Change, conf_with_made_up_systems
 

@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning.artifacts import PlannedTrial
-from harness.planning.grid import EXPERIMENT, list_experiment_names
-from harness.planning.kinds import read_systems
-from harness.values.paths import CONF_DIR
-from plots.experiment import Experiment
-from plots.tables import answers
-from plots.tables.answers import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import PlannedTrial
+from dynbatch.harness.planning.grid import EXPERIMENT, list_experiment_names
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.tables import answers
+from dynbatch.plots.tables.answers import (
     arrange,
     evaluate_answers,
     evaluate_strategies,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.planning.grid import expand
-from plots.experiment import Experiment
-from plots.figures import bars
-from plots.figures.bars import Bar
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.grid import expand
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import bars
+from dynbatch.plots.figures.bars import Bar
 from tests.support.experiments import Load, read_rows, run_draw, select_number
 
 pytestmark = pytest.mark.usefixtures("without_pixels")

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from harness.planning.claim_points import STEP
-from harness.planning.claims import EACH_STEP, Rule
-from plots.tables.claims import (
+from dynbatch.harness.planning.claim_points import STEP
+from dynbatch.harness.planning.claims import EACH_STEP, Rule
+from dynbatch.plots.tables.claims import (
     IN_PART,
     NOT_MEASURABLE,
     NOT_REPRODUCED,

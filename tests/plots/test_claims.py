@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning.artifacts import PlannedTrial
-from harness.planning.claim_points import Answer
-from harness.planning.claims import EACH_STEP, Claim, Rule, read_claims
-from harness.planning.grid import EXPERIMENT
-from harness.records.record import Record
-from harness.records.tidy import build_count_rows, build_frame_from_rows
-from harness.values.paths import CONF_DIR
-from plots.declaration import check_quantity, read_declaration
-from plots.experiment import Experiment, join_plan
-from plots.published import FOLDER
-from plots.tables.claims import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import PlannedTrial
+from dynbatch.harness.planning.claim_points import Answer
+from dynbatch.harness.planning.claims import EACH_STEP, Claim, Rule, read_claims
+from dynbatch.harness.planning.grid import EXPERIMENT
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.tidy import build_count_rows, build_frame_from_rows
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.declaration import check_quantity, read_declaration
+from dynbatch.plots.experiment import Experiment, join_plan
+from dynbatch.plots.published import FOLDER
+from dynbatch.plots.tables.claims import (
     IN_PART,
     NOT_MEASURABLE,
     NOT_REPRODUCED,

@@ -13,20 +13,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.planning.artifacts import (
+from dynbatch.harness.planning.artifacts import (
     Choices,
     PlannedTrial,
     build_choices,
     plan_artifact,
     plan_counts,
 )
-from harness.planning.config import Composer
-from harness.planning.grid import SCALES, expand, list_experiment_names
-from harness.values.paths import CONF_DIR
-from plots.experiment import Experiment, load_experiment
-from plots.published import read_published
-from plots.tables.cells import Table
-from plots.write import build_sheet
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.published import read_published
+from dynbatch.plots.tables.cells import Table
+from dynbatch.plots.write import build_sheet
 from tests.support.experiments import Load, build_tables, select_number
 from tests.support.made_up_counts import failed_row, write_made_up_counts
 
@@ -310,7 +310,7 @@ def test_ratios_of_the_paper_follow_from_its_kernels_and_kb() -> None:
 def test_single_cells_run_on_the_cpu_whatever_the_device(
     conf_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.planning.nodes.has_cuda_device", lambda: True)
+    monkeypatch.setattr("dynbatch.harness.planning.nodes.has_cuda_device", lambda: True)
     choices = build_choices({"scale": "paper", "device": "cuda", "conf_dir": conf_dir}, {})
     composer = Composer(conf_dir)
     for name, device in (("edbatch_table2", "cpu"), ("edbatch_fig8", "cuda")):

@@ -12,13 +12,13 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.planning.config import Composer
-from harness.records.numbers import NOT_MEASURED
-from harness.values.paths import CONF_DIR
-from plots.declaration import read_declaration
-from plots.experiment import Experiment
-from plots.figures import curves, page
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.records.numbers import NOT_MEASURED
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import curves, page
 from tests.support.experiments import Load, select_number, write_measured
 from tests.support.records import Change, made_up_record
 

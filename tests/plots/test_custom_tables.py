@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.choice import Candidate, Choice
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.policies.parts.bound import compute_lower_bound
-from plots.experiment import load_experiment
-from plots.tables.swapped_types import (
+from dynbatch.harness.contracts.choice import Candidate, Choice
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.plots.experiment import load_experiment
+from dynbatch.plots.tables.swapped_types import (
     IN_SEQUENCE,
     SIDE_BY_SIDE,
     build,
     build_graph,
     count_batches,
 )
-from plots.tables.walks import SHARE
+from dynbatch.plots.tables.walks import SHARE
 from tests.support.exact_minimum import minimum_batches
 from tests.support.experiments import Load, build_tables, select_number
 

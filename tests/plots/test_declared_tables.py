@@ -12,22 +12,22 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning.artifacts import PlannedTrial, plan_artifact
-from harness.planning.config import Composer
-from harness.planning.grid import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import PlannedTrial, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import (
     SCALES,
     expand,
     list_experiment_names,
     read_experiment,
     read_walks,
 )
-from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
-from harness.values.paths import CONF_DIR
-from plots.declaration import DECLARED, TableDeclaration, read_declaration
-from plots.experiment import Experiment, load_experiment
-from plots.published import PUBLISHED
-from plots.tables.cells import DAGGER, EN_DASH, MAX_COLUMNS, Table
+from dynbatch.harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.declaration import DECLARED, TableDeclaration, read_declaration
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.published import PUBLISHED
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, MAX_COLUMNS, Table
 from tests.support.experiments import Load, build_tables, choose, select_number
 from tests.support.records import Change
 

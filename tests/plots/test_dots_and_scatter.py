@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.planning.artifacts import Choices, PlannedTrial, plan_counts
-from harness.records.numbers import merge_seeds
-from harness.records.tidy import TYPE_SEED
-from plots.experiment import Experiment, load_experiment
-from plots.figures import dots, scatter
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, plan_counts
+from dynbatch.harness.records.numbers import merge_seeds
+from dynbatch.harness.records.tidy import TYPE_SEED
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.figures import dots, scatter
 from tests.support.experiments import Load, read_rows, run_draw, select_number
 from tests.support.made_up_counts import write_made_up_counts
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.planning.artifacts import Choices
-from harness.planning.config import Composer
-from harness.planning.grid import list_experiment_names
-from plots.declaration import read_declaration
+from dynbatch.harness.planning.artifacts import Choices
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import list_experiment_names
+from dynbatch.plots.declaration import read_declaration
 from tests.support.experiments import FIGURE, TABLE, run_draw, write_measured
 
 pytestmark = pytest.mark.slow  # together they take seconds

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-import harness.planning.nodes
-import plots.drawable
-from harness.commands import draw
-from harness.errors import RecordError
-from harness.planning.artifacts import Choices, PlannedTrial, build_choices, plan_artifact
-from harness.planning.config import Composer
-from harness.records.count_row import AnyCount
-from harness.records.record import Record, build_trial
-from harness.records.store import RecordSet, write_packed
-from plots.captions import build_title
-from plots.draw import draw_experiment
-from plots.drawable import Drawable, Elsewhere, select_drawable
-from plots.experiment import load_experiment
+import dynbatch.harness.planning.nodes
+import dynbatch.plots.drawable
+from dynbatch.harness.commands import draw
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.records.count_row import AnyCount
+from dynbatch.harness.records.record import Record, build_trial
+from dynbatch.harness.records.store import RecordSet, write_packed
+from dynbatch.plots.captions import build_title
+from dynbatch.plots.draw import draw_experiment
+from dynbatch.plots.drawable import Drawable, Elsewhere, select_drawable
+from dynbatch.plots.experiment import load_experiment
 from tests.support.experiments import FIGURE, TABLE, plan_once, read_rows
 from tests.support.made_up_counts import LEARNING
 from tests.support.records import (
@@ -61,8 +61,8 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
     def look() -> bool:
         raise AssertionError("the machine that draws was looked at")
 
-    monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", look)
-    monkeypatch.setattr(harness.planning.nodes, "count_usable_cpus", look)
+    monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", look)
+    monkeypatch.setattr(dynbatch.harness.planning.nodes, "count_usable_cpus", look)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def plan_of(
     conf_dir: Path, composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Drawable]:
     """Return a function that packs records, and selects what can be drawn from them."""
-    monkeypatch.setattr(plots.drawable, "Composer", lambda _: composer)  # with its cache
+    monkeypatch.setattr(dynbatch.plots.drawable, "Composer", lambda _: composer)  # with its cache
 
     def plan(
         records: list[Record], counts: list[AnyCount] | None = None, **printed: Any

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.artifacts import Choices, plan_artifact
-from harness.planning.config import Composer
-from plots.experiment import Experiment, load_experiment
+from dynbatch.harness.planning.artifacts import Choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.plots.experiment import Experiment, load_experiment
 from tests.support.experiments import FIGURE, TABLE, choose, read_rows, run_draw
 from tests.support.records import conf_with_made_up_systems, write_made_up_records
 
@@ -28,7 +28,7 @@ def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "name": "fresh",
         "kind": "framework",
         "label": LABEL,
-        "adapter": "systems.null_system",
+        "adapter": "dynbatch.systems.null_system",
         "models": ["tree_lstm", "tree_lstm_child_sum"],
     }
     (conf_dir / "system" / "fresh.yaml").write_text(yaml.safe_dump(content))

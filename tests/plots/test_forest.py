@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.planning.artifacts import Choices
-from plots.declaration import read_declaration
-from plots.figures import forest, heat
+from dynbatch.harness.planning.artifacts import Choices
+from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.figures import forest, heat
 from tests.support.experiments import Load, read_rows, run_draw
 
 pytestmark = pytest.mark.usefixtures("without_pixels")

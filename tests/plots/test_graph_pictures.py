@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from harness.errors import ConfigError, RecordError
-from harness.planning.artifacts import Choices, plan_counts
-from harness.values.graph import Graph
-from plots.experiment import Experiment, load_experiment
-from plots.figures import state_machine
-from plots.figures.graph import place_vertices
-from plots.write import Picture, write_picture
+from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.planning.artifacts import Choices, plan_counts
+from dynbatch.harness.values.graph import Graph
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.figures import state_machine
+from dynbatch.plots.figures.graph import place_vertices
+from dynbatch.plots.write import Picture, write_picture
 from tests.support.experiments import read_rows
 from tests.support.made_up_counts import failed_row, write_made_up_counts, write_real_counts
 from tests.support.random_graphs import graph_of, graphs
@@ -57,7 +57,9 @@ def test_outputs_are_next_to_their_vertex_away_from_its_user() -> None:
 def draw(experiment: Experiment) -> Picture:
     figure = experiment.declaration.figure
     assert figure is not None
-    (picture,) = importlib.import_module(f"plots.figures.{figure['kind']}").draw(experiment)
+    (picture,) = importlib.import_module(f"dynbatch.plots.figures.{figure['kind']}").draw(
+        experiment
+    )
     assert isinstance(picture, Picture)
     return picture
 

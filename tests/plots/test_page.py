@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
-from harness.errors import ConfigError
-from harness.planning.kinds import SystemFile, read_systems
-from harness.values.paths import CONF_DIR, ROOT
-from plots.figures import page
-from plots.figures.curve_panels import add_names, add_statuses
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.kinds import SystemFile, read_systems
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.plots.figures import page
+from dynbatch.plots.figures.curve_panels import add_names, add_statuses
 
 
 def test_a_caption_of_more_than_three_lines_is_refused() -> None:
@@ -116,7 +116,11 @@ def test_a_color_is_a_framework_and_the_engine_is_vermilion() -> None:
     systems = read_systems(CONF_DIR)
     looks = page.find_looks([system.name for system in systems], systems)
     assert looks["vertex"].color == looks["vertex_shared"].color == "#D55E00"
-    for framework in ("systems.on_torch", "systems.on_dynet", "systems.on_jax"):
+    for framework in (
+        "dynbatch.systems.on_torch",
+        "dynbatch.systems.on_dynet",
+        "dynbatch.systems.on_jax",
+    ):
         known = [s.name for s in systems if s.framework == framework and s.kind == "framework"]
         assert len({looks[name].color for name in known}) == 1
     engine = looks["vertex"].color
@@ -125,8 +129,8 @@ def test_a_color_is_a_framework_and_the_engine_is_vermilion() -> None:
 
 
 def test_a_new_system_has_the_color_of_its_framework_or_one_of_its_own() -> None:
-    mine = SystemFile("mine", "framework", "Mine", adapter="systems.on_torch.mine")
-    theirs = SystemFile("theirs", "framework", "Theirs", adapter="systems.on_else.theirs")
+    mine = SystemFile("mine", "framework", "Mine", adapter="dynbatch.systems.on_torch.mine")
+    theirs = SystemFile("theirs", "framework", "Theirs", adapter="dynbatch.systems.on_else.theirs")
     systems = (*read_systems(CONF_DIR), mine, theirs)
     looks = page.find_looks([system.name for system in systems], systems)
     assert looks["mine"].color == looks["torch_levels"].color
@@ -138,8 +142,9 @@ def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: P
     """As in a notebook, whose backend is not installed here, and with a style of the user's."""
     (tmp_path / "matplotlibrc").write_text("lines.linewidth: 9\nfont.size: 30\n")
     program = (
-        "import sys; from pathlib import Path; from plots.figures.page import start_figure;"
-        " from plots.write import save_figure; figure = start_figure(2.0);"
+        "import sys; from pathlib import Path;"
+        " from dynbatch.plots.figures.page import start_figure;"
+        " from dynbatch.plots.write import save_figure; figure = start_figure(2.0);"
         " figure.add_axes((0.2, 0.2, 0.7, 0.7)).plot([1, 2]);"
         " save_figure(figure, Path(sys.argv[1]))"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.errors import ConfigError
-from plots.published import FOLDER, PUBLISHED, read_published
+from dynbatch.harness.errors import ConfigError
+from dynbatch.plots.published import FOLDER, PUBLISHED, read_published
 from tests.support.experiments import select_number
 
 N_VALUES = {

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.errors import ConfigError, RecordError
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.planning.config import Composer
-from harness.planning.grid import list_experiment_names
-from harness.values.paths import CONF_DIR
-from plots.declaration import DECLARED, read_declaration
-from plots.experiment import load_experiment
+from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import list_experiment_names
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.declaration import DECLARED, read_declaration
+from dynbatch.plots.experiment import load_experiment
 from tests.support.experiments import FIGURE, Load, build_tables, run_draw, write_measured
 from tests.support.records import MACHINE
 
@@ -47,7 +47,7 @@ def refuse(part: str, name: str, choices: Choices, change: Mapping[str, Any]) ->
     content = {**getattr(experiment.declaration, part), **change}
     content = {key: value for key, value in content.items() if value is not None}
     declaration = replace(experiment.declaration, **{part: content})
-    module = importlib.import_module(f"plots.{part}s.{content['kind']}")
+    module = importlib.import_module(f"dynbatch.plots.{part}s.{content['kind']}")
     with pytest.raises(ConfigError) as caught:
         getattr(module, FUNCTIONS[part])(replace(experiment, declaration=declaration))
     message = str(caught.value)
@@ -83,7 +83,7 @@ def test_an_unknown_key_and_a_value_of_a_wrong_type_are_refused(
             "table",
             "cavs_lines_of_code",
             "code",
-            {"vertx": {"networks": "harness.models"}},
+            {"vertx": {"networks": "dynbatch.harness.models"}},
             "vertex",
         ),
         ("table", "acrobat_table2", "code", [{"model": "a", "paper": "b", "page": 4}], "code."),

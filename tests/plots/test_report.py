@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import draw
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.planning.config import Composer
-from plots.report import summarize_answers
+from dynbatch.harness.commands import draw
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.config import Composer
+from dynbatch.plots.report import summarize_answers
 from tests.support.experiments import (
     ANSWERS,
     FIGURE,

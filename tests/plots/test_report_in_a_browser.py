@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.planning.artifacts import Choices
-from harness.planning.config import Composer
+from dynbatch.harness.planning.artifacts import Choices
+from dynbatch.harness.planning.config import Composer
 from tests.support.experiments import ANSWERS, FIGURE, TABLE, build_page, draw_answers, draw_made_up
 
 BROWSER = next(

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
-from harness.planning.kinds import SystemFile
-from plots.experiment import Experiment, load_experiment
-from plots.tables.cells import EN_DASH
-from plots.tables.code_lines import NO_LINES, CodeOf, count_lines, count_model
-from plots.tables.control_flow import read_control_flow
-from plots.tables.frameworks import evaluate as evaluate_frameworks
-from plots.tables.programming_models import evaluate, list_kinds
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
+from dynbatch.harness.planning.kinds import SystemFile
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.tables.cells import EN_DASH
+from dynbatch.plots.tables.code_lines import NO_LINES, CodeOf, count_lines, count_model
+from dynbatch.plots.tables.control_flow import read_control_flow
+from dynbatch.plots.tables.frameworks import evaluate as evaluate_frameworks
+from dynbatch.plots.tables.programming_models import evaluate, list_kinds
 from tests.support.experiments import (
     Load,
     build_tables,
@@ -191,7 +191,7 @@ def test_shared_cells_count_for_each_system_that_uses_them(choices: Choices) -> 
     found = count_lines(load_unmeasured(LINES, choices))
     for system in ("fold", "tf_trees"):
         number = select_number(found, system=system, model="tree_lstm", quantity="all")
-        assert "systems.on_tensorflow.cells" in number.modules.split()
+        assert "dynbatch.systems.on_tensorflow.cells" in number.modules.split()
 
 
 @pytest.mark.parametrize("name", [LINES, FLOW])
@@ -254,7 +254,7 @@ def test_control_flow_is_next_to_the_papers(choices: Choices) -> None:
         (("tree_lstm", "tree_fc", "bilstm"), {"chain", "tree"}),
         (("lattice_lstm",), {"lattice"}),
         (("no_model",), set()),
-        (("systems.on_torch.torchfold:FOLDED",), {"tree"}),
+        (("dynbatch.systems.on_torch.torchfold:FOLDED",), {"tree"}),
         (None, {"chain", "sentence_pair", "parsed_sentence", "tree", "lattice"}),
     ],
 )

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.commands import first_look
-from harness.planning.kinds import read_systems
-from harness.records.record import Record
-from harness.records.tidy import build_frame
-from harness.values.paths import CONF_DIR
-from plots.terminal import compare_with_baselines, rank_systems
+from dynbatch.harness.commands import first_look
+from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.terminal import compare_with_baselines, rank_systems
 from tests.support.records import plain_record
 
 LABELS = {system.name: system.label for system in read_systems(CONF_DIR)}

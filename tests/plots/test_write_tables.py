@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.planning.config import Composer
-from plots.tables.cells import (
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.config import Composer
+from dynbatch.plots.tables.cells import (
     EN_DASH,
     PAPER,
     Table,
@@ -19,7 +19,7 @@ from plots.tables.cells import (
     format_ratio,
     format_significant,
 )
-from plots.write import to_html, to_latex, to_markdown
+from dynbatch.plots.write import to_html, to_latex, to_markdown
 from tests.support.experiments import TABLE, load_made_up, read_rows, run_draw, write_measured
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.compiler.compiled import compiled
-from harness.policies import agenda
-from harness.policies.parts import alignment, ready
-from harness.policies.parts.alignment import FEWER, MOVED, SAME
-from harness.values.arrays import Ints
-from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.policies import agenda
+from dynbatch.harness.policies.parts import alignment, ready
+from dynbatch.harness.policies.parts.alignment import FEWER, MOVED, SAME
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule, check_schedule
 from tests.support.random_graphs import graph_of, graphs
 
 

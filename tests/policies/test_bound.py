@@ -7,9 +7,9 @@ from itertools import chain, combinations
 
 from hypothesis import given, settings
 
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.sufficient import schedule as sufficient
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.sufficient import schedule as sufficient
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from tests.support.exact_minimum import minimum_batches
 from tests.support.random_graphs import graph_of, graphs
 

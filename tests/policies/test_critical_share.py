@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compiler.lanes import MAX_SHORT
-from harness.contracts.model import Model, ModelSizes
-from harness.contracts.policy import LearningSettings, learn_policy, load_policy
-from harness.granularity.operators import build_operator_graph
-from harness.granularity.released import build_released_graph
-from harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.mv_rnn import MVRNN
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.policies.parts.bound import compute_lower_bound
-from harness.values.graph import Graph
-from harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.compiler.lanes import MAX_SHORT
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.contracts.policy import LearningSettings, learn_policy, load_policy
+from dynbatch.harness.granularity.operators import build_operator_graph
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import Schedule, check_schedule
 from tests.support.corpora import train_part
 from tests.support.exact_minimum import minimum_batches
 from tests.support.plain_critical_share import plain_batches

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes
-from harness.contracts.policy import (
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.contracts.policy import (
     FALLBACKS,
     VARIANTS,
     LearningSettings,
@@ -19,18 +19,18 @@ from harness.contracts.policy import (
     list_policy_names,
     load_policy,
 )
-from harness.errors import ConfigError, ScheduleError
-from harness.granularity.released import build_released_graph
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.policies.fsm.learning import learn_machine
-from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.bound import compute_lower_bound
-from harness.values.graph import Graph
-from harness.values.schedule import check_schedule
-from plots.tables.swapped_types import IN_SEQUENCE, build_graph
+from dynbatch.harness.errors import ConfigError, ScheduleError
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.policies.fsm.learning import learn_machine
+from dynbatch.harness.policies.fsm.machine import StateMachine
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import check_schedule
+from dynbatch.plots.tables.swapped_types import IN_SEQUENCE, build_graph
 from tests.support.corpora import train_part
 from tests.support.fsm_reference import Learner, Remaining
 from tests.support.policies import (

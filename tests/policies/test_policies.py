@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-import harness.policies
-from harness.contracts import policy
-from harness.contracts.policy import list_policy_names, load_policy
-from harness.errors import ConfigError
-from harness.policies.parts.bound import compute_lower_bound
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
-from harness.values.schedule import Schedule, check_schedule
+import dynbatch.harness.policies
+from dynbatch.harness.contracts import policy
+from dynbatch.harness.contracts.policy import list_policy_names, load_policy
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule, check_schedule
 from tests.support.exact_minimum import minimum_batches
 from tests.support.policies import (
     INTERNAL,
@@ -36,7 +36,7 @@ BATCHING = [name for name in list_policy_names() if name != "unbatched"]
 
 def test_names_are_found_without_compiling() -> None:
     code = (
-        "import sys; from harness.contracts.policy import list_policy_names; names ="
+        "import sys; from dynbatch.harness.contracts.policy import list_policy_names; names ="
         " list_policy_names();"
         "print(*names); sys.exit('llvmlite' in sys.modules)"
     )
@@ -57,12 +57,12 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Provide another directory of policies, with a valid one."""
     (tmp_path / "whole.py").write_text("def schedule(graph): ...\n")
     monkeypatch.setattr(policy, "_FOLDER", tmp_path)
-    monkeypatch.setattr(harness.policies, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(dynbatch.harness.policies, "__path__", [str(tmp_path)])
     policy._list_entries.cache_clear()
     yield tmp_path
     policy._list_entries.cache_clear()
     for name in ("whole", "broken", "several"):
-        sys.modules.pop(f"harness.policies.{name}", None)
+        sys.modules.pop(f"dynbatch.harness.policies.{name}", None)
 
 
 def test_file_with_a_syntax_error_is_reported_and_blocks_no_other(policies: Path) -> None:

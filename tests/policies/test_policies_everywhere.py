@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.corpus import load_corpus
-from harness.contracts.model import Model, draw_initial_weights, trace_functions
-from harness.contracts.policy import (
+from dynbatch.harness.contracts.corpus import load_corpus
+from dynbatch.harness.contracts.model import Model, draw_initial_weights, trace_functions
+from dynbatch.harness.contracts.policy import (
     LearningSettings,
     Policy,
     is_learned,
@@ -21,20 +21,20 @@ from harness.contracts.policy import (
     list_policy_names,
     load_policy,
 )
-from harness.engine.switches import Switches
-from harness.errors import ConfigError, ScheduleError
-from harness.granularity.operators import OperatorModel
-from harness.granularity.released import build_released_graph
-from harness.granularity.vertices import add_output_vertices, cut_output
-from harness.planning.config import Composer
-from harness.planning.overrides import read_settings
-from harness.planning.yaml_files import list_choices
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.segments import schedule_in_segments, select_first_segment
-from harness.reference import run_reference
-from harness.trials.workload import build_model
-from harness.values.graph import Graph
-from harness.values.schedule import check_schedule
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError, ScheduleError
+from dynbatch.harness.granularity.operators import OperatorModel
+from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.granularity.vertices import add_output_vertices, cut_output
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import read_settings
+from dynbatch.harness.planning.yaml_files import list_choices
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.parts.segments import schedule_in_segments, select_first_segment
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.trials.workload import build_model
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import check_schedule
 from tests.support import engine_runs
 
 MODELS = list_choices("model")

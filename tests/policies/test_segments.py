@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from harness.contracts.policy import LearningSettings, learn_policy, load_policy
-from harness.errors import ScheduleError
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.segments import (
+from dynbatch.harness.contracts.policy import LearningSettings, learn_policy, load_policy
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.parts.segments import (
     cut_in_segments,
     run_in_segments,
     schedule_in_segments,
     select_first_segment,
 )
-from harness.values.arrays import as_int_array
-from harness.values.graph import NO_TYPE, Graph
-from harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import NO_TYPE, Graph
+from dynbatch.harness.values.schedule import Schedule, check_schedule
 from tests.support.exact_minimum import minimum_batches
 from tests.support.policies import FEW, batches, schedule_by
 from tests.support.random_graphs import graph_of, graphs, graphs_in_segments

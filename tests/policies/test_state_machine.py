@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.policy import LearningSettings, learn_policy
-from harness.errors import ConfigError, OutputError
-from plots.figures.state_machine import END, draw_machine, list_transitions
-from plots.write import save_figure
+from dynbatch.harness.contracts.policy import LearningSettings, learn_policy
+from dynbatch.harness.errors import ConfigError, OutputError
+from dynbatch.plots.figures.state_machine import END, draw_machine, list_transitions
+from dynbatch.plots.write import save_figure
 from tests.support.policies import FEW, figure, learn
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.model import draw_initial_weights
-from harness.errors import ConfigError, ProgramError
-from harness.interpreter import interpret
-from harness.programs import fibers, recorder
-from harness.programs.writer import CallWriter
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.errors import ConfigError, ProgramError
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.programs import fibers, recorder
+from dynbatch.harness.programs.writer import CallWriter
 from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
 
 

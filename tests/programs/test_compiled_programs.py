@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.errors import CompileError
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN
-from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling.writer import translate_program as translate
-from harness.programs.log import generate_call_text
-from harness.programs.model import ProgramModel, make_recording
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.compiling.writer import translate_program as translate
+from dynbatch.harness.programs.log import generate_call_text
+from dynbatch.harness.programs.model import ProgramModel, make_recording
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
 from tests.support.run_programs import by_compiled_code, by_python, translated
 from tests.support.written_programs import (
@@ -82,11 +82,11 @@ def test_no_allocation_for_a_mini_batch_that_fits(model: ProgramModel) -> None:
 
 
 TEXT = """
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN
-from harness.errors import CompileError
-from harness.programs.log import generate_call_text
-from harness.programs.compiling.writer import translate_program
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.programs.log import generate_call_text
+from dynbatch.harness.programs.compiling.writer import translate_program
 from tests.support.program_models import DECIDED
 for model in DECIDED:
     calls = generate_call_text(model.recording.shapes, model.recording.pulls)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import CompileError, ProgramError
-from harness.programs import fibers, recorder
-from harness.programs.compiling import programs as compiled_programs
-from harness.programs.model import describe_program_execution
-from harness.programs.recording import Recording
-from harness.values.graph import MiniBatch
+from dynbatch.harness.errors import CompileError, ProgramError
+from dynbatch.harness.programs import fibers, recorder
+from dynbatch.harness.programs.compiling import programs as compiled_programs
+from dynbatch.harness.programs.model import describe_program_execution
+from dynbatch.harness.programs.recording import Recording
+from dynbatch.harness.values.graph import MiniBatch
 from tests.support.engine_runs import NoClock
 from tests.support.program_models import SENTENCES
 from tests.support.run_programs import live_adapter

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, draw_initial_weights
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.live_segments import CompiledSegments
-from harness.errors import ProgramError, ScheduleError
-from harness.interpreter import interpret
-from harness.programs.blocks import RecordingOptions
-from harness.programs.writer import Body, CallWriter
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments
+from dynbatch.harness.errors import ProgramError, ScheduleError
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.writer import Body, CallWriter
 from tests.support.compiled_segments import check_same
 from tests.support.engine_runs import ONE_BY_ONE, NoClock
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.compiler.compiled import compiled
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from harness.contracts.system import RunSettings
-from harness.engine import live
-from harness.engine.backends.compiled import live_segments
-from harness.engine.backends.compiled.live_segments import CompiledSegments, divide_ticks
-from harness.engine.cpu_kernels.context import TICKS_READABLE
-from harness.engine.cpu_kernels.team import Team
-from harness.interpreter import interpret
-from harness.measuring.clock import check_shares
-from harness.models.drnn import DRNN
-from harness.models.stack_rnn import StackRNN
-from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling import programs as compiled_programs
-from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.model import make_recorded_model
-from systems.on_core.acrobat import Adapter
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.engine import live
+from dynbatch.harness.engine.backends.compiled import live_segments
+from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments, divide_ticks
+from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE
+from dynbatch.harness.engine.cpu_kernels.team import Team
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.measuring.clock import check_shares
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.compiling import programs as compiled_programs
+from dynbatch.harness.programs.compiling.programs import CompiledPrograms
+from dynbatch.harness.programs.model import make_recorded_model
+from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.compiled_segments import MADE_BY_PYTHON
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out

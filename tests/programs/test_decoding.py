@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model
-from harness.errors import ProgramError
-from harness.models.stack_rnn import StackRNN
-from harness.programs import recording as recording_module
-from harness.programs.blocks import RecordingOptions
-from harness.programs.decisions import draw_chance
-from harness.programs.decoder import RecordedPiece
-from harness.programs.fibers import Fibers, Pick, Waiting
-from harness.programs.model import make_recorded_model, make_recording, translate_programs
-from harness.programs.recorder import Recorder
-from harness.programs.recording import Decisions, Recording
-from harness.programs.writer import CallWriter
-from harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.errors import ProgramError
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.programs import recording as recording_module
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.decisions import draw_chance
+from dynbatch.harness.programs.decoder import RecordedPiece
+from dynbatch.harness.programs.fibers import Fibers, Pick, Waiting
+from dynbatch.harness.programs.model import make_recorded_model, make_recording, translate_programs
+from dynbatch.harness.programs.recorder import Recorder
+from dynbatch.harness.programs.recording import Decisions, Recording
+from dynbatch.harness.programs.writer import CallWriter
+from dynbatch.harness.values.graph import Graph, MiniBatch
 from tests.support.bad_programs import Given
 from tests.support.plain_counter import PlainCounter, count
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS

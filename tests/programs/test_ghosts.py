@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.compiler.registry import find_definition
-from harness.contracts.model import draw_initial_weights
-from harness.contracts.policy import load_policy
-from harness.interpreter import interpret
-from harness.models.stack_rnn import StackRNN, should_shift
-from harness.policies.parts.segments import schedule_in_segments
-from harness.programs.blocks import RecordingOptions
-from harness.programs.ghosts import BranchAnalysis
-from harness.programs.model import ProgramModel, make_recorded_model, make_recording
-from harness.programs.writer import Body, CallWriter
-from harness.values.instances import Chain
+from dynbatch.harness.compiler.registry import find_definition
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.models.stack_rnn import StackRNN, should_shift
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.ghosts import BranchAnalysis
+from dynbatch.harness.programs.model import ProgramModel, make_recorded_model, make_recording
+from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.values.instances import Chain
 from tests.support.engine_runs import NoClock
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
 from tests.support.run_programs import SEED, by_compiled_code, by_python, live_adapter, translated

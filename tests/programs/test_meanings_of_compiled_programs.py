@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.compiler.compiled import compiled
-from harness.programs.compiling import runtime
-from harness.programs.recording import FAULTS
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.programs.compiling import runtime
+from dynbatch.harness.programs.recording import FAULTS
 from tests.support.program_models import SENTENCES
 from tests.support.run_programs import by_compiled_code, by_python, translated
 from tests.support.written_programs import HEAD, indented, model_of

@@ -10,29 +10,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.corpus import load_corpus
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
-from harness.contracts.policy import load_policy
-from harness.contracts.system import RunSettings
-from harness.engine.switches import Switches
-from harness.errors import ConfigError
-from harness.interpreter import interpret
-from harness.models.berxit import Berxit
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN, Place
-from harness.models.mv_rnn import MVRNN
-from harness.models.nested_rnn import NestedRNN
-from harness.models.stack_rnn import StackRNN
-from harness.models.tree_lstm import TreeLSTM
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.segments import schedule_in_segments
-from harness.programs.blocks import RecordingOptions
-from harness.programs.model import ProgramModel, make_recording
-from harness.reference import run_reference
-from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import Chain
-from harness.vertex.operators import OPERATORS
-from systems.on_core import acrobat, reference, vertex
+from dynbatch.harness.contracts.corpus import load_corpus
+from dynbatch.harness.contracts.model import (
+    Model,
+    ModelSizes,
+    draw_initial_weights,
+    trace_functions,
+)
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN, Place
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.harness.models.nested_rnn import NestedRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.model import ProgramModel, make_recording
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex.operators import OPERATORS
+from dynbatch.systems.on_core import acrobat, reference, vertex
 from tests.support.engine_runs import prepared, run
 from tests.support.instances import random_sentences
 from tests.support.program_models import (
@@ -224,7 +229,7 @@ ALL, NONE = RecordingOptions(), RecordingOptions(phases=False, ghosts=False, hoi
 @functools.cache
 def graph_of(kind: type[Model], how: RecordingOptions) -> Graph:
     dataset = "sst_synthetic" if kind in (TreeLSTM, MVRNN) else "xnli_synthetic"
-    corpus = load_corpus(f"datasets.{dataset}", "train", None)
+    corpus = load_corpus(f"dynbatch.datasets.{dataset}", "train", None)
     model = kind(ModelSizes(64 if kind is Berxit else 4, corpus.sizes))
     return make_recording(model, how).mini_batch(corpus.instances[:BATCH_SIZE]).graph
 

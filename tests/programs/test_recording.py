@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import draw_initial_weights
-from harness.contracts.policy import list_policy_names
-from harness.engine.switches import Switches
-from harness.interpreter import interpret
-from harness.programs.blocks import RecordingOptions
-from harness.programs.model import make_recorded_model
-from harness.reference import run_reference
-from harness.values.graph import MiniBatch
-from harness.values.schedule import check_schedule
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.contracts.policy import list_policy_names
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.model import make_recorded_model
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import check_schedule
 from tests.support.engine_runs import prepared, run
 from tests.support.pairwise import pairwise_choices
 from tests.support.policies import schedule_by

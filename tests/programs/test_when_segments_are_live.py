@@ -14,20 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
-from harness.contracts.system import Result, RunSettings
-from harness.contracts.timeline import Details
-from harness.interpreter import interpret
-from harness.models.drnn import DRNN
-from harness.models.tree_fc import TreeFC
-from harness.models.tree_lstm import TreeLSTM
-from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.fibers import Fibers
-from harness.programs.model import ProgramModel, uses_arrays
-from harness.reference import ReferenceResult, run_reference
-from systems.on_core import vertex
-from systems.on_core.acrobat import Adapter
+from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
+from dynbatch.harness.contracts.system import Result, RunSettings
+from dynbatch.harness.contracts.timeline import Details
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.compiling.programs import CompiledPrograms
+from dynbatch.harness.programs.fibers import Fibers
+from dynbatch.harness.programs.model import ProgramModel, uses_arrays
+from dynbatch.harness.reference import ReferenceResult, run_reference
+from dynbatch.systems.on_core import vertex
+from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import NoClock
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS

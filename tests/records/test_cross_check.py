@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.errors import RecordError
-from harness.records.cross_check import (
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.records.cross_check import (
     check_builds,
     cross_check_records,
     cross_check_rounds,
@@ -19,9 +19,9 @@ from harness.records.cross_check import (
     hash_group,
     select_latest_builds,
 )
-from harness.records.fingerprint import Fingerprint, find_difference
-from harness.records.record import Record, locate_record, write_record
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.records.fingerprint import Fingerprint, find_difference
+from dynbatch.harness.records.record import Record, locate_record, write_record
+from dynbatch.harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 MakeRecord = Callable[..., Record]
@@ -38,7 +38,9 @@ def make_round(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Re
 def test_contradicting_records_become_wrong_result(
     make_spec: MakeSpec, make_record: MakeRecord
 ) -> None:
-    specs = [make_spec(system=name, adapter=f"systems.on_{name}.x") for name in ("torch", "jax")]
+    specs = [
+        make_spec(system=name, adapter=f"dynbatch.systems.on_{name}.x") for name in ("torch", "jax")
+    ]
     found = [Fingerprint(workload="w", losses=(loss,), sketches={}) for loss in (1.0, 2.0)]
     records = [make_record(spec, fingerprint=f) for spec, f in zip(specs, found, strict=True)]
     assert [one.status for one in cross_check_records(records) if one] == ["wrong_result"] * 2
@@ -70,7 +72,9 @@ def make(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Record]:
     def record(
         system: str, framework: str, found: Fingerprint | None, round_: int = 0, **changes: Any
     ) -> Record:
-        spec = make_spec(system=system, adapter=f"systems.{framework}.{system}", round=round_)
+        spec = make_spec(
+            system=system, adapter=f"dynbatch.systems.{framework}.{system}", round=round_
+        )
         return make_record(spec, fingerprint=found, **changes)
 
     return record
@@ -147,7 +151,11 @@ def test_whom_the_reference_confirmed_is_right(make: Callable[..., Record]) -> N
 
 @pytest.mark.parametrize(
     ("adapter", "framework"),
-    [("systems.on_torch.levels", "on_torch"), ("my_system", "my_system"), ("mine.fast", "mine")],
+    [
+        ("dynbatch.systems.on_torch.levels", "on_torch"),
+        ("my_system", "my_system"),
+        ("mine.fast", "mine"),
+    ],
 )
 def test_framework_is_found_from_any_adapter_module_path(
     make_record: MakeRecord, adapter: str, framework: str

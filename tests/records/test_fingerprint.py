@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.records.fingerprint import (
+from dynbatch.harness.records.fingerprint import (
     TOLERANCE,
     compute_relative_difference,
     round_numbers,

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.errors import RecordError
-from harness.records.numbers import (
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.records.numbers import (
     NOT_MEASURED,
     NOT_PLANNED,
     NOT_SEPARABLE,
@@ -20,8 +20,8 @@ from harness.records.numbers import (
     ratios,
     select_fastest,
 )
-from harness.records.stats import Summary, summarize_rounds
-from harness.records.tidy import build_frame_from_rows
+from dynbatch.harness.records.stats import Summary, summarize_rounds
+from dynbatch.harness.records.tidy import build_frame_from_rows
 
 N_POINTS = 3000
 QUANTITIES = ("throughput", "construction_s", "execution_ms", "over_bound", "peak_memory_mib")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness.errors import ConfigError, OutputError, RecordError
-from harness.machine.files import drop_leftovers
-from harness.planning.artifacts import PlannedTrial
-from harness.records.files import check_writable
-from harness.records.record import (
+from dynbatch.harness.errors import ConfigError, OutputError, RecordError
+from dynbatch.harness.machine.files import drop_leftovers
+from dynbatch.harness.planning.artifacts import PlannedTrial
+from dynbatch.harness.records.files import check_writable
+from dynbatch.harness.records.record import (
     Measured,
     Record,
     build_record,
@@ -25,7 +25,7 @@ from harness.records.record import (
     read_record,
     write_record,
 )
-from harness.trials.spec import Limits, TrialSpec
+from dynbatch.harness.trials.spec import Limits, TrialSpec
 from tests.support.records import plain_record
 
 MakeRecord = Callable[..., Record]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness.planning.config import Composer
-from harness.records.record import Record
-from harness.records.record_lookup import Answers, agree
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.record_lookup import Answers, agree
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.records import record_of
 
 KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "file": None, "n": 1}}

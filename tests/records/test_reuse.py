@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness
-from harness.errors import RecordError
-from harness.machine.facts import describe_machine
-from harness.measuring.launch import record_unmeasured
-from harness.records.cross_check import check_comparable
-from harness.records.record import Record
-from harness.records.reuse import OwnData, Present, are_same_versions
-from harness.records.tidy import build_frame
-from harness.trials.sources import hash_trial_source, read_harness_versions
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload
+import dynbatch
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.machine.facts import describe_machine
+from dynbatch.harness.measuring.launch import record_unmeasured
+from dynbatch.harness.records.cross_check import check_comparable
+from dynbatch.harness.records.record import Record
+from dynbatch.harness.records.reuse import OwnData, Present, are_same_versions
+from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.trials.sources import hash_trial_source, read_harness_versions
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import load_workload
 
 MakeSpec = Callable[..., TrialSpec]
 MakeRecord = Callable[..., Record]
@@ -45,8 +45,8 @@ def own(make_spec: MakeSpec, folders: tuple[Path, Path]) -> Callable[..., TrialS
 
     def make(root: Path = folders[0], sha256: Any = None, **changes: Any) -> TrialSpec:
         options = {"vocab_modulo": 0, "sha256": sha256}
-        data = {"dataset": "sst", "loader": "datasets.sst", "dataset_options": options}
-        model = {"model": "tree_lstm", "model_module": "harness.models.tree_lstm"}
+        data = {"dataset": "sst", "loader": "dynbatch.datasets.sst", "dataset_options": options}
+        model = {"model": "tree_lstm", "model_module": "dynbatch.harness.models.tree_lstm"}
         return make_spec(**(data | model | {"data_root": str(root)} | changes))
 
     return make
@@ -109,7 +109,7 @@ def test_only_the_mini_batches_count(own: MakeSpec, measured_now: MakeRecord) ->
 def test_files_with_checksums_are_not_read(
     own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
 ) -> None:
-    from harness.contracts.home import compute_checksum
+    from dynbatch.harness.contracts.home import compute_checksum
 
     files = {split: folders[0] / "sst" / f"{split}.txt" for split in ("train", "dev", "test")}
     checksums = {split: compute_checksum(None, path.read_bytes()) for split, path in files.items()}
@@ -216,8 +216,8 @@ def test_unlike_inputs_share_no_table(
         check_comparable(records)
     rows = build_frame(records)
     with pytest.raises(RecordError, match="ran different inputs of sst"):
-        harness.ratios(rows, "one")
-    for compare in (harness.numbers, harness.select_fastest):
+        dynbatch.ratios(rows, "one")
+    for compare in (dynbatch.numbers, dynbatch.select_fastest):
         with pytest.raises(RecordError, match="ran different inputs of sst"):
             compare(rows)
 
@@ -232,13 +232,13 @@ def test_rows_of_one_workload_on_unlike_machines_share_no_table(
             measured_now(own(system="other"), machine=there),
         ]
     )
-    for compare in (harness.numbers, harness.select_fastest):
+    for compare in (dynbatch.numbers, dynbatch.select_fastest):
         with pytest.raises(RecordError, match="different cpu"):
             compare(rows)
-    assert len(harness.numbers(rows, by=["system", "cpu"])) == 2
+    assert len(dynbatch.numbers(rows, by=["system", "cpu"])) == 2
 
 
 def test_like_inputs_share_a_table(own: MakeSpec, measured_now: MakeRecord) -> None:
     records = [measured_now(own(system=name, seed=seed)) for name in "ab" for seed in (0, 1)]
     check_comparable(records)
-    assert len(harness.numbers(build_frame(records))) == 4
+    assert len(dynbatch.numbers(build_frame(records))) == 4

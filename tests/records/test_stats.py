@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.records.stats import (
+from dynbatch.harness.records.stats import (
     INTERVAL,
     INTERVAL_ROUNDS,
     RANGE,

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.commands import collect
-from harness.errors import RecordError
-from harness.records import store
-from harness.records.count_row import FailedCount
-from harness.records.record import Record, build_record_path, read_record, write_record
-from harness.records.store import (
+from dynbatch.harness.commands import collect
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.records import store
+from dynbatch.harness.records.count_row import FailedCount
+from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.records.store import (
     COUNTS,
     TRIALS,
     RecordSet,
@@ -29,7 +29,7 @@ from harness.records.store import (
     unpack,
     write_packed,
 )
-from harness.trials.spec import Limits, TrialSpec
+from dynbatch.harness.trials.spec import Limits, TrialSpec
 from tests.support.records import content_of, plain_count, plain_record, write_results
 
 MakeRecord = Callable[..., Record]

@@ -9,19 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import harness
-import harness.records.tidy as tidy
-from harness.errors import RecordError
-from harness.records.columns import COLUMNS
-from harness.records.store import RecordSet, write_packed
-from harness.records.tidy import (
+import dynbatch
+import dynbatch.harness.records.tidy as tidy
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.records.columns import COLUMNS
+from dynbatch.harness.records.store import RecordSet, write_packed
+from dynbatch.harness.records.tidy import (
     MEASURED,
     QUANTITIES,
     SECTIONS,
     build_frame,
     frame,
 )
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 from tests.support.records import plain_count, plain_record, write_results
 
 MEDIUM = ROOT / "results" / "reference" / "intel-xeon-2cpu-2026-11-25" / "medium"
@@ -147,7 +147,7 @@ def test_a_construction_longer_than_the_whole_leaves_no_computation(tmp_path: Pa
 
 
 def test_the_list_has_every_column_of_a_frame_and_no_other() -> None:
-    rows = harness.frame(MEDIUM, samples=True)
+    rows = dynbatch.frame(MEDIUM, samples=True)
     options = tuple(f"{section}." for section in SECTIONS)
     found = {str(name) for name in rows if not str(name).startswith(options)}
     names = [column.name for column in COLUMNS]

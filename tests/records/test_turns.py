@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.turns import (
+from dynbatch.harness.records.turns import (
     Turn,
     collect_turn_seconds,
     compute_cpu_share,

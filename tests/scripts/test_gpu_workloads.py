@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from harness.engine.backends.cuda.backend import Backend
-from harness.models.seq2seq import Seq2Seq
-from harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.models.seq2seq import Seq2Seq
+from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
+from dynbatch.harness.values.paths import CONF_DIR
 from scripts import gpu_device
 from scripts.gpu_workloads import WORKLOADS
 

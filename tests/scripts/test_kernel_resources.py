@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine.backends.cuda.kinds import CopyKind, Tile, TileKind, Tiling
-from harness.engine.backends.cuda.module import KernelModule, ModuleEntry
-from harness.engine.backends.cuda.words import ParameterOf
+from dynbatch.harness.engine.backends.cuda.kinds import CopyKind, Tile, TileKind, Tiling
+from dynbatch.harness.engine.backends.cuda.module import KernelModule, ModuleEntry
+from dynbatch.harness.engine.backends.cuda.words import ParameterOf
 from scripts.kernel_resources import (
     ARCHITECTURES,
     KINDS,

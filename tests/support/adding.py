@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 PAGE = ROOT / "docs" / "adding.md"
 BLOCK = re.compile(

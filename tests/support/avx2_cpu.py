@@ -29,7 +29,7 @@ os.environ.update(VARIABLES)
 @pytest.fixture(autouse=True, scope="session")
 def _workers_get_the_variables() -> Iterator[None]:
     """Add the variables to a worker's environment, which is created without them."""
-    from harness.measuring import launch
+    from dynbatch.harness.measuring import launch
 
     build: Any = launch.build_worker_environment
 

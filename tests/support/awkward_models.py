@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.vertex import (
+from dynbatch.harness.vertex import (
     Symbol,
     VertexTracer,
     relu,

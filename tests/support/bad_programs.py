@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.programs.writer import Body, CallWriter
+from dynbatch.harness.programs.writer import Body, CallWriter
 from tests.support.scripted_programs import Scripted, ScriptedModel
 
 ONE = [Scripted((), 0)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.compiled import Compiled
+from dynbatch.harness.compiler.compiled import Compiled
 
 _KINDS = ((bool, bool | np.bool_), (int, int | np.integer), (float, float | np.floating))
 

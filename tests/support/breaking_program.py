@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.contracts.model import ModelSizes
-from harness.programs.model import ProgramModel
-from harness.programs.writer import CallWriter
+from dynbatch.harness.contracts.model import ModelSizes
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.writer import CallWriter
 from tests.support.bad_programs import BAD, a_number
 from tests.support.scripted_programs import ScriptedModel
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.contracts.model import ModelSizes, ParameterSpec
-from harness.models.bilstm import BiLSTM
-from harness.models.bilstm_char import BiLSTMChar
-from harness.models.var_lstm import VarLSTM
-from harness.vertex import Symbol, VertexTracer, sigmoid, tanh
+from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.bilstm_char import BiLSTMChar
+from dynbatch.harness.models.var_lstm import VarLSTM
+from dynbatch.harness.vertex import Symbol, VertexTracer, sigmoid, tanh
 from tests.support.instances import random_sentences
 
 SIZES = ModelSizes(4, {"words": 100, "classes": 5})

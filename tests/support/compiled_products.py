@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import get_address
-from harness.engine.cpu_kernels import blas
-from harness.engine.cpu_kernels.blas import Scratch
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import get_address
+from dynbatch.harness.engine.cpu_kernels import blas
+from dynbatch.harness.engine.cpu_kernels.blas import Scratch
 from tests.support.kernel_calls import Reported
 
 Floats = NDArray[np.float32]

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.compiler.pointers import view_array
-from harness.contracts.policy import load_policy
-from harness.contracts.system import Result
-from harness.engine.backends.compiled import live_segments
-from harness.engine.backends.compiled.live_segments import CompiledSegments
-from harness.engine.cpu_kernels.team import Table, Team
-from harness.engine.live import LiveEngine, Seen
-from harness.programs.log import DONE
-from systems.on_core.acrobat import Adapter
+from dynbatch.harness.compiler.pointers import view_array
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.contracts.system import Result
+from dynbatch.harness.engine.backends.compiled import live_segments
+from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments
+from dynbatch.harness.engine.cpu_kernels.team import Table, Team
+from dynbatch.harness.engine.live import LiveEngine, Seen
+from dynbatch.harness.programs.log import DONE
+from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.run_programs import undone
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from harness.contracts.corpus import Corpus, load_corpus
-from harness.contracts.home import find_home
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.contracts.corpus import Corpus, load_corpus
+from dynbatch.harness.contracts.home import find_home
+from dynbatch.harness.values.paths import CONF_DIR
 
 TINY = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
 PTB = {
@@ -103,7 +103,7 @@ def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> N
 
 def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
     """Write an excerpt of a corpus, with some parts replaced, and return its directory."""
-    home = find_home(f"datasets.{name}")
+    home = find_home(f"dynbatch.datasets.{name}")
     assert home is not None
     write(root / home.folder, EXCERPTS[name])
     for part, content in changed.items():
@@ -117,13 +117,13 @@ def first_file(name: str, root: Path) -> Path:
 
 
 def load(name: str, root: Path | None, split: str = "train", **options: Any) -> Corpus:
-    return load_corpus(f"datasets.{name}", split, root, **options)
+    return load_corpus(f"dynbatch.datasets.{name}", split, root, **options)
 
 
 @functools.cache
 def train_part(name: str, data_root: Path) -> Corpus:
     """Return the training part of a real corpus, read once per process."""
-    return load_corpus(f"datasets.{name}", "train", data_root)
+    return load_corpus(f"dynbatch.datasets.{name}", "train", data_root)
 
 
 def change_lattices(line: int, text: str) -> str:

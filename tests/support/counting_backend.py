@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Weights
-from harness.engine.backend import EVERY, Arrangement
-from harness.engine.backends.stepwise.backend import Backend as Stepwise
-from harness.engine.lowering.plan import STAGES, Plan, Ref
-from harness.engine.rows.segments import ALL_ROWS
-from harness.engine.switches import Switches
-from harness.values.arrays import IntArray
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backend import EVERY, Arrangement
+from dynbatch.harness.engine.backends.stepwise.backend import Backend as Stepwise
+from dynbatch.harness.engine.lowering.plan import STAGES, Plan, Ref
+from dynbatch.harness.engine.rows.segments import ALL_ROWS
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.values.arrays import IntArray
 
 
 class CountingBackend(Stepwise):

@@ -8,8 +8,8 @@ import zipfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from datasets.parts.fetch import Opener, Response
-from harness.contracts.home import Home
+from dynbatch.datasets.parts.fetch import Opener, Response
+from dynbatch.harness.contracts.home import Home
 
 ARCHIVE = Home(
     "https://example.org/trees.zip", "corpus", {"train": "t/train.txt", "dev": "d"}, is_archive=True

@@ -18,11 +18,11 @@ dynet_config.set(mem="256", random_seed=1, autobatch=int(sys.argv[1]), profiling
 import dynet as dy  # noqa: E402 - settings are read when it is imported
 import numpy as np  # noqa: E402
 
-from harness.contracts.model import Model, draw_initial_weights  # noqa: E402
-from harness.models.tree_lstm import TreeLSTM  # noqa: E402
-from systems.on_dynet.models.sentences import NETWORKS as SENTENCE_NETWORKS  # noqa: E402
-from systems.on_dynet.models.trees import TreeLSTM as TreeLSTMNetwork  # noqa: E402
-from systems.on_dynet.runtime import ParameterStore  # noqa: E402
+from dynbatch.harness.contracts.model import Model, draw_initial_weights  # noqa: E402
+from dynbatch.harness.models.tree_lstm import TreeLSTM  # noqa: E402
+from dynbatch.systems.on_dynet.models.sentences import NETWORKS as SENTENCE_NETWORKS  # noqa: E402
+from dynbatch.systems.on_dynet.models.trees import TreeLSTM as TreeLSTMNetwork  # noqa: E402
+from dynbatch.systems.on_dynet.runtime import ParameterStore  # noqa: E402
 from tests.support.chain_models import (  # noqa: E402
     SENTENCES,
     SIZES,

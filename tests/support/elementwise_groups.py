@@ -10,10 +10,16 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.object_code import Loaded, load_ir
-from harness.engine.cpu_kernels.elementwise import SYMBOL, ColumnStore, Group, RowKind, write_group
-from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.plan import Operation
+from dynbatch.harness.compiler.object_code import Loaded, load_ir
+from dynbatch.harness.engine.cpu_kernels.elementwise import (
+    SYMBOL,
+    ColumnStore,
+    Group,
+    RowKind,
+    write_group,
+)
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.lowering.plan import Operation
 from tests.support.kernel_calls import run_kernel
 
 Floats = NDArray[np.float32]

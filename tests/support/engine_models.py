@@ -8,24 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
-from harness.models.bilstm import BiLSTM
-from harness.models.bilstm_char import BiLSTMChar
-from harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.mv_rnn import MVRNN
-from harness.models.parser import Parser
-from harness.models.seq2seq import Seq2Seq
-from harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from harness.models.tree_fc import TreeFC
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from harness.models.var_lstm import VarLSTM
-from harness.values.arrays import as_int_array
-from harness.values.instances import Tree
+from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.bilstm_char import BiLSTMChar
+from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.harness.models.parser import Parser
+from dynbatch.harness.models.seq2seq import Seq2Seq
+from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
+from dynbatch.harness.models.var_lstm import VarLSTM
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Tree
 from tests.support.awkward_models import (
     Matrices,
     MatrixSum,

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.system import Result, RunSettings
-from harness.engine.switches import Switches
-from harness.reference import ReferenceResult
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.system import Result, RunSettings
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.reference import ReferenceResult
+from dynbatch.systems.on_core.vertex import Adapter
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
 

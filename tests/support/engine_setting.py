@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.contracts.policy import load_policy
-from harness.contracts.system import Counters, Result
-from harness.engine.engine import Engine
-from harness.engine.switches import Switches
-from harness.granularity.vertices import VertexModel
-from harness.policies.parts.segments import schedule_in_segments
-from harness.reference import run_reference
-from harness.values.graph import MiniBatch
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.contracts.system import Counters, Result
+from dynbatch.harness.engine.engine import Engine
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.values.graph import MiniBatch
 from tests.support.engine_models import example
 from tests.support.engine_runs import disagreements
 

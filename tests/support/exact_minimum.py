@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count
 
-from harness.policies.parts.segments import cut_in_segments
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.policies.parts.segments import cut_in_segments
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 
 def minimum_batches(graph: Graph) -> int:

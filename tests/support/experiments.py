@@ -12,19 +12,19 @@ from typing import Any
 
 import pandas as pd
 
-from harness.commands import draw
-from harness.planning.artifacts import (
+from dynbatch.harness.commands import draw
+from dynbatch.harness.planning.artifacts import (
     Choices,
     PlannedTrial,
     build_choices,
     plan_artifact,
     plan_counts,
 )
-from harness.planning.config import Composer
-from plots.declaration import read_declaration
-from plots.experiment import Experiment, load_experiment
-from plots.report import write_report
-from plots.tables.cells import Table
+from dynbatch.harness.planning.config import Composer
+from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.report import write_report
+from dynbatch.plots.tables.cells import Table
 from tests.support.made_up_counts import write_made_up_counts, write_real_counts
 from tests.support.records import Change, write_made_up_records
 
@@ -71,7 +71,7 @@ def build_tables(experiment: Experiment) -> list[Table]:
     """Build the tables that an experiment declares."""
     table = experiment.declaration.table
     assert table is not None
-    module = importlib.import_module(f"plots.tables.{table['kind']}")
+    module = importlib.import_module(f"dynbatch.plots.tables.{table['kind']}")
     return list(module.build(experiment))
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
 
 MS = 1_000_000
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.counts import worker
-from harness.counts.counting import Scheduler
-from harness.counts.request import PlannedCount, parse_requests
-from harness.counts.sequential import plan_policy_counts
-from harness.trials.spec import Limits
+from dynbatch.harness.counts import worker
+from dynbatch.harness.counts.counting import Scheduler
+from dynbatch.harness.counts.request import PlannedCount, parse_requests
+from dynbatch.harness.counts.sequential import plan_policy_counts
+from dynbatch.harness.trials.spec import Limits
 
 COUNT = (
     "model=tree_lstm",

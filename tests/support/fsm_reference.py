@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 MASK = 2**64 - 1
 State = tuple[int, ...]

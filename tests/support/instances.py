@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from harness.contracts.model import ModelSizes
-from harness.values.arrays import as_int_array
-from harness.values.instances import Chain, Lattice, SentencePair, Tree
-from harness.values.parsed import ParsedSentence
+from dynbatch.harness.contracts.model import ModelSizes
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Chain, Lattice, SentencePair, Tree
+from dynbatch.harness.values.parsed import ParsedSentence
 
 ALL_SIZES = {
     **{"words": 7, "characters": 5, "classes": 3},

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import Compiled
-from harness.compiler.pointers import call, get_address
-from harness.engine.cpu_kernels.blas import Scratch
-from harness.engine.cpu_kernels.context import (
+from dynbatch.harness.compiler.compiled import Compiled
+from dynbatch.harness.compiler.pointers import call, get_address
+from dynbatch.harness.engine.cpu_kernels.blas import Scratch
+from dynbatch.harness.engine.cpu_kernels.context import (
     FACTORS,
     LETTERS,
     N_TALLY,

@@ -7,33 +7,40 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 PACKAGES = ("harness", "systems", "datasets", "plots", "conf")
 # From lowest to highest. Modules of one layer may import each other (cycles have their own test).
 # A module belongs to the longest matching prefix.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("harness.errors", "harness", "systems", "datasets", "plots", "conf"),  # bare packages: empty
-    ("harness.values.",),
-    ("harness.machine.",),
-    ("harness.compiler.",),
-    ("harness.vertex.",),
-    ("harness.contracts.",),
-    ("harness.programs.",),
-    ("datasets.", "harness.policies.", "harness.models."),
-    ("harness.granularity.",),
-    ("harness.engine.",),
-    ("harness.reference",),
-    ("harness.interpreter",),
-    ("harness.trials.",),
-    ("harness.records.", "harness.planning."),
-    ("systems.",),
-    ("harness.measuring.",),
-    ("harness.counts.",),
-    ("harness.terminal.",),
-    ("harness.api",),
-    ("plots.",),
-    ("harness.commands.",),
+    (
+        "dynbatch.harness.errors",
+        "harness",
+        "systems",
+        "datasets",
+        "plots",
+        "conf",
+    ),  # bare packages: empty
+    ("dynbatch.harness.values.",),
+    ("dynbatch.harness.machine.",),
+    ("dynbatch.harness.compiler.",),
+    ("dynbatch.harness.vertex.",),
+    ("dynbatch.harness.contracts.",),
+    ("dynbatch.harness.programs.",),
+    ("dynbatch.datasets.", "dynbatch.harness.policies.", "dynbatch.harness.models."),
+    ("dynbatch.harness.granularity.",),
+    ("dynbatch.harness.engine.",),
+    ("dynbatch.harness.reference",),
+    ("dynbatch.harness.interpreter",),
+    ("dynbatch.harness.trials.",),
+    ("dynbatch.harness.records.", "dynbatch.harness.planning."),
+    ("dynbatch.systems.",),
+    ("dynbatch.harness.measuring.",),
+    ("dynbatch.harness.counts.",),
+    ("dynbatch.harness.terminal.",),
+    ("dynbatch.harness.api",),
+    ("dynbatch.plots.",),
+    ("dynbatch.harness.commands.",),
 )
 
 

@@ -9,11 +9,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness.commands import schedule
-from harness.contracts.model import find_model_class
-from harness.planning.sweep import Sweep
-from harness.planning.yaml_files import read_mapping
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.commands import schedule
+from dynbatch.harness.contracts.model import find_model_class
+from dynbatch.harness.planning.sweep import Sweep
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.values.paths import CONF_DIR
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 SEED = "learning.seed"

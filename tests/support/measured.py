@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.errors import BenchError
-from harness.measuring.block import BlockEntry, measure_block
-from harness.measuring.cycles import Progress, is_marked, list_unsettled
-from harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport
-from harness.measuring.worker import write_measured
-from harness.records.record import Record, read_record
-from harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.errors import BenchError
+from dynbatch.harness.measuring.block import BlockEntry, measure_block
+from dynbatch.harness.measuring.cycles import Progress, is_marked, list_unsettled
+from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport
+from dynbatch.harness.measuring.worker import write_measured
+from dynbatch.harness.records.record import Record, read_record
+from dynbatch.harness.trials.spec import Timing, TrialSpec
 
 
 class OwnTurns:
@@ -68,7 +68,7 @@ def spec_of(make_spec: MakeSpec, kind: str, of: str = "W", mode: str = "train") 
         adapter=SABOTEURS,
         system_options={"sabotage": kind, "of": of},
         model="tree_lstm",
-        model_module="harness.models.tree_lstm",
+        model_module="dynbatch.harness.models.tree_lstm",
         batch_size=6,
         dataset_options={"n_leaves": 4, "n_instances": 24, "seed": 0},
         timing=Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2, max_warmup=2),

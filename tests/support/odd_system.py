@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Result, RunSettings
-from harness.errors import ScheduleError, UnsupportedTrial
-from systems.on_core.reference import Adapter as Reference
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings
+from dynbatch.harness.errors import ScheduleError, UnsupportedTrial
+from dynbatch.systems.on_core.reference import Adapter as Reference
 
 FLOOD_BYTES = 48 * 2**20
 FIRST, LAST = b"the first words\n", b"the last words\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.values.graph import MiniBatch
-from harness.vertex import Symbol, VertexTracer, square, sum_elements
-from harness.vertex.program import VertexFunction
-from harness.vertex.tracing import trace
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.vertex import Symbol, VertexTracer, square, sum_elements
+from dynbatch.harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.tracing import trace
 from tests.support.sketches import join_sketches
 
 Body = Callable[[VertexTracer, Symbol, Symbol], Symbol]

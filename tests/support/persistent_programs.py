@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.engine.backends.cuda.kinds import MANY, Tile, TileKind, Tiling, make_cut
-from harness.engine.backends.cuda.module import HEADER, KernelModule
-from harness.engine.backends.cuda.program import DeviceInstruction, Rows
-from harness.engine.backends.cuda.words import WordArray, Words
+from dynbatch.harness.engine.backends.cuda.kinds import MANY, Tile, TileKind, Tiling, make_cut
+from dynbatch.harness.engine.backends.cuda.module import HEADER, KernelModule
+from dynbatch.harness.engine.backends.cuda.program import DeviceInstruction, Rows
+from dynbatch.harness.engine.backends.cuda.words import WordArray, Words
 from tests.support.walked_backend import Launch, Walk, WalkedBackend
 
 Choose = Callable[[list[int]], int]  # selects one of the programs that can continue

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.values.paths import ROOT, SNAKEFILE
+from dynbatch.harness.values.paths import ROOT, SNAKEFILE
 
 SYSTEMS = ["null", "reference"]  # without frameworks; one of them computes
 CURVES = {

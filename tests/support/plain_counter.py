@@ -7,14 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from harness.programs.blocks import TAINTED, BlockShape
-from harness.programs.decode import DEPTH_BITS, MAX_PHASES, ONE_PHASE, ONE_SEGMENT, extract_phase
-from harness.programs.decoder import RecordedPiece
-from harness.programs.fibers import Fibers, Pick
-from harness.programs.log import END, FORK, NO_NUMBER, SEGMENT
-from harness.programs.recording import Decisions, Recording, collect_outputs
-from harness.programs.writer import Block, CallWriter, StageRequest, require_result
-from harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.programs.blocks import TAINTED, BlockShape
+from dynbatch.harness.programs.decode import (
+    DEPTH_BITS,
+    MAX_PHASES,
+    ONE_PHASE,
+    ONE_SEGMENT,
+    extract_phase,
+)
+from dynbatch.harness.programs.decoder import RecordedPiece
+from dynbatch.harness.programs.fibers import Fibers, Pick
+from dynbatch.harness.programs.log import END, FORK, NO_NUMBER, SEGMENT
+from dynbatch.harness.programs.recording import Decisions, Recording, collect_outputs
+from dynbatch.harness.programs.writer import Block, CallWriter, StageRequest, require_result
+from dynbatch.harness.values.arrays import IntArray, as_int_array
 
 
 class PlainCounter(CallWriter):

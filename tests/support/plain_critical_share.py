@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.policies.parts.urgency import COST, MAX_WAIT, OTHERS, OWN, PROGRESS, READY, WAIT
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.policies.parts.urgency import (
+    COST,
+    MAX_WAIT,
+    OTHERS,
+    OWN,
+    PROGRESS,
+    READY,
+    WAIT,
+)
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 N_WEIGHED = 4  # number of highest levels with a nonzero weight
 Places = list[int]

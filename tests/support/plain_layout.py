@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.lowering.plan import Slots
-from harness.engine.rows.fields import (
+from dynbatch.harness.engine.lowering.plan import Slots
+from dynbatch.harness.engine.rows.fields import (
     NOT_CONTIGUOUS,
     OUTPUT,
     Gather,
@@ -19,8 +19,8 @@ from harness.engine.rows.fields import (
     TypeGeometry,
     TypeRows,
 )
-from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def plain_layout(
     *,
     reorder: bool,
 ) -> PlainLayout:
-    """Compute the layout of harness.engine.rows.layout.plan_layout."""
+    """Compute the layout of dynbatch.harness.engine.rows.layout.plan_layout."""
     batches = [schedule.select_batch(k).tolist() for k in range(schedule.n_batches)]
     if reorder:
         batches = in_reading_order(mini_batch, batches)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
-from harness.policies.fsm.learning import learn_machine
-from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.segments import schedule_in_segments, select_first_segment
-from harness.values.graph import Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.contracts.policy import (
+    LearningSettings,
+    is_learned,
+    learn_policy,
+    load_policy,
+)
+from dynbatch.harness.policies.fsm.learning import learn_machine
+from dynbatch.harness.policies.fsm.machine import StateMachine
+from dynbatch.harness.policies.parts.segments import schedule_in_segments, select_first_segment
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import Schedule
 from tests.support.random_graphs import graph_of
 
 NAMES = ("unbatchable", "I", "O", "R")

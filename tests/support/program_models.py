@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.contracts.model import Model, ModelSizes
-from harness.models.berxit import Berxit
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN
-from harness.models.mv_rnn import MVRNN
-from harness.models.nested_rnn import NestedRNN
-from harness.models.stack_rnn import StackRNN
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from harness.programs.model import ProgramModel
-from harness.values.instances import Chain
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.harness.models.nested_rnn import NestedRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.values.instances import Chain
 from tests.support.engine_models import TREES
 from tests.support.instances import random_sentences
 

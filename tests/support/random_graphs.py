@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.values.arrays import as_int_array
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 
 def graph_of(

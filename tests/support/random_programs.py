@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.values.graph import MiniBatch
-from harness.vertex import (
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.vertex import (
     Symbol,
     VertexTracer,
     exp,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from harness.values.arrays import as_int_array
-from harness.values.instances import Tree
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Tree
 from tests.support.sketch_models import SIZES
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from harness.planning.artifacts import Choices, PlannedTrial
-from harness.records.count_row import AnyCount, parse_count, write_count
-from harness.records.record import (
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.records.count_row import AnyCount, parse_count, write_count
+from dynbatch.harness.records.record import (
     CheckVerdict,
     Record,
     Trial,
@@ -21,18 +21,18 @@ from harness.records.record import (
     build_trial,
     write_record,
 )
-from harness.records.turns import Turn, collect_turn_seconds, compute_pass_s
-from harness.trials.spec import TrialSpec
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.records.turns import Turn, collect_turn_seconds, compute_pass_s
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.made_up_counts import made_up_row
 
 SPEC: dict[str, Any] = {
     "system": "fake",
     "adapter": "tests.support.odd_system",
     "model": "tree_fc",
-    "model_module": "harness.models.tree_fc",
+    "model_module": "dynbatch.harness.models.tree_fc",
     "dataset": "complete_trees",
-    "loader": "datasets.complete_trees",
+    "loader": "dynbatch.datasets.complete_trees",
     "batch_size": 2,
     "hidden_size": 8,
 }
@@ -164,7 +164,7 @@ def conf_with_made_up_systems(folder: Path) -> Path:
     shutil.copytree(CONF_DIR, conf_dir)
     for path in (conf_dir / "system").glob("*.yaml"):
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        content["adapter"] = "systems.null_system"
+        content["adapter"] = "dynbatch.systems.null_system"
         content["label"] = LABELS.get(path.stem, content["label"])
         path.write_text(yaml.safe_dump(content))
     return conf_dir

@@ -18,33 +18,33 @@ from typing import Any, TypeVar
 import numpy as np
 import yaml
 
-from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
-from harness.contracts.options import format_options
-from harness.contracts.system import Result, RunSettings, System
-from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import compute_relative_error
-from harness.models.berxit import Berxit
-from harness.models.bilstm import BiLSTM
-from harness.models.bilstm_char import BiLSTMChar
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN
-from harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.mv_rnn import MVRNN
-from harness.models.nested_rnn import NestedRNN
-from harness.models.parser import Parser
-from harness.models.seq2seq import Seq2Seq
-from harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from harness.models.stack_rnn import StackRNN
-from harness.models.tree_fc import TreeFC
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from harness.models.var_lstm import VarLSTM
-from harness.reference import ReferenceResult
-from harness.values.instances import Tree
+from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
+from dynbatch.harness.contracts.options import format_options
+from dynbatch.harness.contracts.system import Result, RunSettings, System
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.measuring.reference_check import compute_relative_error
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.bilstm_char import BiLSTMChar
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.mv_rnn import MVRNN
+from dynbatch.harness.models.nested_rnn import NestedRNN
+from dynbatch.harness.models.parser import Parser
+from dynbatch.harness.models.seq2seq import Seq2Seq
+from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
+from dynbatch.harness.models.var_lstm import VarLSTM
+from dynbatch.harness.reference import ReferenceResult
+from dynbatch.harness.values.instances import Tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 
 # Cases of systems that are slow to compile. torch.compile takes seconds per hidden size, so its

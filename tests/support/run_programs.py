@@ -7,23 +7,23 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from harness.compiler.compiled import compiled
-from harness.compiler.object_code import load_ir
-from harness.contracts.model import Model, draw_initial_weights
-from harness.contracts.system import RunSettings
-from harness.models.stack_rnn import StackRNN
-from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling import programs
-from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.compiling.writer import translate_program as translate
-from harness.programs.fibers import Fibers
-from harness.programs.log import DONE, UNDONE, generate_call_text
-from harness.programs.model import ProgramModel
-from harness.programs.recording import Decisions, Recording, collect_outputs
-from harness.programs.writer import Body, CallWriter
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain
-from systems.on_core.acrobat import Adapter
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.object_code import load_ir
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.compiling import programs
+from dynbatch.harness.programs.compiling.programs import CompiledPrograms
+from dynbatch.harness.programs.compiling.writer import translate_program as translate
+from dynbatch.harness.programs.fibers import Fibers
+from dynbatch.harness.programs.log import DONE, UNDONE, generate_call_text
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.recording import Decisions, Recording, collect_outputs
+from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.scripted_programs import Scripted, ScriptedModel
 
 PLAIN = RecordingOptions()

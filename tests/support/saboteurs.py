@@ -13,9 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.reference import ReferenceResult, run_reference
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.system import (
+    Clock,
+    Counters,
+    Parameters,
+    Result,
+    RunSettings,
+    System,
+)
+from dynbatch.harness.reference import ReferenceResult, run_reference
 
 FEW = 4  # number of instances that the check runs
 

@@ -23,10 +23,10 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from harness.compiler.object_code import FOLDER as OBJECT_CODE
-from harness.machine.caches import FOLDER as SOURCE
-from harness.machine.caches import NAME, make_cache_folder
-from harness.values.paths import ROOT
+from dynbatch.harness.compiler.object_code import FOLDER as OBJECT_CODE
+from dynbatch.harness.machine.caches import FOLDER as SOURCE
+from dynbatch.harness.machine.caches import NAME, make_cache_folder
+from dynbatch.harness.values.paths import ROOT
 
 MARK = "TEST_SANDBOX"  # environment variable that identifies processes, including detached ones
 MAX_TEXT = 200_000  # characters of a command's output that are read
@@ -209,7 +209,7 @@ def bench(box: Sandbox, *overrides: str, sweep: bool = False) -> list[str]:
     """Return the command of a tiny trial, or of a sweep of trials, measured into the sandbox."""
     flags = ["-m"] if sweep else []
     results = f"results_dir={box.results}"
-    return run_module("harness.commands.bench", *flags, *TINY, results, *overrides)
+    return run_module("dynbatch.harness.commands.bench", *flags, *TINY, results, *overrides)
 
 
 def logged_sweep(box: Sandbox, pause_s: float = 0.3) -> list[str]:

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
-from harness.contracts.model import ModelSizes, ParameterSpec
-from harness.programs.blocks import RecordingOptions
-from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, CallWriter
-from harness.vertex import (
+from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.vertex import (
     VertexTracer,
     pick_neg_log_softmax,
     sigmoid,

@@ -6,9 +6,16 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.values.graph import MiniBatch
-from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, spread, sum_edges, tanh
+from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.vertex import (
+    VertexTracer,
+    pick_neg_log_softmax,
+    sigmoid,
+    spread,
+    sum_edges,
+    tanh,
+)
 from tests.support.sketches import join_sketches
 
 SIZES = ModelSizes(4, {"words": 7, "characters": 6, "classes": 3}, embedding_size=3)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.values.graph import Graph, MiniBatch
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
-from harness.compiler.registry import load_generated
-from harness.engine.backends.cuda.triton_setup import FOLDER, use_own_kernel_cache
-from harness.machine.folders import make_user_folder
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.engine.backends.cuda.triton_setup import FOLDER, use_own_kernel_cache
+from dynbatch.harness.machine.folders import make_user_folder
 from tests.support.odd_files import DAMAGES
 
 SOURCE = """

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights, draw_initial_weights
-from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.kinds import MANY, Tile, Tiling
-from harness.engine.backends.cuda.launching import Kernel
-from harness.engine.backends.cuda.module import KernelModule
-from harness.engine.switches import Switches
-from harness.reference import run_reference
+from dynbatch.harness.contracts.model import Model, Weights, draw_initial_weights
+from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.backends.cuda.kinds import MANY, Tile, Tiling
+from dynbatch.harness.engine.backends.cuda.launching import Kernel
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.reference import run_reference
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.walked_backend import PoisonedMemory
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.contracts.model import Model, trace_functions
-from harness.engine.backends.compiled.arguments import Instruction
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.steps import StageWriter
-from harness.engine.lowering.lower import lower
-from harness.engine.lowering.plan import STAGES
-from harness.engine.switches import Switches
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.engine.backends.compiled.arguments import Instruction
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.backends.compiled.steps import StageWriter
+from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.plan import STAGES
+from dynbatch.harness.engine.switches import Switches
 
 
 def instructions_of(

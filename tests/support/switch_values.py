@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.engine.switches import LAYOUTS
+from dynbatch.harness.engine.switches import LAYOUTS
 
 BOTH = (True, False)
 # Libraries and precision have their own tests (test_products.py, test_halves.py). Switch `profile`

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.contracts.model import ModelSizes, draw_initial_weights
-from harness.contracts.policy import load_policy
-from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.module import KernelModule
-from harness.engine.engine import Engine
-from harness.engine.switches import Switches
-from harness.granularity.vertices import VertexModel
-from harness.models.tree_lstm import TreeLSTM
-from harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.engine import Engine
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from tests.support.instances import draw_trees
 
 N_CLASSES = 5  # as in SST; the vocabulary size is not in a kernel's text

@@ -18,10 +18,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-import harness.engine.engine
-from harness.contracts.model import Weights
-from harness.engine.backends.cuda import backend as cuda
-from harness.engine.backends.cuda.kinds import (
+import dynbatch.harness.engine.engine
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backends.cuda import backend as cuda
+from dynbatch.harness.engine.backends.cuda.kinds import (
     Base,
     Columns,
     Constant,
@@ -38,14 +38,14 @@ from harness.engine.backends.cuda.kinds import (
     SumKind,
     TileKind,
 )
-from harness.engine.backends.cuda.launching import Stream
-from harness.engine.backends.cuda.memory import DeviceMemory
-from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.module import KernelModule
-from harness.engine.backends.cuda.program import Phase, Rows, read_program
-from harness.engine.backends.cuda.text import write_expression
-from harness.engine.backends.cuda.words import FloatArray, WordArray, Words
-from harness.engine.switches import Switches
+from dynbatch.harness.engine.backends.cuda.launching import Stream
+from dynbatch.harness.engine.backends.cuda.memory import DeviceMemory
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.backends.cuda.program import Phase, Rows, read_program
+from dynbatch.harness.engine.backends.cuda.text import write_expression
+from dynbatch.harness.engine.backends.cuda.words import FloatArray, WordArray, Words
+from dynbatch.harness.engine.switches import Switches
 from tests.support.engine_setting import Setting
 
 Values = NDArray[np.float32]
@@ -313,7 +313,7 @@ class Walk:
 def walked_setting(name: str) -> Setting:
     """Return an example model after a mini-batch that NumPy has walked."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+        patch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
         setting = Setting(name)
         setting.train(setting.instances)
         return setting

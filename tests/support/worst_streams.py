@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.engine.backends.cuda.launching import Mark, Stream, Streams, Work
+from dynbatch.harness.engine.backends.cuda.launching import Mark, Stream, Streams, Work
 
 Choose = Callable[[list[Stream]], Stream]  # selects one of the streams that can continue
 

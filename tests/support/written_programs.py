@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.values.instances import Chain
+from dynbatch.harness.values.instances import Chain
 from tests.support.scripted_programs import ScriptedModel
 
 MODULES = itertools.count()

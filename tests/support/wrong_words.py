@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
-from harness.planning.config import BenchConfig
-from harness.planning.yaml_files import GROUPS
-from harness.values.checked import describe_values, find_key_types
+from dynbatch.harness.planning.config import BenchConfig
+from dynbatch.harness.planning.yaml_files import GROUPS
+from dynbatch.harness.values.checked import describe_values, find_key_types
 
 YAML_1_1 = ("no", "off", "yes", "on", "None")  # true, false and null in YAML 1.1
 HUGE = str(10**30)

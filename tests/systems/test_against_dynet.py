@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from harness.contracts.policy import load_policy
-from harness.granularity.operators import OperatorModel
-from harness.values.graph import Graph
-from harness.values.paths import ROOT
-from harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.granularity.operators import OperatorModel
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
 from tests.support.chain_models import (
     SENTENCES,
     SPELLED,

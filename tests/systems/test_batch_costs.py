@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.policies import agenda
-from harness.values.graph import Graph
-from harness.values.schedule import Schedule, check_schedule
-from systems.on_core.laboratory import PIECES, count_batches_by_type, cut, measure_costs
+from dynbatch.harness.policies import agenda
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import Schedule, check_schedule
+from dynbatch.systems.on_core.laboratory import PIECES, count_batches_by_type, cut, measure_costs
 from tests.support.random_graphs import graphs
 
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contracts.choice import Candidate, Choice
-from harness.contracts.policy import explain_auto_exclusion, list_policy_names
-from harness.contracts.system import RunSettings
-from harness.engine.switches import Switches
-from harness.errors import ConfigError, UnsupportedTrial
-from harness.measuring.clock import make_stopwatch
-from harness.records.record import read_record, write_record
-from harness.terminal.reporting import format_summary
-from systems.on_core.choosing import MAX_TRIED, choose, list_candidates
-from systems.on_core.laboratory import Batches
-from systems.on_core.racing import EQUAL, LEAST_ROUNDS
-from systems.on_core.vertex import Adapter
+from dynbatch.harness.contracts.choice import Candidate, Choice
+from dynbatch.harness.contracts.policy import explain_auto_exclusion, list_policy_names
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.harness.measuring.clock import make_stopwatch
+from dynbatch.harness.records.record import read_record, write_record
+from dynbatch.harness.terminal.reporting import format_summary
+from dynbatch.systems.on_core.choosing import MAX_TRIED, choose, list_candidates
+from dynbatch.systems.on_core.laboratory import Batches
+from dynbatch.systems.on_core.racing import EQUAL, LEAST_ROUNDS
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
 from tests.support.fake_time import FakeTime
 from tests.support.records import plain_record

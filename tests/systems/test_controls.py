@@ -11,19 +11,24 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
-from harness.contracts.system import RunSettings, load_adapter
-from harness.engine.cpu_kernels.blas import prepare_libraries
-from harness.errors import ConfigError
-from harness.measuring.clock import NullClock, time_call
-from harness.models.bilstm import BiLSTM
-from harness.models.birnn import BiRNN
-from harness.models.stack_rnn import StackRNN
-from harness.values.paths import CONF_DIR
-from systems import copies, products
-from systems.on_dynet import autobatch
-from systems.on_torch import compiled, eager, fused, levels
-from systems.products import ParameterMatmul, count_rows, list_matmuls
+from dynbatch.harness.contracts.model import (
+    Model,
+    ModelSizes,
+    draw_initial_weights,
+    trace_functions,
+)
+from dynbatch.harness.contracts.system import RunSettings, load_adapter
+from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.clock import NullClock, time_call
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.systems import copies, products
+from dynbatch.systems.on_dynet import autobatch
+from dynbatch.systems.on_torch import compiled, eager, fused, levels
+from dynbatch.systems.products import ParameterMatmul, count_rows, list_matmuls
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock
 
@@ -31,7 +36,8 @@ from tests.support.engine_runs import NoClock
 IN_THIS_PROCESS = [
     path
     for path in sorted((CONF_DIR / "system").glob("*.yaml"))
-    if "adapter: systems.on_core." in path.read_text(encoding="utf-8") or path.stem == "null"
+    if "adapter: dynbatch.systems.on_core." in path.read_text(encoding="utf-8")
+    or path.stem == "null"
 ]
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 PROGRAMS: list[Model] = [BiRNN(SIZES), StackRNN(SIZES)]

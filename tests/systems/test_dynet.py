@@ -19,29 +19,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import ModelSizes, draw_initial_weights
-from harness.contracts.system import RunSettings, load_adapter
-from harness.measuring.clock import NullClock, PhaseClock, Sample
-from harness.measuring.reference_check import compute_relative_error
-from harness.models.berxit import Berxit
-from harness.models.birnn import BiRNN
-from harness.models.drnn import DRNN
-from harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from harness.models.lattice_gru import LatticeGRU
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.nested_rnn import NestedRNN
-from harness.models.stack_rnn import StackRNN
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from harness.programs.model import ProgramModel
-from harness.reference import run_reference
-from harness.values.instances import Chain, Lattice, Tree
-from harness.values.paths import ROOT
-from systems.on_dynet import autobatch, build
-from systems.on_dynet.cpp import adapter as cpp
-from systems.on_dynet.segments import GraphSegment, Needed, Part
-from systems.plans.programs import grow_tree
+from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
+from dynbatch.harness.contracts.system import RunSettings, load_adapter
+from dynbatch.harness.measuring.clock import NullClock, PhaseClock, Sample
+from dynbatch.harness.measuring.reference_check import compute_relative_error
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from dynbatch.harness.models.lattice_gru import LatticeGRU
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.nested_rnn import NestedRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
+from dynbatch.harness.programs.model import ProgramModel
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.values.instances import Chain, Lattice, Tree
+from dynbatch.harness.values.paths import ROOT
+from dynbatch.systems.on_dynet import autobatch, build
+from dynbatch.systems.on_dynet.cpp import adapter as cpp
+from dynbatch.systems.on_dynet.segments import GraphSegment, Needed, Part
+from dynbatch.systems.plans.programs import grow_tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 from tests.support.run_adapter import SIZES, UNEQUAL, Case, named, run_case
 
@@ -305,9 +305,9 @@ def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[i
     assert [int(size) for size in sizes] == batches
 
 
-CPP = "systems.on_dynet.cpp.adapter"
+CPP = "dynbatch.systems.on_dynet.cpp.adapter"
 LATTICES = {
-    "systems.on_dynet.autobatch": {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"},
+    "dynbatch.systems.on_dynet.autobatch": {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"},
     CPP: {"lattice_lstm"},
 }
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.system import RunSettings, System
-from harness.machine.facts import has_cuda_device
-from systems.on_dynet import autobatch, build, cuda
-from systems.on_dynet.cpp.adapter import Adapter as CppAdapter
+from dynbatch.harness.contracts.system import RunSettings, System
+from dynbatch.harness.machine.facts import has_cuda_device
+from dynbatch.systems.on_dynet import autobatch, build, cuda
+from dynbatch.systems.on_dynet.cpp.adapter import Adapter as CppAdapter
 
 TREE_LSTM: Any = SimpleNamespace(name="tree_lstm", max_children=None)
 MISSING = {
@@ -85,13 +85,13 @@ def test_dynet_is_loaded_from_the_build_of_the_device(
         (folder / "dynet_config.py").write_text(CONFIG)
         (folder / "dynet.py").touch()
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("dynet", "dynet_config", "systems.on_dynet.runtime"):
+    for name in ("dynet", "dynet_config", "dynbatch.systems.on_dynet.runtime"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     settings = settings_on(device, autobatch="depth")
     options = autobatch.DynetOptions(autobatch="depth")
     runtime = autobatch._import_dynet(settings, options, {})
     config = sys.modules["dynet_config"]
-    for name in ("dynet", "dynet_config", "systems.on_dynet.runtime"):
+    for name in ("dynet", "dynet_config", "dynbatch.systems.on_dynet.runtime"):
         monkeypatch.delitem(sys.modules, name)
     assert Path(runtime.dy.__file__).parent == folders[device]
     assert (config.chosen["requested_gpus"], config.chosen["autobatch"]) == (n_gpus, 2)

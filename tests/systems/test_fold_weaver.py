@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model
-from harness.errors import ConfigError
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.var_lstm import VarLSTM
-from harness.policies.levels import schedule_by_depth
-from harness.values.arrays import as_int_array
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain, Tree
-from systems.on_tensorflow.examples import Preprocessing, Workers
-from systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp, LoomTables
-from systems.on_tensorflow.weaver import Wiring, finalize_weaving, weave
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.var_lstm import VarLSTM
+from dynbatch.harness.policies.levels import schedule_by_depth
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Chain, Tree
+from dynbatch.systems.on_tensorflow.examples import Preprocessing, Workers
+from dynbatch.systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp, LoomTables
+from dynbatch.systems.on_tensorflow.weaver import Wiring, finalize_weaving, weave
 from tests.support.random_trees import trees
 from tests.support.sketch_models import SIZES
 
@@ -77,7 +77,7 @@ def tree_loom_of_rows() -> Loom:
 
 
 def chain_loom(model: Model) -> Loom:
-    """Build the loom of VarLSTM in systems.on_tensorflow.models.looms."""
+    """Build the loom of VarLSTM in dynbatch.systems.on_tensorflow.models.looms."""
     ops, vertices = [], []
     for k in range(1, len(model.vertex_types) // 2 + 1):
         below, first, source = ("word", OWN, OWN) if k == 1 else ("h", 0, 1)
@@ -302,5 +302,7 @@ def test_names_of_a_loom_have_to_fit() -> None:
 
 
 def test_a_worker_loads_no_tensorflow() -> None:
-    code = "import sys, systems.on_tensorflow.examples; sys.exit('tensorflow' in sys.modules)"
+    code = (
+        "import sys, dynbatch.systems.on_tensorflow.examples; sys.exit('tensorflow' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

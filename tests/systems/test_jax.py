@@ -9,19 +9,19 @@ import jax
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, draw_initial_weights
-from harness.contracts.options import format_options
-from harness.errors import ConfigError
-from harness.machine.facts import read_cpu_model
-from harness.measuring.clock import NullClock
-from harness.models.tree_fc import TreeFC
-from harness.models.tree_lstm import TreeLSTM
-from harness.models.var_lstm import VarLSTM
-from harness.reference import run_reference
-from systems.on_jax import scan
-from systems.on_jax.models.sentences import lay_out_columns
-from systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
-from systems.on_jax.scan import Adapter
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.options import format_options
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.facts import read_cpu_model
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.var_lstm import VarLSTM
+from dynbatch.harness.reference import run_reference
+from dynbatch.systems.on_jax import scan
+from dynbatch.systems.on_jax.models.sentences import lay_out_columns
+from dynbatch.systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
+from dynbatch.systems.on_jax.scan import Adapter
 from tests.support.instances import random_sentences
 from tests.support.run_adapter import (
     NO_LETTERS,
@@ -239,7 +239,7 @@ def test_missing_model_is_reported() -> None:
     model.name = "of_nobody"
     reason = Adapter.skip(model, small_settings())
     assert reason == (
-        "systems.on_jax.models:NETWORKS has no model of_nobody;"
+        "dynbatch.systems.on_jax.models:NETWORKS has no model of_nobody;"
         " choose one of bilstm, tree_fc, tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
     )
 

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.caches import NAME
-from harness.values.paths import ROOT
-from systems.on_torch.compiled import _find_compiler
+from dynbatch.harness.machine.caches import NAME
+from dynbatch.harness.values.paths import ROOT
+from dynbatch.systems.on_torch.compiled import _find_compiler
 
 SAME = "one CPU"
 FIRST = """
 import os
 from pathlib import Path
-from harness.machine import facts
+from dynbatch.harness.machine import facts
 facts.hash_cpu = lambda: os.environ["TESTED_CPU"]
 """
 TORCH = """
 import shutil, torch
 from torch._dynamo.utils import counters
-from systems.on_torch.compiled import keep_graphs
+from dynbatch.systems.on_torch.compiled import keep_graphs
 def is_unpacked():
     return any(path.is_file() for path in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*"))
 with keep_graphs("a test"):
@@ -40,8 +40,8 @@ with keep_graphs("a test"):
 """
 JAX = """
 import jax, jax.numpy as jnp
-from harness.machine.caches import NAME
-from systems.on_jax.scan import keep_programs
+from dynbatch.harness.machine.caches import NAME
+from dynbatch.systems.on_jax.scan import keep_programs
 from tests.support.odd_files import DAMAGES
 keep_programs()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

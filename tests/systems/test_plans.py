@@ -8,15 +8,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from harness.contracts.model import ModelSizes
-from harness.models.drnn import DRNN
-from harness.models.parts.lattices import join_arcs
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.values.instances import Chain, Lattice, Tree
-from systems.plans.lattices import LatticeRows, batch_points, plan_lattice_rows
-from systems.plans.programs import NONE, GrownTree, grow_tree
-from systems.plans.sentences import Rectangles, Stairs, plan_rectangles, plan_stairs
-from systems.plans.trees import MatrixRows, TreeRows, plan_matrix_rows, plan_tree_rows
+from dynbatch.harness.contracts.model import ModelSizes
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.parts.lattices import join_arcs
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.values.instances import Chain, Lattice, Tree
+from dynbatch.systems.plans.lattices import LatticeRows, batch_points, plan_lattice_rows
+from dynbatch.systems.plans.programs import NONE, GrownTree, grow_tree
+from dynbatch.systems.plans.sentences import Rectangles, Stairs, plan_rectangles, plan_stairs
+from dynbatch.systems.plans.trees import MatrixRows, TreeRows, plan_matrix_rows, plan_tree_rows
 from tests.support.instances import LATTICES, random_lattice, random_sentences
 from tests.support.run_adapter import LETTERS, SIZES, trees_of
 

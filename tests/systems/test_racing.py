@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from harness.contracts.choice import Candidate
-from systems.on_core.choosing import choose
-from systems.on_core.laboratory import Batches
-from systems.on_core.racing import (
+from dynbatch.harness.contracts.choice import Candidate
+from dynbatch.systems.on_core.choosing import choose
+from dynbatch.systems.on_core.laboratory import Batches
+from dynbatch.systems.on_core.racing import (
     ENOUGH_S,
     EQUAL,
     HOPELESS_ROUNDS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 from scripts.split_dynet_phases import N_PASSES, compute_segments_ms, run_in_process, sum_batches_ms
 
 PRINTED = """BatchSize:3 tanh(a)

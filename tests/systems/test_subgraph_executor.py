@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
-from harness.contracts.system import RunSettings
-from harness.engine.switches import Switches
-from harness.errors import ConfigError
-from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import compute_relative_error
-from harness.models.cell import CELLS, CellModel
-from harness.models.tree_lstm import TreeLSTM
-from harness.reference import run_reference
-from harness.values.arrays import as_int_array
-from harness.values.instances import Tree
-from harness.values.paths import CONF_DIR
-from harness.vertex.operators import Node
-from systems.on_core.subgraph import Adapter
-from systems.on_core.subgraph_executor import BlockExecutor, bind_kernel
+from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
+from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.measuring.reference_check import compute_relative_error
+from dynbatch.harness.models.cell import CELLS, CellModel
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.systems.on_core.subgraph import Adapter
+from dynbatch.systems.on_core.subgraph_executor import BlockExecutor, bind_kernel
 from tests.support import engine_runs
 from tests.support.instances import PAIRS
 

@@ -18,11 +18,15 @@ import pytest
 import torch
 import yaml
 
-from harness.measuring.reference_check import SgdStep, compute_relative_error, is_within_tolerance
-from harness.reference import ReferenceResult, run_reference
-from harness.trials.workload import count_lookups
-from harness.values.paths import ROOT
-from systems.on_dynet.build import explain_missing_build
+from dynbatch.harness.measuring.reference_check import (
+    SgdStep,
+    compute_relative_error,
+    is_within_tolerance,
+)
+from dynbatch.harness.reference import ReferenceResult, run_reference
+from dynbatch.harness.trials.workload import count_lookups
+from dynbatch.harness.values.paths import ROOT
+from dynbatch.systems.on_dynet.build import explain_missing_build
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
 PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
@@ -64,25 +68,25 @@ def _variants() -> list[Any]:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
         adapter = config["adapter"]
         if adapter in (
-            "systems.null_system",
-            "systems.products",
-            "systems.copies",
-            "systems.on_core.subgraph",
+            "dynbatch.systems.null_system",
+            "dynbatch.systems.products",
+            "dynbatch.systems.copies",
+            "dynbatch.systems.on_core.subgraph",
         ):  # the last one runs only cells
             continue
         patched = config.get("options", {}).get("products") == "sizes"
-        if adapter == "systems.on_dynet.autobatch" and not patched:
+        if adapter == "dynbatch.systems.on_dynet.autobatch" and not patched:
             for build in ("source", "wheel"):
                 marks = (pytest.mark.dynet, _needs_dynet(build))
                 found.append(_param(Variant(path.stem, build, "cpu"), marks))
             continue
-        if patched or adapter == "systems.on_dynet.cpp.adapter":
+        if patched or adapter == "dynbatch.systems.on_dynet.cpp.adapter":
             found.append(
                 _param(Variant(path.stem, "", "cpu"), (pytest.mark.dynet, _needs_programs()))
             )
             continue
         found.append(_param(Variant(path.stem, "", "cpu")))
-        if has_cuda and adapter != "systems.on_core.reference":
+        if has_cuda and adapter != "dynbatch.systems.on_core.reference":
             found.append(
                 _param(Variant(path.stem, "", "cuda"), (*ON_CUDA, _needs_framework(adapter)))
             )
@@ -146,7 +150,11 @@ def group_of(variant: Variant) -> tuple[str, ...]:
     """
     config = yaml.safe_load((ROOT / f"conf/system/{variant.system}.yaml").read_text())
     family = config["adapter"].rpartition(".")[0]
-    return (family, variant.device) if family not in ("systems.on_dynet", "systems") else variant
+    return (
+        (family, variant.device)
+        if family not in ("dynbatch.systems.on_dynet", "dynbatch.systems")
+        else variant
+    )
 
 
 @pytest.fixture(scope="module")

@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import ModelSizes
-from harness.contracts.system import System, load_adapter
-from harness.errors import ConfigError, UnsupportedTrial
-from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import compute_relative_error
-from harness.models.tree_fc import TreeFC
-from harness.models.var_lstm import VarLSTM
+from dynbatch.harness.contracts.model import ModelSizes
+from dynbatch.harness.contracts.system import System, load_adapter
+from dynbatch.harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.measuring.reference_check import compute_relative_error
+from dynbatch.harness.models.tree_fc import TreeFC
+from dynbatch.harness.models.var_lstm import VarLSTM
 from tests.support.instances import random_sentences
 from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
 
 tf = pytest.importorskip("tensorflow")
-static = pytest.importorskip("systems.on_tensorflow.static")
-block = pytest.importorskip("systems.on_tensorflow.block")
-fold = pytest.importorskip("systems.on_tensorflow.fold")
-dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
-layers = pytest.importorskip("systems.on_tensorflow.layers")
-runtime = pytest.importorskip("systems.on_tensorflow.runtime")
+static = pytest.importorskip("dynbatch.systems.on_tensorflow.static")
+block = pytest.importorskip("dynbatch.systems.on_tensorflow.block")
+fold = pytest.importorskip("dynbatch.systems.on_tensorflow.fold")
+dynamic = pytest.importorskip("dynbatch.systems.on_tensorflow.dynamic")
+layers = pytest.importorskip("dynbatch.systems.on_tensorflow.layers")
+runtime = pytest.importorskip("dynbatch.systems.on_tensorflow.runtime")
 
 pytestmark = pytest.mark.slow  # importing TensorFlow takes seconds
 
@@ -178,7 +178,7 @@ def test_unsupported_trial_or_version_has_a_reason(monkeypatch: pytest.MonkeyPat
     assert skip(VarLSTM(SIZES), small_settings(device="cuda")) == "tensorflow finds no CUDA device"
     monkeypatch.setattr(tf, "__version__", "2.15.1")
     with pytest.raises(UnsupportedTrial, match=r" tensorflow 2.15.1: .*pip install.*\[tensorflow]"):
-        load_adapter("systems.on_tensorflow.static")
+        load_adapter("dynbatch.systems.on_tensorflow.static")
 
 
 @pytest.mark.parametrize(

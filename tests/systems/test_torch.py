@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contracts.model import Model
-from harness.contracts.system import System
-from harness.errors import ConfigError
-from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import compute_relative_error
-from systems.on_torch import layers
-from systems.on_torch.autograd import Adapter as Autograd
-from systems.on_torch.compiled import Adapter as Compiled
-from systems.on_torch.eager import Adapter as Eager
-from systems.on_torch.fused import Adapter as Fused
-from systems.on_torch.levels import Adapter as Levels
-from systems.on_torch.torchfold import Adapter as TorchFold
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.contracts.system import System
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.measuring.reference_check import compute_relative_error
+from dynbatch.systems.on_torch import layers
+from dynbatch.systems.on_torch.autograd import Adapter as Autograd
+from dynbatch.systems.on_torch.compiled import Adapter as Compiled
+from dynbatch.systems.on_torch.eager import Adapter as Eager
+from dynbatch.systems.on_torch.fused import Adapter as Fused
+from dynbatch.systems.on_torch.levels import Adapter as Levels
+from dynbatch.systems.on_torch.torchfold import Adapter as TorchFold
 from tests.support.instances import random_tree
 from tests.support.run_adapter import CASES, SIZES, assert_alike, found_by, small_settings, started
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness.measuring.reference_check import compute_relative_error
-from systems.on_torch import layers, products
-from systems.on_torch.layers import OutputLayer
-from systems.on_torch.models.lstm import StepStates, run_lstm_steps
-from systems.on_torch.products import FixedProduct, Repeated, SideWeights
-from systems.on_torch.rows import arrange_columns
+from dynbatch.harness.measuring.reference_check import compute_relative_error
+from dynbatch.systems.on_torch import layers, products
+from dynbatch.systems.on_torch.layers import OutputLayer
+from dynbatch.systems.on_torch.models.lstm import StepStates, run_lstm_steps
+from dynbatch.systems.on_torch.products import FixedProduct, Repeated, SideWeights
+from dynbatch.systems.on_torch.rows import arrange_columns
 
 CPU = torch.device("cpu")
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.errors import ConfigError
-from harness.values.instances import Tree
-from systems.on_torch.torchfold import Adapter, convert_trees, fold_trees, package
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_torch.torchfold import Adapter, convert_trees, fold_trees, package
 from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def test_pytorch_itself_stays_as_it_is() -> None:
 def test_importing_the_adapter_patches_nothing_of_pytorch() -> None:
     program = (
         "import torch; before = {k: id(v) for k, v in vars(torch).items() if k[0] != '_'}\n"
-        "import systems.on_torch.torchfold\n"
+        "import dynbatch.systems.on_torch.torchfold\n"
         "changed = [k for k, v in before.items() if id(vars(torch).get(k)) != v]\n"
         "assert not changed and not hasattr(torch.tensor, '_TensorBase'), changed"
     )

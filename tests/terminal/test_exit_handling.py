@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.terminal.exit_handling import STOPS, Stopped, raise_on_signals, run_command
-from harness.values.paths import ROOT
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.terminal.exit_handling import STOPS, Stopped, raise_on_signals, run_command
+from dynbatch.harness.values.paths import ROOT
 
 
 def raising(error: BaseException) -> Callable[[], int]:
@@ -101,7 +101,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from harness.terminal.exit_handling import run_command, tell
+from dynbatch.harness.terminal.exit_handling import run_command, tell
 def work():
     tell("progress")
     file = open(sys.argv[1], "w")  # where a stream is closed, it must not get its number
@@ -150,7 +150,9 @@ def test_output_that_nobody_takes(
 
 
 def test_interrupt_during_import_gives_one_line() -> None:
-    program = "import harness.commands, os, signal, time; os.kill(os.getpid(), 2); time.sleep(9)"
+    program = (
+        "import dynbatch.harness.commands, os, signal, time; os.kill(os.getpid(), 2); time.sleep(9)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=os.environ | {"PYTHONPATH": str(ROOT)},

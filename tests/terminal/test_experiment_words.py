@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import draw
-from harness.commands.bench import describe_drawing
-from harness.terminal.command_line import describe_plan, parse, plan
-from harness.values import paths
+from dynbatch.harness.commands import draw
+from dynbatch.harness.commands.bench import describe_drawing
+from dynbatch.harness.terminal.command_line import describe_plan, parse, plan
+from dynbatch.harness.values import paths
 
 
 def words_of(*typed: str) -> list[str]:
@@ -56,6 +56,6 @@ def test_an_installed_package_draws_without_a_snakefile(
     jobs = parse(["experiment=first_look", "scale=smoke", "results_dir=some where"])
     (line,) = describe_drawing(jobs)
     options = "--scale=smoke '--results-dir=some where'"
-    assert line == f"draw with: python -m harness.commands.draw first_look {options}"
+    assert line == f"draw with: python -m dynbatch.harness.commands.draw first_look {options}"
     given = draw.parse(["first_look", "--scale=smoke", "--results-dir=some where"])
     assert (given.names, given.results_dir) == (["first_look"], "some where")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.commands.bench import main
-from harness.contracts.policy import list_policy_names
-from harness.planning.config import BenchConfig
-from harness.terminal.command_line import describe_keys
-from harness.values.checked import find_key_types
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.commands.bench import main
+from dynbatch.harness.contracts.policy import list_policy_names
+from dynbatch.harness.planning.config import BenchConfig
+from dynbatch.harness.terminal.command_line import describe_keys
+from dynbatch.harness.values.checked import find_key_types
+from dynbatch.harness.values.paths import CONF_DIR
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.records.record import Record, build_trial
-from harness.terminal.reporting import (
+from dynbatch.harness.records.record import Record, build_trial
+from dynbatch.harness.terminal.reporting import (
     Reporter,
     format_outcome,
     format_summary,
     format_trial,
     format_trials,
 )
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import measure_alone
 
 MakeSpec = Callable[..., TrialSpec]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.records.record import locate_record
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.records.record import locate_record
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import load_workload
 
 
 def test_identity_covers_the_work_and_nothing_else(make_spec: Callable[..., TrialSpec]) -> None:
@@ -38,8 +38,16 @@ def test_the_usual_order_leaves_a_trial_its_name(make_spec: Callable[..., TrialS
 
 def test_mini_batches_are_in_the_order_of_the_trial(make_spec: Callable[..., TrialSpec]) -> None:
     sentences = {
-        **{"model": "var_lstm", "model_module": "harness.models.var_lstm", "model_options": {}},
-        **{"dataset": "ptb_synthetic", "loader": "datasets.ptb_synthetic", "dataset_options": {}},
+        **{
+            "model": "var_lstm",
+            "model_module": "dynbatch.harness.models.var_lstm",
+            "model_options": {},
+        },
+        **{
+            "dataset": "ptb_synthetic",
+            "loader": "dynbatch.datasets.ptb_synthetic",
+            "dataset_options": {},
+        },
         "split": "dev",
     }
     spreads = {}

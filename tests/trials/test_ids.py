@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.trials.workload
-from harness.contracts.corpus import Corpus
-from harness.contracts.model import Model, ModelSizes
-from harness.errors import DataError
-from harness.models.bilstm import BiLSTM
-from harness.models.bilstm_char import BiLSTMChar
-from harness.models.seq2seq import Seq2Seq
-from harness.models.var_lstm import VarLSTM
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import check_ids, load_workload
-from harness.values.arrays import as_int_array
-from harness.values.graph import MiniBatch
-from harness.values.instances import Chain, SentencePair
+import dynbatch.harness.trials.workload
+from dynbatch.harness.contracts.corpus import Corpus
+from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.bilstm_char import BiLSTMChar
+from dynbatch.harness.models.seq2seq import Seq2Seq
+from dynbatch.harness.models.var_lstm import VarLSTM
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import check_ids, load_workload
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Chain, SentencePair
 from tests.support.engine_models import EXAMPLES
 from tests.support.instances import ALL_SIZES
 
@@ -99,8 +99,8 @@ def test_a_corpus_whose_ids_exceed_its_sizes_is_refused(
     def load(*arguments: object, **options: object) -> Corpus:
         return Corpus("made_up", "train", chains, {"words": 11}, True, "", "", "chain")
 
-    monkeypatch.setattr(harness.trials.workload, "load_corpus", load)
-    options = {"model": "var_lstm", "model_module": "harness.models.var_lstm"}
+    monkeypatch.setattr(dynbatch.harness.trials.workload, "load_corpus", load)
+    options = {"model": "var_lstm", "model_module": "dynbatch.harness.models.var_lstm"}
     spec = make_spec(**options, model_options={})
     if word < 11:
         assert load_workload(spec).n_instances == 4

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.machine.source_code import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.source_code import (
     find_compiled_modules,
     find_mentions,
     find_module_file,
     hash_code,
 )
-from harness.trials import sources
-from harness.trials.sources import (
+from dynbatch.harness.trials import sources
+from dynbatch.harness.trials.sources import (
     WORKER,
     SourceHashes,
     find_imported_files,
@@ -24,7 +24,7 @@ from harness.trials.sources import (
     hash_files,
     hash_trial_source,
 )
-from harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 
@@ -109,9 +109,11 @@ def test_frameworks_are_hashed_with_their_networks(
     make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, system: str, model: str, module: str
 ) -> None:
     spec = make_spec(
-        adapter=f"systems.on_{system}", model=model, model_module=f"harness.models.{model}"
+        adapter=f"dynbatch.systems.on_{system}",
+        model=model,
+        model_module=f"dynbatch.harness.models.{model}",
     )
-    assert f"systems.on_{module}" in code_of(spec, monkeypatch)
+    assert f"dynbatch.systems.on_{module}" in code_of(spec, monkeypatch)
 
 
 def test_the_hash_follows_content_not_place(sample: Path, make_spec: MakeSpec) -> None:
@@ -177,25 +179,29 @@ def test_imports_in_generated_source_are_measured_code(sample: Path, make_spec: 
 def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
     found = set(find_imported_files([WORKER]))
     assert {
-        "harness.measuring.worker",
-        "harness.measuring.passes",
-        "harness.measuring.clock",
-        "harness.measuring.reference_check",
+        "dynbatch.harness.measuring.worker",
+        "dynbatch.harness.measuring.passes",
+        "dynbatch.harness.measuring.clock",
+        "dynbatch.harness.measuring.reference_check",
     } <= found
-    assert {"harness.contracts.system", "harness.contracts.corpus", "harness.reference"} <= found
+    assert {
+        "dynbatch.harness.contracts.system",
+        "dynbatch.harness.contracts.corpus",
+        "dynbatch.harness.reference",
+    } <= found
     outside = {
-        "harness.measuring.launch",
-        "harness.planning.config",
-        "harness.terminal.reporting",
-        "harness.planning.artifacts",
+        "dynbatch.harness.measuring.launch",
+        "dynbatch.harness.planning.config",
+        "dynbatch.harness.terminal.reporting",
+        "dynbatch.harness.planning.artifacts",
     }
     assert not found & outside
-    assert not {name for name in found if name.startswith(("harness.commands", "plots"))}
+    assert not {name for name in found if name.startswith(("dynbatch.harness.commands", "plots"))}
 
 
 def test_a_policy_belongs_to_the_trials_that_name_it(make_spec: MakeSpec) -> None:
     def spec(policy: str) -> TrialSpec:
-        return make_spec(adapter="systems.on_core.vertex", policy=policy)
+        return make_spec(adapter="dynbatch.systems.on_core.vertex", policy=policy)
 
     assert hash_trial_source(spec("agenda")) != hash_trial_source(spec("depth"))
 
@@ -229,16 +235,18 @@ def test_the_backend_that_runs_a_trial_is_measured_code(
     kernels: set[str],
 ) -> None:
     """No other backend counts: changes for a GPU do not invalidate measurements on a CPU."""
-    spec = make_spec(adapter="systems.on_core.vertex", device=device, system_options=options)
+    spec = make_spec(
+        adapter="dynbatch.systems.on_core.vertex", device=device, system_options=options
+    )
     found = code_of(spec, monkeypatch)
-    assert {f"harness.engine.backends.{name}" for name in kernels} <= found
+    assert {f"dynbatch.harness.engine.backends.{name}" for name in kernels} <= found
     folders = {name.split(".")[0] for name in kernels}
-    below = "harness.engine.backends."
+    below = "dynbatch.harness.engine.backends."
     others = {name.removeprefix(below).split(".")[0] for name in found if name.startswith(below)}
     assert others == folders
     if "compiled" in folders:
         called = ("blas", "context", "elementwise", "loss_kernels", "memory_kernels", "row_kernels")
-        assert {f"harness.engine.cpu_kernels.{name}" for name in called} <= found
+        assert {f"dynbatch.harness.engine.cpu_kernels.{name}" for name in called} <= found
 
 
 def test_submodule_of_a_dynamically_named_package_is_included(sample: Path) -> None:
@@ -255,8 +263,8 @@ def test_submodule_of_a_dynamically_named_package_is_included(sample: Path) -> N
 def test_modules_without_python_source_have_no_file() -> None:
     assert find_module_file("no_such_module.at_all") is None
     assert find_module_file("_struct") is None
-    assert find_module_file("harness.trials.spec") == Path(
-        sys.modules["harness.trials.spec"].__file__ or ""
+    assert find_module_file("dynbatch.harness.trials.spec") == Path(
+        sys.modules["dynbatch.harness.trials.spec"].__file__ or ""
     )
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.machine.files import read_regular
-from harness.values.checked import check_count, check_number, check_path_text
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.values.checked import check_count, check_number, check_path_text
 
 
 @pytest.mark.parametrize("value", [0, 5])

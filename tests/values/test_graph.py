@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.errors import ScheduleError
-from harness.values.graph import NO_TYPE, Graph
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.values.graph import NO_TYPE, Graph
 from tests.support.random_graphs import graph_of
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import DataError
-from harness.values.instances import Lattice
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.instances import Lattice
 
 GOOD = {
     "tags": [0, 1, 2, 1],

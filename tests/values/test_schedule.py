@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.errors import ScheduleError
-from harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.values.schedule import Schedule, check_schedule
 from tests.support.random_graphs import graph_of
 
 GRAPH = graph_of([1, 1, 2, 0, 0], [[], [], [0, 1], [], []])

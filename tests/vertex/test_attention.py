@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from harness.errors import ConfigError
-from harness.reference import KERNELS
-from harness.vertex import gelu, softmax
-from harness.vertex.autodiff import differentiate
-from harness.vertex.operators import Node
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.reference import KERNELS
+from dynbatch.harness.vertex import gelu, softmax
+from dynbatch.harness.vertex.autodiff import differentiate
+from dynbatch.harness.vertex.operators import Node
 from tests.support.one_body import traced
 
 N_HEADS, N_ROWS, N_WEIGHTS, WIDTH = 3, 4, 5, 6

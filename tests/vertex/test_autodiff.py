@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from harness.models.tree_lstm import TreeLSTM
-from harness.reference import run_reference
-from harness.values.arrays import as_int_array
-from harness.values.instances import Tree
-from harness.vertex.autodiff import differentiate
-from harness.vertex.operators import OPERATORS
-from harness.vertex.tracing import VertexTracer, trace
+from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Tree
+from dynbatch.harness.vertex.autodiff import differentiate
+from dynbatch.harness.vertex.operators import OPERATORS
+from dynbatch.harness.vertex.tracing import VertexTracer, trace
 from tests.support.engine_models import EXAMPLES
 from tests.support.finite_differences import STEP, Array
 from tests.support.random_programs import RandomModel, models, sketches

@@ -11,19 +11,24 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
-from harness.engine.backends.compiled.backend import Backend
-from harness.engine.lowering.lower import lower
-from harness.engine.lowering.plan import CopyStep, PackStep, Plan
-from harness.engine.switches import Switches
-from harness.errors import ConfigError
-from harness.models.cell import CellModel
-from harness.models.lattice_lstm import LatticeLSTM
-from harness.models.tree_gru import TreeGRU
-from harness.models.tree_lstm import TreeLSTM
-from harness.reference import run_reference
-from harness.vertex.operators import Node
-from harness.vertex.subgraph.columns import LaidOutFunction, lay_out, split_gates
+from dynbatch.harness.contracts.model import (
+    Model,
+    ModelSizes,
+    draw_initial_weights,
+    trace_functions,
+)
+from dynbatch.harness.engine.backends.compiled.backend import Backend
+from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.plan import CopyStep, PackStep, Plan
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.cell import CellModel
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.tree_gru import TreeGRU
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.harness.vertex.subgraph.columns import LaidOutFunction, lay_out, split_gates
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import NoClock, disagreements, prepared, run
 from tests.support.instances import PAIRS

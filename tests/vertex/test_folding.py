@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.contracts.model import trace_functions
-from harness.engine.switches import Switches
-from harness.reference import run_reference
-from harness.vertex.folding import FoldedTable, fold_tables
+from dynbatch.harness.contracts.model import trace_functions
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.vertex.folding import FoldedTable, fold_tables
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import disagreements, prepared, run
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model
-from harness.errors import ConfigError
-from harness.reference import run_reference
-from harness.vertex import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.reference import run_reference
+from dynbatch.harness.vertex import (
     Symbol,
     VertexTracer,
     exp,
@@ -24,8 +24,8 @@ from harness.vertex import (
     sum_elements,
     tanh,
 )
-from harness.vertex.autodiff import differentiate
-from harness.vertex.operators import OPERATORS
+from dynbatch.harness.vertex.autodiff import differentiate
+from dynbatch.harness.vertex.operators import OPERATORS
 from tests.support.finite_differences import wrong_gradients
 from tests.support.one_body import Body, OneBody, columns, rows, traced
 from tests.support.sketches import Sketch

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.vertex.subgraph.pq_tree import (
+from dynbatch.harness.vertex.subgraph.pq_tree import (
     NodeKind,
     PQNode,
     find_pertinent_root,

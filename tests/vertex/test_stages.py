@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from harness.contracts.model import Model, trace_functions
-from harness.errors import ConfigError
-from harness.vertex import VertexTracer, tanh
-from harness.vertex.operators import Node
-from harness.vertex.program import OperatorStage, find_ancestors, find_descendants, find_stages
-from harness.vertex.tracing import trace
+from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.vertex import VertexTracer, tanh
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.harness.vertex.program import (
+    OperatorStage,
+    find_ancestors,
+    find_descendants,
+    find_stages,
+)
+from dynbatch.harness.vertex.tracing import trace
 from tests.support.engine_models import EXAMPLES
 
 # For the stages of whole models see tests/engine/test_lowering.py.

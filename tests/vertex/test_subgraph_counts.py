@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import ModelSizes, trace_functions
-from harness.errors import ConfigError
-from harness.models.cell import CELLS, CellModel
-from harness.vertex.operators import Node
-from harness.vertex.program import VertexFunction
-from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
-from harness.vertex.subgraph.plan import BlockPlan, plan_block
-from harness.vertex.subgraph.search import (
+from dynbatch.harness.contracts.model import ModelSizes, trace_functions
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.models.cell import CELLS, CellModel
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
+from dynbatch.harness.vertex.subgraph.plan import BlockPlan, plan_block
+from dynbatch.harness.vertex.subgraph.search import (
     batch_by_agenda,
     find_fewest_kernels,
     find_unavoidable_copies,

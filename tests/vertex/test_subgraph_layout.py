@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.vertex.subgraph.block import OperatorBatch
-from harness.vertex.subgraph.plan import BlockLayout, lay_out_by_pq_tree, lay_out_in_execution_order
+from dynbatch.harness.vertex.subgraph.block import OperatorBatch
+from dynbatch.harness.vertex.subgraph.plan import (
+    BlockLayout,
+    lay_out_by_pq_tree,
+    lay_out_in_execution_order,
+)
 
 OUTSIDE = 100  # ids from here on are inputs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import ConfigError
-from harness.vertex import (
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.vertex import (
     Symbol,
     VertexTracer,
     expand,

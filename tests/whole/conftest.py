@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.pipelines import CURVES, SPEEDUPS, build_experiment
 
 

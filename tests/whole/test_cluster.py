@@ -14,9 +14,9 @@ import psutil
 import pytest
 import yaml
 
-from harness.records.record import read_record
-from harness.terminal.status import read_current_work
-from harness.values.paths import ROOT
+from dynbatch.harness.records.record import read_record
+from dynbatch.harness.terminal.status import read_current_work
+from dynbatch.harness.values.paths import ROOT
 from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
 from tests.support.small_slurm import (
     NODES,

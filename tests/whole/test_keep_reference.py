@@ -11,13 +11,13 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from harness.commands.collect import read_held
-from harness.planning.artifacts import Choices, build_choices, plan_artifact
-from harness.planning.config import Composer
-from harness.planning.grid import list_experiment_names
-from harness.values.paths import CONF_DIR
-from plots import drawable
-from plots.report import N_COLORS, shrink_picture
+from dynbatch.harness.commands.collect import read_held
+from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import list_experiment_names
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots import drawable
+from dynbatch.plots.report import N_COLORS, shrink_picture
 from scripts import keep_reference
 from tests.support.records import content_of, write_made_up_records
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-from harness.values.paths import CONF_DIR, ROOT
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from tests.support.shards import select_shard
 
 CARRIED = ("gpu", "raw", "tables", "figures", "artifacts", "measured")
@@ -26,7 +26,9 @@ def assert_in_order(text: str, *parts: str) -> None:
 
 def test_an_install_pins_versions_and_compiles_ahead() -> None:
     printed = make("install")
-    assert_in_order(printed, "install -c constraints.txt", "harness.commands.compile_ahead")
+    assert_in_order(
+        printed, "install -c constraints.txt", "dynbatch.harness.commands.compile_ahead"
+    )
     assert "hash" not in printed
 
 

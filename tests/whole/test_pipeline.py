@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.durations import DRAWN_S, estimate_usual_s
-from harness.planning.ordering import shuffle_round
-from harness.planning.yaml_files import read_mapping
-from harness.records.record import read_record
-from harness.trials.spec import TrialSpec
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.planning.durations import DRAWN_S, estimate_usual_s
+from dynbatch.harness.planning.ordering import shuffle_round
+from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.records.record import read_record
+from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.pipelines import HERE, SYSTEMS, command, environment, records, snakemake
 
 
@@ -95,7 +95,7 @@ def check_order(measured: Iterable[Path]) -> None:
 
 FRESH = '''"""A system of somebody's own: the reference by another name."""
 
-from systems.on_core.reference import Adapter  # noqa: F401
+from dynbatch.systems.on_core.reference import Adapter  # noqa: F401
 '''
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.records.record import read_record
+from dynbatch.harness.records.record import read_record
 from tests.support.pipelines import build_counts, records, snakemake
 
 WRONG = "(2 (1 a) (1 b)\n"  # one ")" too few

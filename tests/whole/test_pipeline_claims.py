@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.values.paths import CONF_DIR
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.pipelines import HERE, SYSTEMS, build_experiment, records, snakemake
 
 ON_PAPER = ["scale=paper", *HERE[1:]]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.artifacts import build_choices, plan_artifact
-from harness.planning.config import Composer
-from harness.records.record import build_trial
-from harness.records.store import RecordSet, write_packed
+from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.records.record import build_trial
+from dynbatch.harness.records.store import RecordSet, write_packed
 from tests.support.experiments import read_rows
 from tests.support.pipelines import snakemake
 from tests.support.records import MACHINE, made_up_record

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.records.record import read_record
+from dynbatch.harness.records.record import read_record
 from tests.support.pipelines import (
     SPEEDUPS,
     SYSTEMS,

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.draw import draw_held
-from harness.planning.config import Composer
-from harness.planning.grid import NOTHING, SCALES, list_experiment_names, read_experiment
-from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
-from harness.records.store import COUNTS, TRIALS, read_packed
-from harness.values.paths import CONF_DIR, ROOT
-from plots import drawable
-from plots.declaration import read_declaration
+from dynbatch.harness.commands.draw import draw_held
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import NOTHING, SCALES, list_experiment_names, read_experiment
+from dynbatch.harness.records.numbers import NOT_MEASURED, NOT_PLANNED
+from dynbatch.harness.records.store import COUNTS, TRIALS, read_packed
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.plots import drawable
+from dynbatch.plots.declaration import read_declaration
 
 REFERENCE = ROOT / "results" / "reference"
 FOLDERS = sorted({p.parent for one in (TRIALS, COUNTS) for p in REFERENCE.rglob(one.packed)})
@@ -130,9 +130,9 @@ def composer() -> Composer:
 def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     folder: Path, tmp_path: Path, composer: Composer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plots.write.save_figure", lambda *_: None)
+    monkeypatch.setattr("dynbatch.plots.write.save_figure", lambda *_: None)
     for function in ("to_markdown", "to_latex", "to_html"):
-        monkeypatch.setattr(f"plots.write.{function}", lambda _: "")
+        monkeypatch.setattr(f"dynbatch.plots.write.{function}", lambda _: "")
     monkeypatch.setattr(drawable, "Composer", lambda _: composer)
     declared = [read_declaration(name, CONF_DIR) for name in list_experiment_names()]
     experiments = {f"{stem}.csv": one for one in declared for stem in one.stems}

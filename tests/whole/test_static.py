@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT
 
 TEXTS = ("conf", "datasets", "docs", "harness", "plots", "scripts", "systems", "tests", "workflow")
 # References to private notes, which readers do not have, in place of papers and released files.

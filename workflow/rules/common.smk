@@ -5,29 +5,29 @@ import sys
 from snakemake.cli import get_argument_parser
 from pathlib import Path
 
-from harness.contracts.extras import check_extra
-from harness.planning.artifacts import (
+from dynbatch.harness.contracts.extras import check_extra
+from dynbatch.harness.planning.artifacts import (
     build_choices,
     order_trials,
     plan_artifact,
     plan_counts,
     hash_sweep,
 )
-from harness.planning.config import Composer
-from harness.planning.grid import CLAIMS, EXPERIMENT, list_experiment_names
-from harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, update_markers
-from harness.planning.nodes import check_machine, check_executor, read_nodes
-from harness.planning.ordering import build_fields
-from harness.planning.job_specs import Order, compute_code_version, build_done_path, build_order_path
-from harness.planning.overrides import format_override
-from harness.planning.pending import find_pending
-from harness.planning.requests import is_only_claims, to_argument
-from harness.planning.run_plan import FILE, VARIABLE, Step
-from harness.planning.locks import begin_run
-from harness.trials.sources import SourceHashes, hash_contents
-from harness.values.paths import CONF_DIR
-from plots.declaration import read_declaration
-from plots.drawable import select_drawable
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.grid import CLAIMS, EXPERIMENT, list_experiment_names
+from dynbatch.harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, update_markers
+from dynbatch.harness.planning.nodes import check_machine, check_executor, read_nodes
+from dynbatch.harness.planning.ordering import build_fields
+from dynbatch.harness.planning.job_specs import Order, compute_code_version, build_done_path, build_order_path
+from dynbatch.harness.planning.overrides import format_override
+from dynbatch.harness.planning.pending import find_pending
+from dynbatch.harness.planning.requests import is_only_claims, to_argument
+from dynbatch.harness.planning.run_plan import FILE, VARIABLE, Step
+from dynbatch.harness.planning.locks import begin_run
+from dynbatch.harness.trials.sources import SourceHashes, hash_contents
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.drawable import select_drawable
 
 check_extra("plots") # before measuring for an hour
 # With records=PLACE, records of other machines are drawn, and nothing is measured.

@@ -9,7 +9,7 @@ rule counts:
     params:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
         source=lambda wildcards: hash_sweep(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
-        bench_schedule=[*PYTHON, "harness.commands.schedule"],
+        bench_schedule=[*PYTHON, "dynbatch.harness.commands.schedule"],
         places=COUNT_PLACES,
     threads: lambda wildcards: workflow.cores if SWEEPS[wildcards.sweep].is_timed else 1
     message:

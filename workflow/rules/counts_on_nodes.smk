@@ -5,7 +5,7 @@ rule counts:
     log:
         f"{RESULTS}/logs/counts/{{sweep}}.log",
     params:
-        measure=[*PYTHON, "harness.commands.measure"],
+        measure=[*PYTHON, "dynbatch.harness.commands.measure"],
         order=str(build_order_path(RESULTS, "{sweep}")),
         source=source_of_sweep,
     threads: count_threads

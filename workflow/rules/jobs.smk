@@ -9,7 +9,7 @@ rule measure:
     log:
         f"{RESULTS}/logs/measured/{{job}}.log",
     params:
-        measure=[*PYTHON, "harness.commands.measure"],
+        measure=[*PYTHON, "dynbatch.harness.commands.measure"],
         order=str(build_order_path(RESULTS, "{job}")),
     threads: N_CPUS
     resources:

@@ -44,7 +44,7 @@ rule report:
     log:
         f"{RESULTS}/logs/report.log",
     params:
-        draw=[*PYTHON, "harness.commands.draw"],
+        draw=[*PYTHON, "dynbatch.harness.commands.draw"],
         kinds=[f"--kind={RESULTS}/{kind}" for kind in KINDS],
     message:
         "write {output}"

@@ -1,8 +1,8 @@
 # Cluster run on its head node: resources of jobs, and preparations before the first job.
-from harness.planning.jobs import COUNTING_MIN, estimate_runtime_min
-from harness.planning.locks import block_runs
-from harness.planning.slurm import cancel, check_slurm, list_jobs, check_idle_nodes
-from harness.terminal.status import forget_all
+from dynbatch.harness.planning.jobs import COUNTING_MIN, estimate_runtime_min
+from dynbatch.harness.planning.locks import block_runs
+from dynbatch.harness.planning.slurm import cancel, check_slurm, list_jobs, check_idle_nodes
+from dynbatch.harness.terminal.status import forget_all
 
 ON_SLURM = NODES.scheduler == "slurm"
 if ON_SLURM:

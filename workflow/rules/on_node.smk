@@ -2,8 +2,8 @@
 import sys
 from pathlib import Path
 
-from harness.planning.nodes import read_nodes
-from harness.planning.job_specs import build_done_path, build_order_path
+from dynbatch.harness.planning.nodes import read_nodes
+from dynbatch.harness.planning.job_specs import build_done_path, build_order_path
 
 RESULTS = Path(config.get("results_dir") or "results")
 PYTHON = [sys.executable, "-m"]

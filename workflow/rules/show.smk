@@ -1,6 +1,6 @@
 # From records to tables, figures and the report. One process draws everything (rule report); a rule
 # drawn_NAME draws a single experiment, for `snakemake draw_NAME`.
-DRAW = [*PYTHON, "harness.commands.draw"]
+DRAW = [*PYTHON, "dynbatch.harness.commands.draw"]
 TABLES = [name for name in ("epoch_times", "graph_construction", "ablation") if name in PLANS]
 
 DRAWING_CODE = f"{RESULTS}/logs/drawing_code.sha256"
@@ -58,7 +58,7 @@ rule collect:
     log:
         f"{RESULTS}/logs/collect.log",
     params:
-        collect=[*PYTHON, "harness.commands.collect", to_argument(PLACE or RESULTS / "raw"), "--latest"],
+        collect=[*PYTHON, "dynbatch.harness.commands.collect", to_argument(PLACE or RESULTS / "raw"), "--latest"],
     message:
         "write {output}"
     shell:

@@ -30,8 +30,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import (
     call,
     floats_at,
     put_word,
@@ -39,9 +39,9 @@ from harness.compiler.pointers import (
     shorts_at,
     unsigned_ints_at,
 )
-from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.context import FACTORS, LETTERS, SIZES
-from harness.engine.cpu_kernels.libraries import (
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, SIZES
+from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     ONEDNN_PACKAGE,
@@ -50,7 +50,7 @@ from harness.engine.cpu_kernels.libraries import (
     OneDNN,
     load_torch_mkl,
 )
-from harness.engine.cpu_kernels.vectors import (
+from dynbatch.harness.engine.cpu_kernels.vectors import (
     LANES,
     is_our_outer,
     is_ours,
@@ -58,7 +58,7 @@ from harness.engine.cpu_kernels.vectors import (
     multiply_rows,
     multiply_rows_transposed,
 )
-from harness.errors import UnsupportedTrial
+from dynbatch.harness.errors import UnsupportedTrial
 
 ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30

@@ -11,10 +11,10 @@ from enum import IntEnum
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import Pointer, count_cycles, floats_at, read_word
-from harness.compiler.registry import helper
-from harness.engine.rows.fields import Index
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import Pointer, count_cycles, floats_at, read_word
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.rows.fields import Index
 
 # Words of a context: number of the thread, number of threads, their team, arrays for matmuls
 # (blas.py), counters, the table of arrays, and memory for registers and for operands.

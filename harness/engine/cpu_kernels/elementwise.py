@@ -2,7 +2,7 @@
 
 A compiler that vectorizes a loop over columns tests before every row whether a dozen rows overlap.
 Explicit vectors need no such test, because lowering places values so that a group reads and writes
-column by column (harness.engine.lowering.placement).
+column by column (dynbatch.harness.engine.lowering.placement).
 
 tanh, sigmoid and exp have no table and no branch, and an error of few units in the last place.
 
@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from harness.compiler.pointers import FLOAT_BYTES, WORD_BYTES
-from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.vectors import FLOAT, INT32, WORD, write_loop
-from harness.engine.lowering.plan import Operation
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES, WORD_BYTES
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.cpu_kernels.vectors import FLOAT, INT32, WORD, write_loop
+from dynbatch.harness.engine.lowering.plan import Operation
 
 F = np.float32
 LIMIT = F(8.0)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, get_address
-from harness.compiler.pointers import (
+from dynbatch.harness.compiler.compiled import compiled, get_address
+from dynbatch.harness.compiler.pointers import (
     ROOM_BYTES,
     allocate_on_stack,
     doubles_at,
@@ -23,13 +23,19 @@ from harness.compiler.pointers import (
     read_half_word,
     read_word,
 )
-from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.blas import multiply_values
-from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, locate_row, read_pitch
-from harness.engine.cpu_kernels.elementwise import FAST, compute_exp
-from harness.engine.cpu_kernels.team import wait_at_barrier
-from harness.engine.rows.fields import Index
-from harness.vertex.operators import LAYER_NORM_EPSILON
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.cpu_kernels.blas import multiply_values
+from dynbatch.harness.engine.cpu_kernels.context import (
+    N_THREADS,
+    THREAD,
+    begin,
+    locate_row,
+    read_pitch,
+)
+from dynbatch.harness.engine.cpu_kernels.elementwise import FAST, compute_exp
+from dynbatch.harness.engine.cpu_kernels.team import wait_at_barrier
+from dynbatch.harness.engine.rows.fields import Index
+from dynbatch.harness.vertex.operators import LAYER_NORM_EPSILON
 
 Matrix = NDArray[np.float32]
 N_LANES = ROOM_BYTES // 4

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import call, floats_at, read_word
-from harness.engine.cpu_kernels.elementwise import FAST
-from harness.engine.cpu_kernels.vectors import SIDE
-from harness.values.arrays import Longs, LongTable
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import call, floats_at, read_word
+from dynbatch.harness.engine.cpu_kernels.elementwise import FAST
+from dynbatch.harness.engine.cpu_kernels.vectors import SIDE
+from dynbatch.harness.values.arrays import Longs, LongTable
 
 LINE_BYTES = 64
 

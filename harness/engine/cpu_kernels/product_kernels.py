@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import copy_bytes, put_word, read_word
-from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.blas import add_outer, add_outer_bf16, multiply, multiply_bf16
-from harness.engine.cpu_kernels.context import FLOATS, N_THREADS, THREAD, begin, read_pitch, share
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import copy_bytes, put_word, read_word
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.cpu_kernels.blas import (
+    add_outer,
+    add_outer_bf16,
+    multiply,
+    multiply_bf16,
+)
+from dynbatch.harness.engine.cpu_kernels.context import (
+    FLOATS,
+    N_THREADS,
+    THREAD,
+    begin,
+    read_pitch,
+    share,
+)
 
 # Constants of matmuls by parameters.
 PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM, HALF = range(8)

@@ -10,10 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import add_to_word, copy_bytes, floats_at, put_word, read_word
-from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.context import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import (
+    add_to_word,
+    copy_bytes,
+    floats_at,
+    put_word,
+    read_word,
+)
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.cpu_kernels.context import (
     FLOATS,
     N_THREADS,
     ROWS,
@@ -24,7 +30,7 @@ from harness.engine.cpu_kernels.context import (
     read_pitch,
     share,
 )
-from harness.engine.cpu_kernels.elementwise import FAST
+from dynbatch.harness.engine.cpu_kernels.elementwise import FAST
 
 
 @compiled

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, get_address
-from harness.compiler.pointers import (
+from dynbatch.harness.compiler.compiled import compiled, get_address
+from dynbatch.harness.compiler.pointers import (
     add_atomic,
     call,
     call_system,
@@ -37,10 +37,10 @@ from harness.compiler.pointers import (
     read_word,
     store_atomic,
 )
-from harness.compiler.registry import helper
-from harness.engine.cpu_kernels import memory_kernels
-from harness.engine.cpu_kernels.blas import Scratch
-from harness.engine.cpu_kernels.context import (
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.cpu_kernels import memory_kernels
+from dynbatch.harness.engine.cpu_kernels.blas import Scratch
+from dynbatch.harness.engine.cpu_kernels.context import (
     FACTORS,
     LETTERS,
     MAX_OPERANDS,
@@ -57,7 +57,7 @@ from harness.engine.cpu_kernels.context import (
     TEAM,
     THREAD,
 )
-from harness.errors import UnsupportedTrial
+from dynbatch.harness.errors import UnsupportedTrial
 
 SPINS = 2000
 # int64 words of a team, each on its own cache line; the word after one that is waited for is the

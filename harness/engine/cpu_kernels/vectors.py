@@ -34,9 +34,9 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.object_code import Loaded, get_host_target, load_cached
-from harness.compiler.pointers import FLOAT_BYTES, call, read_word
-from harness.compiler.registry import hash_modules, helper
+from dynbatch.harness.compiler.object_code import Loaded, get_host_target, load_cached
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES, call, read_word
+from dynbatch.harness.compiler.registry import hash_modules, helper
 
 INT32, WORD, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.engine.lowering.plan import STAGES, Abilities
-from harness.errors import ScheduleError
-from harness.vertex.autodiff import Gradient
-from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import (
+from dynbatch.harness.engine.lowering.plan import STAGES, Abilities
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.vertex.autodiff import Gradient
+from dynbatch.harness.vertex.operators import OPERATORS, Node
+from dynbatch.harness.vertex.program import (
     OperatorStage,
     VertexFunction,
     find_ancestors,

@@ -18,17 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.engine.lowering.plan import CopyStep, Plan, Step
-from harness.vertex.autodiff import Gradient
-from harness.vertex.operators import OPERATORS, PARAMETER, Node
-from harness.vertex.program import (
+from dynbatch.harness.engine.lowering.plan import CopyStep, Plan, Step
+from dynbatch.harness.vertex.autodiff import Gradient
+from dynbatch.harness.vertex.operators import OPERATORS, PARAMETER, Node
+from dynbatch.harness.vertex.program import (
     Builder,
     OperatorStage,
     VertexFunction,
     find_consumers,
     find_stages,
 )
-from harness.vertex.subgraph.columns import LaidOutFunction, Pack, ParameterPart
+from dynbatch.harness.vertex.subgraph.columns import LaidOutFunction, Pack, ParameterPart
 
 
 def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...]]:

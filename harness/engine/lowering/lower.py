@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from harness.engine.lowering.analysis import MATMULS, Uses, find_uses
-from harness.engine.lowering.fusion import (
+from dynbatch.harness.engine.lowering.analysis import MATMULS, Uses, find_uses
+from dynbatch.harness.engine.lowering.fusion import (
     narrow_function,
     plan_fewest_steps,
     sink_all_slices,
 )
-from harness.engine.lowering.placement import log_sum, place
-from harness.engine.lowering.plan import (
+from dynbatch.harness.engine.lowering.placement import log_sum, place
+from dynbatch.harness.engine.lowering.plan import (
     STAGES,
     Abilities,
     CopyStep,
@@ -28,14 +28,14 @@ from harness.engine.lowering.plan import (
     SoftmaxLossStep,
     Step,
 )
-from harness.engine.switches import Switches
-from harness.errors import ConfigError
-from harness.values.precision import EXACT
-from harness.vertex.autodiff import Gradient, differentiate
-from harness.vertex.folding import FoldedTable, fold_tables
-from harness.vertex.operators import OPERATORS
-from harness.vertex.program import OperatorStage, VertexFunction, find_consumers
-from harness.vertex.subgraph.columns import LaidOutFunction, Pack, lay_out
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.precision import EXACT
+from dynbatch.harness.vertex.autodiff import Gradient, differentiate
+from dynbatch.harness.vertex.folding import FoldedTable, fold_tables
+from dynbatch.harness.vertex.operators import OPERATORS
+from dynbatch.harness.vertex.program import OperatorStage, VertexFunction, find_consumers
+from dynbatch.harness.vertex.subgraph.columns import LaidOutFunction, Pack, lay_out
 
 
 def lower(function: VertexFunction, switches: Switches, abilities: Abilities, train: bool) -> Plan:

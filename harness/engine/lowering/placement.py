@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from harness.engine.lowering.analysis import MATMULS, Group, Uses
-from harness.engine.lowering.plan import (
+from dynbatch.harness.engine.lowering.analysis import MATMULS, Group, Uses
+from dynbatch.harness.engine.lowering.plan import (
     WHOLE_STAGES,
     Buffer,
     BufferName,
@@ -28,7 +28,7 @@ from harness.engine.lowering.plan import (
     name_gradient_buffer,
     name_state_buffer,
 )
-from harness.vertex.subgraph.columns import Place
+from dynbatch.harness.vertex.subgraph.columns import Place
 
 GATHERS = ("gather", "gather_each")
 APPLIED = ("apply", "apply_transposed")  # a vector times a matrix of the vertex itself

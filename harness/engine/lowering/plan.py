@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.vertex.folding import FoldedTable
-from harness.vertex.operators import Node
-from harness.vertex.subgraph.columns import Pack
+from dynbatch.harness.vertex.folding import FoldedTable
+from dynbatch.harness.vertex.operators import Node
+from dynbatch.harness.vertex.subgraph.columns import Pack
 
 Slots = tuple[int, ...] | None  # slots of children; None: any number, one row per edge
 FORWARD = ("eager", "batch", "lazy")  # stages, in order
@@ -327,21 +327,21 @@ class Abilities:
     """Abilities of one backend.
 
     Attributes:
-        operators: Operators of harness.vertex.operators that the backend has kernels for.
+        operators: Operators of dynbatch.harness.vertex.operators that the backend has kernels for.
         fuses: Several elementwise operators become one kernel, whose inner values need no memory.
         reads_children: A fused kernel reads children's states in place, without a gather.
         adds_to_children: A fused kernel adds gradients to those of children in place.
         fuses_losses: A softmax loss and its gradient are one kernel
-            (harness.engine.lowering.analysis).
+            (dynbatch.harness.engine.lowering.analysis).
         narrows: A fused kernel can start at any of several joined gates
-            (harness.engine.lowering.fusion).
+            (dynbatch.harness.engine.lowering.fusion).
         gives_back_parts: The gradient of a child may be several values, which the backend adds up.
         largest_in_place: The number of elements of the largest parameter by which children's
             matrices are multiplied in place, one vertex after the other; 0: these matrices are
             gathered.
         reuses_places: A result may overwrite an operand that is no longer needed
-            (harness.engine.lowering.placement); impossible if kernels of other columns still read
-            the operand.
+            (dynbatch.harness.engine.lowering.placement); impossible if kernels of other columns
+            still read the operand.
     """
 
     operators: frozenset[str]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.lowering.plan import Plan, Slots
-from harness.values.arrays import IntArray, IntTable, as_int_array
+from dynbatch.harness.engine.lowering.plan import Plan, Slots
+from dynbatch.harness.values.arrays import IntArray, IntTable, as_int_array
 
 Index = NDArray[np.int64]
 NOT_CONTIGUOUS = -1

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.engine.rows.fields import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.rows.fields import (
     EDGE_BOUNDS,
     EDGE_START,
     EVERY_CHILD,
@@ -30,7 +30,7 @@ from harness.engine.rows.fields import (
     VERTICES,
     FieldArrays,
 )
-from harness.engine.rows.row_order import (
+from dynbatch.harness.engine.rows.row_order import (
     N_BATCHES,
     N_COUNTS,
     N_EDGES,
@@ -42,7 +42,7 @@ from harness.engine.rows.row_order import (
     count_outputs,
     sort_outputs,
 )
-from harness.values.arrays import Flags, IntArray, IntTable, Longs, LongTable
+from dynbatch.harness.values.arrays import Flags, IntArray, IntTable, Longs, LongTable
 
 FILLED, NO_VERTEX = -1, -2
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.values.arrays import IntArray, Ints
-from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.values.arrays import IntArray, Ints
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import Schedule
 
 
 def split_into_launches(mini_batch: MiniBatch, schedule: Schedule) -> Schedule:

@@ -12,14 +12,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.engine.rows import fields as parts
-from harness.engine.rows.fields import OUTPUT, Fields, Gather, Index, TypeGeometry, TypeRows
-from harness.engine.rows.filling import FILLED, NO_VERTEX, fill
-from harness.engine.rows.row_order import FOLLOWS, LARGEST, N_BATCHES, N, Outputs, Source
-from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import MiniBatch
-from harness.values.schedule import Schedule
+from dynbatch.harness.engine.rows import fields as parts
+from dynbatch.harness.engine.rows.fields import (
+    OUTPUT,
+    Fields,
+    Gather,
+    Index,
+    TypeGeometry,
+    TypeRows,
+)
+from dynbatch.harness.engine.rows.filling import FILLED, NO_VERTEX, fill
+from dynbatch.harness.engine.rows.row_order import FOLLOWS, LARGEST, N_BATCHES, N, Outputs, Source
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.schedule import Schedule
 
 NOTHING: IntArray = as_int_array([])
 _NO_PULLS: IntArray = np.zeros((0, 0), dtype=np.int32)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.registry import helper
-from harness.values.arrays import IntArray, IntTable, Longs, LongTable
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.values.arrays import IntArray, IntTable, Longs, LongTable
 
 # Counts of each function. AT_ONCE: the largest number of rows in one call of a stage that runs
 # batch by batch; FOLLOWS: 1 if its batches are consecutive among the rows of states.

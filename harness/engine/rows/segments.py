@@ -13,10 +13,10 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine.lowering.plan import FORWARD, Plan, Ref
-from harness.engine.rows.fields import OUTPUT
-from harness.engine.rows.layout import Layout
-from harness.values.arrays import IntArray
+from dynbatch.harness.engine.lowering.plan import FORWARD, Plan, Ref
+from dynbatch.harness.engine.rows.fields import OUTPUT
+from dynbatch.harness.engine.rows.layout import Layout
+from dynbatch.harness.values.arrays import IntArray
 
 ALL_ROWS = -1  # position of a batch that consists of all rows of a function
 Run = tuple[str, IntArray]  # a stage, and (k, 2) type id and position of its batches

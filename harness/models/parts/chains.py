@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.values.arrays import IntArray
-from harness.values.graph import Graph
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.graph import Graph
 
 NONE = -1
 

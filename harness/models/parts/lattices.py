@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.values.arrays import IntArray
-from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import Lattice
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.values.instances import Lattice
 
 START, CHAR, WORD, JOIN = 1, 2, 3, 4
 TYPE_NAMES = ("unbatchable", "start", "char", "word", "join")

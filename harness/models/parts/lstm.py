@@ -6,9 +6,9 @@ and Cummins, ICANN 1999) whose bias is initialized to 1.
 
 from __future__ import annotations
 
-from harness.contracts.model import ParameterSpec
-from harness.values.checked import check_count
-from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
+from dynbatch.harness.contracts.model import ParameterSpec
+from dynbatch.harness.values.checked import check_count
+from dynbatch.harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 
 def specify_lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSpec]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.programs.writer import CallWriter
-from harness.values.arrays import IntArray, IntTable
-from harness.values.graph import Graph, MiniBatch
-from harness.values.instances import TREE_ROWS, NaryTree, Tree
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.programs.writer import CallWriter
+from dynbatch.harness.values.arrays import IntArray, IntTable
+from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.values.instances import TREE_ROWS, NaryTree, Tree
 
 WORDS, LABELS, LEFT = (TREE_ROWS.index(name) for name in ("words", "labels", "left"))
 TYPE_NAMES = ("unbatchable", "leaf", "internal")

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.contracts.policy import FALLBACKS, LearningSettings
-from harness.errors import ConfigError
-from harness.policies.fsm.machine import StateMachine, TypedArrays, collect_types, map_types
-from harness.policies.fsm.states import ENCODINGS
-from harness.policies.fsm.trials import (
+from dynbatch.harness.contracts.policy import FALLBACKS, LearningSettings
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.policies.fsm.machine import (
+    StateMachine,
+    TypedArrays,
+    collect_types,
+    map_types,
+)
+from dynbatch.harness.policies.fsm.states import ENCODINGS
+from dynbatch.harness.policies.fsm.trials import (
     Nearest,
     QTable,
     Visits,
@@ -26,10 +31,10 @@ from harness.policies.fsm.trials import (
     select_choices,
     update,
 )
-from harness.policies.parts.bound import compute_lower_bound
-from harness.policies.parts.ready import Ready, start
-from harness.values.arrays import Ints
-from harness.values.graph import Graph
+from dynbatch.harness.policies.parts.bound import compute_lower_bound
+from dynbatch.harness.policies.parts.ready import Ready, start
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import Graph
 
 FIRST_EPSILON, LAST_EPSILON, EPSILON_DECAY = 0.5, 0.05, 0.9
 EVALUATION_EVERY = 50  # trials

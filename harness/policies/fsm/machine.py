@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.policy import FALLBACKS, VARIANTS, LearnedRun
-from harness.errors import ConfigError, OutputError
-from harness.machine.files import read_regular, replace_regular
-from harness.policies.fsm.states import ENCODINGS, UNSEEN, States, build_states
-from harness.policies.fsm.trials import run
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.contracts.policy import FALLBACKS, VARIANTS, LearnedRun
+from dynbatch.harness.errors import ConfigError, OutputError
+from dynbatch.harness.machine.files import read_regular, replace_regular
+from dynbatch.harness.policies.fsm.states import ENCODINGS, UNSEEN, States, build_states
+from dynbatch.harness.policies.fsm.trials import run
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
+from dynbatch.harness.values.schedule import Schedule
 
 SCHEMA_VERSION = 1
 IN_WORDS = {

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.policies.parts.ready import Ready
-from harness.values.arrays import Ints
-from harness.values.graph import UNBATCHABLE
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.parts.ready import Ready
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import UNBATCHABLE
 
 ENCODINGS = ("base", "max", "sort")
 BASE, MAX, SORT = range(3)

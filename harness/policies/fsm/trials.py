@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.policies.agenda import compute_average_depths, find_shallowest
-from harness.policies.fsm.states import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.agenda import compute_average_depths, find_shallowest
+from dynbatch.harness.policies.fsm.states import (
     UNSEEN,
     States,
     add,
@@ -30,7 +30,7 @@ from harness.policies.fsm.states import (
     find,
     make_states,
 )
-from harness.policies.parts.ready import (
+from dynbatch.harness.policies.parts.ready import (
     N_EXECUTED,
     Ready,
     commit,
@@ -39,11 +39,11 @@ from harness.policies.parts.ready import (
     finish,
     start,
 )
-from harness.policies.sufficient import Extracted, extract, find_safest, remove
-from harness.values.arrays import Flags, FlagTable, Floats, Ints, UnsignedLongs
-from harness.values.graph import UNBATCHABLE
+from dynbatch.harness.policies.sufficient import Extracted, extract, find_safest, remove
+from dynbatch.harness.values.arrays import Flags, FlagTable, Floats, Ints, UnsignedLongs
+from dynbatch.harness.values.graph import UNBATCHABLE
 
-LAST, AGENDA, SUFFICIENT = range(3)  # as in harness.contracts.policy.FALLBACKS
+LAST, AGENDA, SUFFICIENT = range(3)  # as in dynbatch.harness.contracts.policy.FALLBACKS
 LEARNING_RATE = 0.4
 N_STEPS = 10
 _STEP, _MIX_1, _MIX_2 = (

@@ -17,9 +17,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.registry import helper
-from harness.values.arrays import Flags, Ints, IntTable
-from harness.values.graph import UNBATCHABLE
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.values.arrays import Flags, Ints, IntTable
+from dynbatch.harness.values.graph import UNBATCHABLE
 
 MAX_PAIRS = 2**20  # of batches, whose bits fit a CPU's second-level cache; a power of two
 WORD = 64

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.registry import helper
-from harness.policies.parts.ready import find_followers, order_batches
-from harness.values.arrays import Ints
-from harness.values.graph import NO_TYPE, UNBATCHABLE
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.parts.ready import find_followers, order_batches
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 
 
 class Placing(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.policies.parts.segments import cut_in_segments
-from harness.values.arrays import Ints
-from harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.policies.parts.segments import cut_in_segments
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import UNBATCHABLE, Graph
 
 
 def compute_lower_bound(graph: Graph) -> int:

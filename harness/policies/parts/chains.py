@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.lanes import (
+from dynbatch.harness.compiler.lanes import (
     MAX_SHORT,
     N_LANES,
     Rows,
@@ -22,9 +22,9 @@ from harness.compiler.lanes import (
     take_maximum,
     widen_lanes,
 )
-from harness.compiler.registry import helper
-from harness.values.arrays import Ints
-from harness.values.graph import UNBATCHABLE
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import UNBATCHABLE
 
 
 class TypeChains(NamedTuple):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.policies.parts.ready import find_followers, order_batches
-from harness.values.arrays import Ints
-from harness.values.graph import NO_TYPE, UNBATCHABLE
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.parts.ready import find_followers, order_batches
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 
 
 @helper

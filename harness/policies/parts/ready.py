@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.values.arrays import Ints
-from harness.values.graph import NO_TYPE, UNBATCHABLE
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.values.arrays import Ints
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 
 N_EXECUTED, N_BATCHES, N_ACTIVATIONS = 0, 1, 2
 

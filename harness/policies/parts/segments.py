@@ -13,12 +13,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.contracts.policy import LearnedPolicy, LearnedRun, Policy
-from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, Ints, as_int_array
-from harness.values.graph import Graph
-from harness.values.schedule import Schedule
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.contracts.policy import LearnedPolicy, LearnedRun, Policy
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.values.arrays import IntArray, Ints, as_int_array
+from dynbatch.harness.values.graph import Graph
+from dynbatch.harness.values.schedule import Schedule
 
 NOTHING = Schedule(as_int_array([]), as_int_array([0]))
 NO_RUN = LearnedRun(schedule=NOTHING, decided=as_int_array([]))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.lanes import (
+from dynbatch.harness.compiler.lanes import (
     N_LANES,
     Rows,
     add_saturated,
@@ -34,11 +34,11 @@ from harness.compiler.lanes import (
     take_maximum,
     take_minimum,
 )
-from harness.compiler.registry import helper
-from harness.policies.parts.backwards import Placing
-from harness.policies.parts.chains import TypeChains, raise_reach
-from harness.values.arrays import Floats, Ints
-from harness.values.graph import NO_TYPE, UNBATCHABLE
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.policies.parts.backwards import Placing
+from dynbatch.harness.policies.parts.chains import TypeChains, raise_reach
+from dynbatch.harness.values.arrays import Floats, Ints
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 
 # Round numbers near the optimum of a random search on graphs of training files (docs).
 OTHERS, OWN, PROGRESS, READY, COST, WAIT, MAX_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 0.1, 6

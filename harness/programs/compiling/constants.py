@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from harness.errors import CompileError
-from harness.values.arrays import IntArray
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.values.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.pointers import (
+from dynbatch.harness.compiler.pointers import (
     WORD_BYTES,
     add_to_word,
     call_for_number,
@@ -19,8 +19,8 @@ from harness.compiler.pointers import (
     read_word,
     view_array,
 )
-from harness.compiler.registry import helper
-from harness.programs.log import DONE, END, FORK, RESUME, SEGMENT, UNDONE
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.programs.log import DONE, END, FORK, RESUME, SEGMENT, UNDONE
 
 LOG, N_LOG, LOG_ROOM, ITEMS, N_ITEMS, ITEMS_ROOM, LISTS, N_LISTS, LISTS_ROOM = range(9)
 FRAMES, N_FRAMES, FRAMES_ROOM, READY, N_READY, WAITING, N_WAITING, FREE, N_FREE = range(9, 18)

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 from llvmlite import ir
 
-from harness.compiler.arithmetic import Arithmetic, are_static, find_number_kind
-from harness.compiler.functions import ERROR, FunctionWriter, IRModule, Translated
-from harness.compiler.kinds import (
+from dynbatch.harness.compiler.arithmetic import Arithmetic, are_static, find_number_kind
+from dynbatch.harness.compiler.functions import ERROR, FunctionWriter, IRModule, Translated
+from dynbatch.harness.compiler.kinds import (
     BOOL,
     INT,
     INT32,
@@ -29,9 +29,9 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.registry import find_definition
-from harness.errors import CompileError
-from harness.programs.compiling import fibers, runtime
+from dynbatch.harness.compiler.registry import find_definition
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.programs.compiling import fibers, runtime
 
 _WITH_OVERFLOW: dict[type, str] = {ast.Add: "sadd", ast.Sub: "ssub", ast.Mult: "smul"}
 

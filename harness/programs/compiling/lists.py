@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.compiler.kinds import BOOL, INT, INT32, WORD, Value
-from harness.errors import CompileError
-from harness.programs.compiling import runtime
-from harness.programs.compiling.frames import FrameWriter, has_wait
+from dynbatch.harness.compiler.kinds import BOOL, INT, INT32, WORD, Value
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.programs.compiling import runtime
+from dynbatch.harness.programs.compiling.frames import FrameWriter, has_wait
 
 FURTHEST = 2**62  # a slice bound beyond any list
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.object_code import load_ir
-from harness.compiler.pointers import get_address
-from harness.compiler.python_calls import make_callable
-from harness.errors import ProgramError
-from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling import fibers
-from harness.programs.compiling.runtime import LENGTH, N_COLUMNS, START
-from harness.programs.compiling.writer import TranslatedProgram
-from harness.programs.decisions import Drawn
-from harness.programs.fibers import MAX_FIBERS
-from harness.programs.log import RESUME
-from harness.programs.recorder import MAX_VERTICES
-from harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.compiler.object_code import load_ir
+from dynbatch.harness.compiler.pointers import get_address
+from dynbatch.harness.compiler.python_calls import make_callable
+from dynbatch.harness.errors import ProgramError
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.compiling import fibers
+from dynbatch.harness.programs.compiling.runtime import LENGTH, N_COLUMNS, START
+from dynbatch.harness.programs.compiling.writer import TranslatedProgram
+from dynbatch.harness.programs.decisions import Drawn
+from dynbatch.harness.programs.fibers import MAX_FIBERS
+from dynbatch.harness.programs.log import RESUME
+from dynbatch.harness.programs.recorder import MAX_VERTICES
+from dynbatch.harness.values.arrays import IntArray, as_int_array
 
 MAX_ENTRIES = 2**26  # limit for logs, list items and lists: at most 0.5, 1 and 3 GiB
 MANY = 100  # segments until control returns to Python, which handles signals

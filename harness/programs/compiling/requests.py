@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from harness.compiler.functions import IRModule
-from harness.compiler.kinds import BOOL, FLOAT, INT, INT32, UINT, WORD, Value
-from harness.errors import CompileError
-from harness.programs.blocks import COUNTED
-from harness.programs.compiling import fibers, runtime
-from harness.programs.compiling.constants import Constants, TheInstance, TheWriter
-from harness.programs.compiling.frames import (
+from dynbatch.harness.compiler.functions import IRModule
+from dynbatch.harness.compiler.kinds import BOOL, FLOAT, INT, INT32, UINT, WORD, Value
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.programs.blocks import COUNTED
+from dynbatch.harness.programs.compiling import fibers, runtime
+from dynbatch.harness.programs.compiling.constants import Constants, TheInstance, TheWriter
+from dynbatch.harness.programs.compiling.frames import (
     FiberEntry,
     has_return_value,
     has_wait,
     is_generator,
 )
-from harness.programs.compiling.lists import (
+from dynbatch.harness.programs.compiling.lists import (
     ARRAY,
     DICT,
     LIST,
@@ -30,7 +30,7 @@ from harness.programs.compiling.lists import (
     Zipped,
     is_kept,
 )
-from harness.programs.log import (
+from dynbatch.harness.programs.log import (
     BRANCH,
     CHAIN,
     CLOSE,

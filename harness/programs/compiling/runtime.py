@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.pointers import add_to_word, read_word, view_array
-from harness.compiler.registry import helper
-from harness.programs.compiling.fibers import (
+from dynbatch.harness.compiler.pointers import add_to_word, read_word, view_array
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.programs.compiling.fibers import (
     ITEMS,
     LISTS,
     LOG,
@@ -244,7 +244,7 @@ def to_integer(a: float) -> int:
 
 @helper
 def mix_key(state: Any, part: int) -> Any:
-    """Mix one more number of a key into a state; see harness.programs.decisions."""
+    """Mix one more number of a key into a state; see dynbatch.harness.programs.decisions."""
     state = (state ^ np.uint64(part)) + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

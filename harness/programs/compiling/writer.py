@@ -1,8 +1,8 @@
 """Compilation of a program that waits to machine code that runs its fibers.
 
 The compiler's writer translates the program's syntax tree, with variables in frames instead of on
-the stack. Requests behave as for Python's generators in harness.programs.fibers, in the same order,
-so the log is the same.
+the stack. Requests behave as for Python's generators in dynbatch.harness.programs.fibers, in the
+same order, so the log is the same.
 
 Source: ACRoBat (MLSys 2024, section 6) compiles programs ahead of time; its text does not specify
 how.
@@ -16,16 +16,21 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from harness.compiler.compiled import compiled, write_module
-from harness.compiler.functions import IRModule
-from harness.compiler.kinds import Value
-from harness.errors import CompileError
-from harness.programs.compiling import fibers
-from harness.programs.compiling.constants import Constants, TheInstance, TheWriter, read_type_hints
-from harness.programs.compiling.frames import FiberEntry, is_generator
-from harness.programs.compiling.lists import LIST, is_kept
-from harness.programs.compiling.requests import RequestWriter
-from harness.programs.log import CallText
+from dynbatch.harness.compiler.compiled import compiled, write_module
+from dynbatch.harness.compiler.functions import IRModule
+from dynbatch.harness.compiler.kinds import Value
+from dynbatch.harness.errors import CompileError
+from dynbatch.harness.programs.compiling import fibers
+from dynbatch.harness.programs.compiling.constants import (
+    Constants,
+    TheInstance,
+    TheWriter,
+    read_type_hints,
+)
+from dynbatch.harness.programs.compiling.frames import FiberEntry, is_generator
+from dynbatch.harness.programs.compiling.lists import LIST, is_kept
+from dynbatch.harness.programs.compiling.requests import RequestWriter
+from dynbatch.harness.programs.log import CallText
 
 
 @dataclass(frozen=True, slots=True)

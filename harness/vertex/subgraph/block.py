@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.operators import OPERATORS, Node
+from dynbatch.harness.vertex.program import VertexFunction
 
 # Inputs of a block; all other values except parameters are computed in it.
 INPUTS = ("gather", "gather_each", "pull", "lookup", "zeros", "ones")

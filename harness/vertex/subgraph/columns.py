@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from harness.vertex.operators import OPERATORS, PARAMETER, Node
-from harness.vertex.program import Builder, VertexFunction, find_ancestors, find_stages
-from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
-from harness.vertex.subgraph.plan import plan_block
+from dynbatch.harness.vertex.operators import OPERATORS, PARAMETER, Node
+from dynbatch.harness.vertex.program import Builder, VertexFunction, find_ancestors, find_stages
+from dynbatch.harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
+from dynbatch.harness.vertex.subgraph.plan import plan_block
 
 Columns = tuple[int, int]  # first column, width
 WHOLE: Columns | None = None
@@ -205,7 +205,7 @@ class LaidOutFunction:
 def lay_out(
     function: VertexFunction, layout: str, *, apart: Sequence[str], joined: bool = True
 ) -> LaidOutFunction:
-    """Rewrite a function for the layout "pq" or "dynet" (harness.vertex.subgraph.plan).
+    """Rewrite a function for the layout "pq" or "dynet" (dynbatch.harness.vertex.subgraph.plan).
 
     Args:
         apart: stages that run at another time than the rest, so their operators are not batched

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.errors import ConfigError
-from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
-from harness.vertex.subgraph.pq_tree import Pattern, build_order_tree, decide_orders
-from harness.vertex.subgraph.search import batch_by_agenda, find_fewest_kernels
+from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
+from dynbatch.harness.vertex.subgraph.pq_tree import Pattern, build_order_tree, decide_orders
+from dynbatch.harness.vertex.subgraph.search import batch_by_agenda, find_fewest_kernels
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from harness.vertex.subgraph.block import OperatorBatch
+from dynbatch.harness.vertex.subgraph.block import OperatorBatch
 
 
 class NodeKind(Enum):

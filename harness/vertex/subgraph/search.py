@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
+from dynbatch.harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
 
 Cost = tuple[int, int]  # kernels, copied elements
 # After the first number of partial schedules the search executes a type's last operator immediately

@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, Weights
-from harness.contracts.networks import explain_binary_only
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from harness.values.arrays import as_int_array
-from harness.values.instances import Lattice, Tree
-from systems.on_dynet.build import (
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import explain_binary_only
+from dynbatch.harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import Lattice, Tree
+from dynbatch.systems.on_dynet.build import (
     AUTOBATCH,
     SOURCE_BUILDS,
     explain_missing_build,
@@ -26,8 +26,8 @@ from systems.on_dynet.build import (
     read_built_hash,
     read_source_facts,
 )
-from systems.on_dynet.cpp.library import Columns, DynetError, DynetLibrary, DynetProgram
-from systems.on_dynet.segments import DynetSystem
+from dynbatch.systems.on_dynet.cpp.library import Columns, DynetError, DynetLibrary, DynetProgram
+from dynbatch.systems.on_dynet.segments import DynetSystem
 
 Array = NDArray[np.float32]
 TABLES = {
@@ -54,7 +54,7 @@ class CppOptions:
 
 
 class Adapter(DynetSystem):
-    """Adapter that builds the graphs of systems.on_dynet.autobatch in C++.
+    """Adapter that builds the graphs of dynbatch.systems.on_dynet.autobatch in C++.
 
     DyNet schedules in its forward call.
     """

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.values.arrays import IntArray
-from systems.on_dynet.build import PROGRAMS
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.systems.on_dynet.build import PROGRAMS
 
 Array = NDArray[np.float32]
 Columns = tuple[IntArray, ...]
@@ -73,7 +73,7 @@ class DynetProgram:
         self._call("add_trainer", ctypes.c_float(learning_rate))
 
     def construct(self, columns: Columns) -> None:
-        """Build the graph of a mini-batch (systems.on_dynet.cpp.adapter)."""
+        """Build the graph of a mini-batch (dynbatch.systems.on_dynet.cpp.adapter)."""
         structs = [_Column(column.ctypes.data, len(column)) for column in columns]
         array = (_Column * len(structs))(*structs)
         self._call("construct", array, ctypes.c_uint(len(structs)))

@@ -8,17 +8,17 @@ from typing import Any
 
 import dynet as dy
 
-from harness.contracts.model import Model
-from harness.values.instances import Lattice
-from systems.on_dynet.layers import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import Lattice
+from dynbatch.systems.on_dynet.layers import (
     MAX_FUSED,
     FusedGates,
     HoistedGates,
     add_to_graph,
     classify_states,
 )
-from systems.on_dynet.runtime import ParameterStore
-from systems.on_dynet.segments import GraphSegment
+from dynbatch.systems.on_dynet.runtime import ParameterStore
+from dynbatch.systems.on_dynet.segments import GraphSegment
 
 GATES = "fiog"
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -47,7 +47,7 @@ class Lattices:
 
 
 class LatticeLSTM(Lattices):
-    """Equations of harness.models.lattice_lstm.
+    """Equations of dynbatch.harness.models.lattice_lstm.
 
     Up to MAX_FUSED, DyNet's operator for all gates is faster; for larger sizes, separate gates
     with W x as an operator of its own are faster (docs/systems.md).
@@ -125,7 +125,7 @@ class _HoistedLSTM:
 
 
 class LatticeGRU(Lattices):
-    """Equations of harness.models.lattice_gru, r and z together.
+    """Equations of dynbatch.harness.models.lattice_gru, r and z together.
 
     z h + (1 - z) n is written n + z (h - n), because DyNet has no batched kernel of 1 - z. Other
     forms are slower (docs/systems.md).
@@ -223,7 +223,7 @@ def _split_gates(gates: Any, width: int) -> tuple[Any, Any]:
 
 
 class GatedLatticeLSTM(Lattices):
-    """Equations of harness.models.gated_lattice_lstm.
+    """Equations of dynbatch.harness.models.gated_lattice_lstm.
 
     A quotient p / q of positive q is written p exp(-log q), because DyNet has no batched kernel of
     quotients. Up to MAX_FUSED, DyNet's operator for gates is faster; for larger sizes, separate

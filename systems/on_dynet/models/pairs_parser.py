@@ -7,13 +7,13 @@ from typing import Any
 
 import dynet as dy
 
-from harness.contracts.model import Model
-from harness.models.parser import Parser
-from harness.values.instances import SentencePair
-from harness.values.parsed import ParsedSentence
-from systems.on_dynet.layers import add_to_graph
-from systems.on_dynet.runtime import ParameterStore
-from systems.on_dynet.segments import GraphSegment
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.parser import Parser
+from dynbatch.harness.values.instances import SentencePair
+from dynbatch.harness.values.parsed import ParsedSentence
+from dynbatch.systems.on_dynet.layers import add_to_graph
+from dynbatch.systems.on_dynet.runtime import ParameterStore
+from dynbatch.systems.on_dynet.segments import GraphSegment
 
 Pair = tuple[list[int], list[int]]  # source, target
 # Words, tags, the tokens that each transition reads (-1: none), and its index.
@@ -21,7 +21,7 @@ ReadSentence = tuple[list[int], list[int], list[list[int]], list[int]]
 
 
 class Seq2Seq:
-    """Equations of harness.models.seq2seq."""
+    """Equations of dynbatch.harness.models.seq2seq."""
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
         self.source = SentenceReader(store, "source")
@@ -76,7 +76,7 @@ class SentenceReader:
 
 
 class Seq2SeqAtOnce(Seq2Seq):
-    """Equations of harness.models.seq2seq_at_once."""
+    """Equations of dynbatch.harness.models.seq2seq_at_once."""
 
     def build(self, pairs: Sequence[Pair]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of all predicted words."""
@@ -95,7 +95,7 @@ class Seq2SeqAtOnce(Seq2Seq):
 
 
 class ParserNetwork:
-    """Equations of harness.models.parser."""
+    """Equations of dynbatch.harness.models.parser."""
 
     def __init__(self, model: Parser, store: ParameterStore) -> None:
         self.scores_of = model.index_scores

@@ -7,32 +7,32 @@ from typing import Any, NamedTuple
 
 import dynet as dy
 
-from harness.models.berxit import Berxit
-from harness.models.drnn import DRNN
-from harness.models.nested_rnn import NestedRNN
-from harness.models.stack_rnn import StackRNN
-from harness.values.instances import Chain
-from systems.on_dynet.layers import (
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.harness.models.drnn import DRNN
+from dynbatch.harness.models.nested_rnn import NestedRNN
+from dynbatch.harness.models.stack_rnn import StackRNN
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_dynet.layers import (
     Program,
     add_to_graph,
     classify_states,
     evaluate_first_numbers,
     run_together,
 )
-from systems.on_dynet.runtime import ParameterStore
-from systems.on_dynet.segments import Part
-from systems.plans.programs import NONE, GrownTree, grow_tree
+from dynbatch.systems.on_dynet.runtime import ParameterStore
+from dynbatch.systems.on_dynet.segments import Part
+from dynbatch.systems.plans.programs import NONE, GrownTree, grow_tree
 
 # Words, shift flags of steps, labels of steps.
 ParsedWords = tuple[list[int], list[bool], list[int]]
 Loops = tuple[int, int, list[int]]  # word, label, inner steps of every outer one
 Tokens = tuple[list[int], int, int]  # words of all tokens, label, number of layers until its exit
-CUBE = 0.044715  # constant of gelu, see harness.vertex.tracing
+CUBE = 0.044715  # constant of gelu, see dynbatch.harness.vertex.tracing
 ROOT = 0.7978845608028654  # square root of 2 / pi
 
 
 class StackRNNNetwork:
-    """Equations of harness.models.stack_rnn; a matrix of two joined vectors is split into two."""
+    """Equations of dynbatch.harness.models.stack_rnn; a matrix of two joined vectors is split."""
 
     def __init__(self, model: StackRNN, store: ParameterStore) -> None:
         self.actions, self.labels = model.replay_actions, model.expand_labels
@@ -94,7 +94,7 @@ def _combine_vectors(cell: Sequence[Any], first: Any, second: Any) -> Any:
 
 
 class NestedRNNNetwork:
-    """Equations of harness.models.nested_rnn.
+    """Equations of dynbatch.harness.models.nested_rnn.
 
     z h + (1 - z) n is written n + z (h - n), because DyNet has no batched kernel of 1 - z. One
     affine transform for both r and z takes as long.
@@ -165,7 +165,7 @@ class Growth(NamedTuple):
 
 
 class DRNNNetwork:
-    """Equations of harness.models.drnn; trees grow as in recursion, children before siblings.
+    """Equations of harness/models/drnn.py; trees grow as in recursion, children before siblings.
 
     DyNet does not batch the product of a vector and a number. A product with ones, which is
     batched, is not faster (docs/systems.md).
@@ -231,7 +231,7 @@ class BreadthFirstDRNN(DRNNNetwork):
 
 
 class BerxitNetwork:
-    """Equations of harness.models.berxit.
+    """Equations of dynbatch.harness.models.berxit.
 
     The tokens of a sentence are the mini-batch of its expressions, and the heads are that of its
     attention, as a user of DyNet would write it. DyNet's batching is then across sentences.

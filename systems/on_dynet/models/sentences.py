@@ -8,15 +8,15 @@ from typing import Any
 
 import dynet as dy
 
-from harness.models.bilstm import BiLSTM
-from harness.models.bilstm_char import BiLSTMChar
-from harness.models.birnn import BiRNN
-from harness.models.parts.lstm import format_layer_suffix
-from harness.models.var_lstm import VarLSTM
-from harness.values.instances import Chain
-from systems.on_dynet.layers import add_to_graph
-from systems.on_dynet.runtime import ParameterStore
-from systems.on_dynet.segments import GraphSegment
+from dynbatch.harness.models.bilstm import BiLSTM
+from dynbatch.harness.models.bilstm_char import BiLSTMChar
+from dynbatch.harness.models.birnn import BiRNN
+from dynbatch.harness.models.parts.lstm import format_layer_suffix
+from dynbatch.harness.models.var_lstm import VarLSTM
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_dynet.layers import add_to_graph
+from dynbatch.systems.on_dynet.runtime import ParameterStore
+from dynbatch.systems.on_dynet.segments import GraphSegment
 
 Sentence = tuple[list[int], list[int]]  # words, labels
 Word = int | list[int]  # its id, or those of its letters if it is rare
@@ -32,7 +32,7 @@ class Sentences:
 
 
 class VarLSTMNetwork(Sentences):
-    """Equations of harness.models.var_lstm, with DyNet's own LSTM.
+    """Equations of dynbatch.harness.models.var_lstm, with DyNet's own LSTM.
 
     All words of the mini-batch share one matmul with W_out, which is most of the arithmetic. Other
     forms, and LSTMs from other operators, are slower (docs/systems.md). vanilla_lstm_h is not used:
@@ -74,7 +74,7 @@ class VarLSTMSideBySide(VarLSTMNetwork):
 
 
 class BiRNNNetwork(Sentences):
-    """Equations of harness.models.birnn; the output layer is called once for all words."""
+    """Equations of dynbatch.harness.models.birnn; the output layer is called once for all words."""
 
     def __init__(self, model: BiRNN, store: ParameterStore) -> None:
         self.embedding = store.add_table("embedding")
@@ -157,7 +157,7 @@ class Tagger:
 
 
 class BiLSTMNetwork(Sentences):
-    """Equations of harness.models.bilstm, with DyNet's own LSTM."""
+    """Equations of dynbatch.harness.models.bilstm, with DyNet's own LSTM."""
 
     def __init__(self, model: BiLSTM, store: ParameterStore) -> None:
         self.embedding = store.add_table("embedding")
@@ -198,7 +198,7 @@ class BiLSTMSideBySide(BiLSTMNetwork):
 
 
 class BiLSTMCharNetwork:
-    """Equations of harness.models.bilstm_char."""
+    """Equations of dynbatch.harness.models.bilstm_char."""
 
     def __init__(self, model: BiLSTMChar, store: ParameterStore) -> None:
         self.embedding = store.add_table("embedding")

@@ -9,13 +9,13 @@ from typing import Any
 import dynet as dy
 import numpy as np
 
-from harness.contracts.model import Model
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.values.arrays import IntArray
-from harness.values.instances import Tree
-from systems.on_dynet.layers import add_to_graph, classify_states
-from systems.on_dynet.runtime import ParameterStore
-from systems.on_dynet.segments import GraphSegment
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_dynet.layers import add_to_graph, classify_states
+from dynbatch.systems.on_dynet.runtime import ParameterStore
+from dynbatch.systems.on_dynet.segments import GraphSegment
 
 Vertex = tuple[int, int, int, int]  # word (-1: internal), left child, right child, label
 UnlabelledVertex = tuple[int, int, int]  # word (-1: internal), left child, right child
@@ -31,7 +31,7 @@ class Trees:
 
 
 class TreeLSTM(Trees):
-    """Equations of harness.models.tree_lstm, with one affine transform per gate.
+    """Equations of dynbatch.harness.models.tree_lstm, with one affine transform per gate.
 
     The operators are those of DyNet's own benchmark, except that c is one sum of three and that the
     classifier is called once: the fastest of several forms (docs/systems.md).
@@ -139,7 +139,7 @@ class TreeLSTM2TypeNetwork(TreeLSTM):
 
 
 class TreeLSTMChildSum(Trees):
-    """Equations of harness.models.tree_lstm_child_sum, with one affine transform per gate.
+    """Equations of dynbatch.harness.models.tree_lstm_child_sum, with one affine transform per gate.
 
     The forget gates of both children have the same weights, so that DyNet batches them together.
     """
@@ -184,7 +184,7 @@ class TreeLSTMChildSum(Trees):
 
 
 class TreeGRU(Trees):
-    """Equations of harness.models.tree_gru, with one affine transform per gate.
+    """Equations of dynbatch.harness.models.tree_gru, with one affine transform per gate.
 
     z h + (1 - z) c is written c + z (h - c), because DyNet has no batched kernel of 1 - z.
     """
@@ -234,7 +234,7 @@ class TreeGRU(Trees):
 
 
 class TreeFC:
-    """Equations of harness.models.tree_fc; outputs and loss are those of the roots.
+    """Equations of dynbatch.harness.models.tree_fc; outputs and loss are those of the roots.
 
     One affine transform takes both children, which is faster than one of their concatenation.
     """
@@ -273,7 +273,7 @@ class TreeFC:
 
 
 class MVRNN(Trees):
-    """Equations of harness.models.mv_rnn on the matrices M themselves, as in the papers.
+    """Equations of dynbatch.harness.models.mv_rnn on the matrices M themselves, as in the papers.
 
     DyNet distinguishes matmuls by the node of their left factor, so M v of every vertex is a batch
     of its own (ACRoBat's comparison calls this a missed opportunity), unless the system's option is

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from systems.on_jax.models.layers import compute_cross_entropy
-from systems.on_jax.models.trees import (
+from dynbatch.systems.on_jax.models.layers import compute_cross_entropy
+from dynbatch.systems.on_jax.models.trees import (
     ChildStates,
     States,
     TreeNetwork,
@@ -17,7 +17,7 @@ from systems.on_jax.models.trees import (
     compute_tree_states,
     differentiate_gates,
 )
-from systems.on_jax.scan import Given
+from dynbatch.systems.on_jax.scan import Given
 
 
 class ChildSumInner(NamedTuple):
@@ -60,7 +60,7 @@ class ChildSumInner(NamedTuple):
 
 
 class TreeLSTMChildSum(TreeNetwork):
-    """Equations of harness.models.tree_lstm_child_sum, chunk by chunk."""
+    """Equations of dynbatch.harness.models.tree_lstm_child_sum, chunk by chunk."""
 
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of all rows."""

@@ -12,18 +12,25 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model
-from harness.models.bilstm import DIRECTIONS
-from harness.models.parts.lstm import format_layer_suffix
-from harness.values.instances import Chain
-from systems.on_jax.models.layers import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.bilstm import DIRECTIONS
+from dynbatch.harness.models.parts.lstm import format_layer_suffix
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_jax.models.layers import (
     compute_cross_entropy,
     compute_linear_cross_entropy,
     replace_rows,
     slice_rows,
 )
-from systems.on_jax.scan import Given, Ids, ProgramInputs, pack_inputs, pad_vector, round_up
-from systems.plans.sentences import count_words, plan_stairs
+from dynbatch.systems.on_jax.scan import (
+    Given,
+    Ids,
+    ProgramInputs,
+    pack_inputs,
+    pad_vector,
+    round_up,
+)
+from dynbatch.systems.plans.sentences import count_words, plan_stairs
 
 UNIT = 8  # columns; a matmul of fewer rows is not faster
 NamedIds = Mapping[str, Array]
@@ -305,7 +312,7 @@ class SentenceNetwork:
 
 
 class VarLSTM(SentenceNetwork):
-    """Equations of harness.models.var_lstm over columns of words."""
+    """Equations of dynbatch.harness.models.var_lstm over columns of words."""
 
     both_ways = False
 
@@ -326,7 +333,7 @@ class VarLSTM(SentenceNetwork):
 
 
 class BiLSTM(SentenceNetwork):
-    """Equations of harness.models.bilstm over columns of words; one loop for both directions."""
+    """Equations of harness/models/bilstm.py over columns of words; one loop for both directions."""
 
     both_ways = True
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.values.arrays import IntArray, IntTable
-from harness.values.instances import Tree
-from systems.on_jax.scan import pad_vector, round_up
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.values.arrays import IntArray, IntTable
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_jax.scan import pad_vector, round_up
 
 UNIT = 8  # rows; a matmul of fewer rows is not faster
 

@@ -10,17 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from harness.contracts.model import Model
-from harness.values.instances import Tree
-from systems.on_jax.models.layers import compute_cross_entropy, replace_rows, slice_rows
-from systems.on_jax.models.tree_rows import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_jax.models.layers import compute_cross_entropy, replace_rows, slice_rows
+from dynbatch.systems.on_jax.models.tree_rows import (
     UNIT,
     TreeSizes,
     assign_tree_rows,
     choose_chunk_size,
     halve_width,
 )
-from systems.on_jax.scan import Given, ProgramInputs, pack_inputs
+from dynbatch.systems.on_jax.scan import Given, ProgramInputs, pack_inputs
 
 States = tuple[Array, ...]  # states of some vertices, (n, width) each
 Weights = Mapping[str, Array]
@@ -250,7 +250,7 @@ class LSTMInner(NamedTuple):
 
 
 class TreeLSTM(TreeNetwork):
-    """Equations of harness.models.tree_lstm, chunk by chunk."""
+    """Equations of dynbatch.harness.models.tree_lstm, chunk by chunk."""
 
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of all rows."""
@@ -271,7 +271,7 @@ class TreeLSTM(TreeNetwork):
 
 
 class GRUInner(NamedTuple):
-    """Inner vertex: the mean of a step on each child; weights as in harness.models.tree_gru."""
+    """Inner vertex: the mean of a step on each child; weights as in harness/models/tree_gru.py."""
 
     def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]:
         """Return state h, and r, z and the candidate of both steps."""
@@ -327,7 +327,7 @@ def step_back(d: Array, x: Array, kept: States, U: Array, U_c: Array) -> tuple[A
 
 
 class TreeGRU(TreeNetwork):
-    """Equations of harness.models.tree_gru, chunk by chunk."""
+    """Equations of dynbatch.harness.models.tree_gru, chunk by chunk."""
 
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of all rows."""
@@ -364,7 +364,7 @@ def _concatenate_children(children: ChildStates) -> Array:
 
 
 class TreeFC(TreeNetwork):
-    """Equations of harness.models.tree_fc, chunk by chunk."""
+    """Equations of dynbatch.harness.models.tree_fc, chunk by chunk."""
 
     reads = "roots"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.contracts.model import Model
-from harness.models.parts.lstm import format_layer_suffix
-from systems.on_tensorflow.cells import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.parts.lstm import format_layer_suffix
+from dynbatch.systems.on_tensorflow.cells import (
     CellFunctions,
     ChildSumCell,
     GRUCell,
@@ -18,14 +18,14 @@ from systems.on_tensorflow.cells import (
     apply_layer,
     apply_layer_to_children,
 )
-from systems.on_tensorflow.fold import LoomNetwork, Tensors
-from systems.on_tensorflow.layers import (
+from dynbatch.systems.on_tensorflow.fold import LoomNetwork, Tensors
+from dynbatch.systems.on_tensorflow.layers import (
     compute_cross_entropy,
     compute_linear_cross_entropy,
     compute_logits,
     look_up_vectors,
 )
-from systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp
+from dynbatch.systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp
 
 
 class ClassifiedTrees(LoomNetwork):
@@ -80,7 +80,7 @@ class ClassifiedTrees(LoomNetwork):
 
 
 class TreeFC(LoomNetwork):
-    """Parameters of harness.models.tree_fc.
+    """Parameters of dynbatch.harness.models.tree_fc.
 
     Leaves of the variant "fold" are rows of the initial state, looked up before the loop. This
     saves one depth compared with Fold's own benchmark, in which an op looks them up. Leaves of the

@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.contracts.model import Model
-from harness.models.parts.lstm import format_layer_suffix
-from harness.values.instances import Chain
-from systems.on_tensorflow.layers import compute_linear_cross_entropy, compute_logits
-from systems.on_tensorflow.runtime import Feeds, Network, Variables
-from systems.on_tensorflow.sentences import Batch, SentenceLayout, restore_order
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.parts.lstm import format_layer_suffix
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_tensorflow.layers import compute_linear_cross_entropy, compute_logits
+from dynbatch.systems.on_tensorflow.runtime import Feeds, Network, Variables
+from dynbatch.systems.on_tensorflow.sentences import Batch, SentenceLayout, restore_order
 
 
 class SideBySide(Network):
@@ -32,7 +32,7 @@ class SideBySide(Network):
 
 
 class VarLSTM(SideBySide):
-    """Parameters of harness.models.var_lstm."""
+    """Parameters of dynbatch.harness.models.var_lstm."""
 
     def construct(self, instances: Sequence[Chain]) -> Feeds:
         """Return words and labels by row, without the backward direction."""
@@ -54,7 +54,7 @@ class VarLSTM(SideBySide):
 
 
 class BiLSTM(SideBySide):
-    """Parameters of harness.models.bilstm: one stack of layers per direction."""
+    """Parameters of dynbatch.harness.models.bilstm: one stack of layers per direction."""
 
     def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
         """Return the summed loss, and the inputs of the classifier."""

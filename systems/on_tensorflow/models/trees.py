@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.contracts.model import Model
-from harness.values.instances import Tree
-from systems.on_tensorflow.cells import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_tensorflow.cells import (
     CellFunctions,
     ChildSumCell,
     GRUCell,
@@ -19,8 +19,8 @@ from systems.on_tensorflow.cells import (
     apply_layer,
     apply_layer_to_children,
 )
-from systems.on_tensorflow.layers import compute_cross_entropy, look_up_vectors
-from systems.on_tensorflow.runtime import Feeds, Network, Variables
+from dynbatch.systems.on_tensorflow.layers import compute_cross_entropy, look_up_vectors
+from dynbatch.systems.on_tensorflow.runtime import Feeds, Network, Variables
 
 
 class OneTree(Network):
@@ -115,7 +115,7 @@ class ClassifiedTree(OneTree):
 
 
 class TreeFC(OneTree):
-    """Parameters of harness.models.tree_fc; leaves are looked up, or apply the layer to zeros."""
+    """Parameters of harness/models/tree_fc.py; leaves are looked up, or the layer of zeros."""
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
         """Return the loss and the state of one tree's root."""

@@ -8,14 +8,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from harness.contracts.model import Model
-from systems.on_torch.models.tree_steps import TreeLSTMBase, activate_gates, write_state
-from systems.on_torch.models.trees import Levels, Recursive, State, TreeNet
-from systems.on_torch.products import backpropagate_sigmoid, compute_weight_gradient, multiply
+from dynbatch.harness.contracts.model import Model
+from dynbatch.systems.on_torch.models.tree_steps import TreeLSTMBase, activate_gates, write_state
+from dynbatch.systems.on_torch.models.trees import Levels, Recursive, State, TreeNet
+from dynbatch.systems.on_torch.products import (
+    backpropagate_sigmoid,
+    compute_weight_gradient,
+    multiply,
+)
 
 
 class TreeLSTMChildSum(TreeNet):
-    """Parameters and equations of harness.models.tree_lstm_child_sum; a state is h and c."""
+    """Parameters and equations of harness/models/tree_lstm_child_sum.py; a state is h and c."""
 
     n_states = 2
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, split
 
-from systems.on_torch.products import (
+from dynbatch.systems.on_torch.products import (
     Repeated,
     aten,
     backpropagate_sigmoid,
@@ -22,8 +22,8 @@ from systems.on_torch.products import (
     multiply,
     tanh,
 )
-from systems.on_torch.rows import StateRows
-from systems.plans.lattices import LatticeStep
+from dynbatch.systems.on_torch.rows import StateRows
+from dynbatch.systems.plans.lattices import LatticeStep
 
 State = Sequence[Tensor]  # h first
 

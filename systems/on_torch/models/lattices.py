@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
-from harness.values.instances import Lattice
-from systems.on_torch.models.lattice_steps import (
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import Lattice
+from dynbatch.systems.on_torch.models.lattice_steps import (
     GatedSteps,
     GRUCells,
     LatticeSteps,
@@ -24,10 +24,10 @@ from systems.on_torch.models.lattice_steps import (
     Steps,
     SummedSteps,
 )
-from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.rows import move_to_device, to_tensor
-from systems.plans.lattices import plan_lattice_rows
-from systems.plans.trees import invert_permutation
+from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.rows import move_to_device, to_tensor
+from dynbatch.systems.plans.lattices import plan_lattice_rows
+from dynbatch.systems.plans.trees import invert_permutation
 
 State = tuple[Tensor, ...]  # h first
 

@@ -15,10 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from systems.on_torch.layers import Start
-from systems.on_torch.products import aten, backpropagate_sigmoid, multiply, tanh
-from systems.on_torch.rows import RowPermutation, UnpaddedColumns, arrange_buckets, arrange_columns
-from systems.plans.trees import Ids
+from dynbatch.systems.on_torch.layers import Start
+from dynbatch.systems.on_torch.products import aten, backpropagate_sigmoid, multiply, tanh
+from dynbatch.systems.on_torch.rows import (
+    RowPermutation,
+    UnpaddedColumns,
+    arrange_buckets,
+    arrange_columns,
+)
+from dynbatch.systems.plans.trees import Ids
 
 
 def run_lstm_steps(

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
-from harness.values.instances import Tree
-from systems.on_torch.models.tree_steps import TreeCell, TreeSteps
-from systems.on_torch.models.trees import Recursive, State, TreeNet
-from systems.on_torch.net import Batched
-from systems.on_torch.products import Workspace, aten, compute_weight_gradient, multiply
-from systems.on_torch.rows import move_to_device
-from systems.plans.trees import invert_permutation, plan_matrix_rows
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_torch.models.tree_steps import TreeCell, TreeSteps
+from dynbatch.systems.on_torch.models.trees import Recursive, State, TreeNet
+from dynbatch.systems.on_torch.net import Batched
+from dynbatch.systems.on_torch.products import Workspace, aten, compute_weight_gradient, multiply
+from dynbatch.systems.on_torch.rows import move_to_device
+from dynbatch.systems.plans.trees import invert_permutation, plan_matrix_rows
 
 CHUNK = 1 << 18  # elements of matrices per call: 1 MiB
 
 
 class MVRNN(TreeNet):
-    """Parameters and equations of harness.models.mv_rnn; a state is v (1, h) and T (h, h)."""
+    """Parameters and equations of harness/models/mv_rnn.py; a state is v (1, h) and T (h, h)."""
 
     n_states = 2
 

@@ -14,14 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from harness.contracts.model import Model
-from harness.values.instances import SentencePair
-from systems.on_torch.layers import LateOutputs, LossWay, Scores, StartedLSTM, make_output_layer
-from systems.on_torch.models.lstm import Columnwise, Recurrence, StepStates
-from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import apply_linear, aten, multiply
-from systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_device, to_tensor
-from systems.plans.trees import Ids
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import SentencePair
+from dynbatch.systems.on_torch.layers import (
+    LateOutputs,
+    LossWay,
+    Scores,
+    StartedLSTM,
+    make_output_layer,
+)
+from dynbatch.systems.on_torch.models.lstm import Columnwise, Recurrence, StepStates
+from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.products import apply_linear, aten, multiply
+from dynbatch.systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_device, to_tensor
+from dynbatch.systems.plans.trees import Ids
 
 
 class PairNet(Net):

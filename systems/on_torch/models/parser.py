@@ -15,18 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from harness.contracts.model import Model
-from harness.models.parser import Parser
-from harness.values.parsed import ParsedSentence
-from systems.on_torch.layers import LateOutputs, Scores, make_output_layer
-from systems.on_torch.models.lstm import PaddedRecurrence, Recurrence
-from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import aten, multiply
-from systems.on_torch.rows import arrange_columns, to_device, to_tensor
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.parser import Parser
+from dynbatch.harness.values.parsed import ParsedSentence
+from dynbatch.systems.on_torch.layers import LateOutputs, Scores, make_output_layer
+from dynbatch.systems.on_torch.models.lstm import PaddedRecurrence, Recurrence
+from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.products import aten, multiply
+from dynbatch.systems.on_torch.rows import arrange_columns, to_device, to_tensor
 
 
 class ParserNet(Net):
-    """Parameters of harness.models.parser, except those of the LSTMs."""
+    """Parameters of dynbatch.harness.models.parser, except those of the LSTMs."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

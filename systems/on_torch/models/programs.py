@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from harness.models.berxit import Berxit
-from harness.values.instances import Chain
-from harness.vertex.operators import LAYER_NORM_EPSILON
-from systems.on_torch.layers import ProgramNet
-from systems.on_torch.net import Batched, OneByOne
-from systems.on_torch.products import tanh
-from systems.on_torch.rows import arrange_columns, to_tensor
-from systems.plans.programs import NONE, Grown, GrownTree, grow_tree
-from systems.plans.trees import invert_permutation
+from dynbatch.harness.models.berxit import Berxit
+from dynbatch.harness.values.instances import Chain
+from dynbatch.harness.vertex.operators import LAYER_NORM_EPSILON
+from dynbatch.systems.on_torch.layers import ProgramNet
+from dynbatch.systems.on_torch.net import Batched, OneByOne
+from dynbatch.systems.on_torch.products import tanh
+from dynbatch.systems.on_torch.rows import arrange_columns, to_tensor
+from dynbatch.systems.plans.programs import NONE, Grown, GrownTree, grow_tree
+from dynbatch.systems.plans.trees import invert_permutation
 
 
 class Loops(NamedTuple):
@@ -40,7 +40,7 @@ class Loops(NamedTuple):
 
 
 class NestedNet(ProgramNet):
-    """Parameters of harness.models.nested_rnn."""
+    """Parameters of dynbatch.harness.models.nested_rnn."""
 
     def convert_chain(self, chain: Chain) -> Loops:
         return Loops(int(chain.words[0]), int(chain.labels[0]), self.model.list_inner_counts(chain))

@@ -11,16 +11,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
-from harness.models.parts.lstm import format_layer_suffix
-from harness.values.instances import Chain
-from systems.on_torch.layers import LateOutputs, LossWay, PlainNet, StartedLSTM, make_output_layer
-from systems.on_torch.models.lstm import Columnwise, Recurrence
-from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import apply_linear
-from systems.on_torch.rows import RowPermutation, to_device, to_tensor
-from systems.plans.sentences import count_words
-from systems.plans.trees import invert_permutation
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.parts.lstm import format_layer_suffix
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_torch.layers import (
+    LateOutputs,
+    LossWay,
+    PlainNet,
+    StartedLSTM,
+    make_output_layer,
+)
+from dynbatch.systems.on_torch.models.lstm import Columnwise, Recurrence
+from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.products import apply_linear
+from dynbatch.systems.on_torch.rows import RowPermutation, to_device, to_tensor
+from dynbatch.systems.plans.sentences import count_words
+from dynbatch.systems.plans.trees import invert_permutation
 
 
 class ReadChain(NamedTuple):
@@ -108,7 +114,7 @@ class SentencesSideBySide(Batched):
 
 
 class VarLSTM(Net):
-    """Parameters of harness.models.var_lstm."""
+    """Parameters of dynbatch.harness.models.var_lstm."""
 
     def __init__(self, model: Model, way: LossWay = "whole") -> None:
         super().__init__(model)
@@ -143,7 +149,7 @@ class LevelsVarLSTM(VarLSTM, SentencesSideBySide):
 
 
 class TaggerNet(Net):
-    """Parameters of harness.models.bilstm: a stack of layers per direction, and a classifier.
+    """Parameters of harness/models/bilstm.py: a stack of layers per direction, and a classifier.
 
     The classifier reads tanh of a layer over both directions.
     """
@@ -199,7 +205,7 @@ class LevelsTagger(TaggerNet, SentencesSideBySide):
 
 
 class Speller(TaggerNet):
-    """Parameters of harness.models.bilstm_char."""
+    """Parameters of dynbatch.harness.models.bilstm_char."""
 
     def __init__(self, model: Model, way: LossWay = "whole") -> None:
         super().__init__(model, way)

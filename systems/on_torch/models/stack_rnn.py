@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from harness.values.instances import Chain
-from systems.on_torch.layers import ProgramNet
-from systems.on_torch.net import Batched, OneByOne
-from systems.on_torch.products import tanh
-from systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_tensor
-from systems.plans.sentences import count_words
+from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.on_torch.layers import ProgramNet
+from dynbatch.systems.on_torch.net import Batched, OneByOne
+from dynbatch.systems.on_torch.products import tanh
+from dynbatch.systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_tensor
+from dynbatch.systems.plans.sentences import count_words
 
 
 class StackSentence(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from systems.on_torch.products import (
+from dynbatch.systems.on_torch.products import (
     SideWeights,
     aten,
     backpropagate_sigmoid,
@@ -58,7 +58,7 @@ class TreeSteps(torch.autograd.Function):
 
 
 class TreeCell(ABC):
-    """States of all rows of a plan (systems.plans.trees), and their gradients.
+    """States of all rows of a plan (dynbatch.systems.plans.trees), and their gradients.
 
     Arguments `rows` of methods are slices of the internal rows.
 

@@ -19,14 +19,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.contracts.model import Model
-from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.values.instances import Tree
-from systems.on_torch.models.tree_steps import TreeCell, TreeGRUCell, TreeLSTMCell, TreeSteps
-from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import FastLinear, apply_linear_relu
-from systems.on_torch.rows import move_to_device, to_device
-from systems.plans.trees import Ids, JoinedTrees, invert_permutation, join_trees, plan_tree_rows
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
+from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_torch.models.tree_steps import (
+    TreeCell,
+    TreeGRUCell,
+    TreeLSTMCell,
+    TreeSteps,
+)
+from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.products import FastLinear, apply_linear_relu
+from dynbatch.systems.on_torch.rows import move_to_device, to_device
+from dynbatch.systems.plans.trees import (
+    Ids,
+    JoinedTrees,
+    invert_permutation,
+    join_trees,
+    plan_tree_rows,
+)
 
 OfLeaf = TypeVar("OfLeaf")
 State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads the first (n, h)
@@ -69,7 +80,7 @@ class TreeNet(Net):
 
 
 class TreeLSTM(TreeNet):
-    """Parameters and equations of harness.models.tree_lstm; a state is h and c."""
+    """Parameters and equations of dynbatch.harness.models.tree_lstm; a state is h and c."""
 
     n_states = 2
 
@@ -105,7 +116,7 @@ class TreeLSTM(TreeNet):
 
 
 class TreeGRU(TreeNet):
-    """Parameters and equations of harness.models.tree_gru; a state is h."""
+    """Parameters and equations of dynbatch.harness.models.tree_gru; a state is h."""
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)
@@ -267,7 +278,7 @@ class Levels(Batched):
 
 
 class TreeFC(TreeNet):
-    """Parameters and equations of harness.models.tree_fc; the variant "cavs" has no table."""
+    """Parameters and equations of harness/models/tree_fc.py; the variant "cavs" has no table."""
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)

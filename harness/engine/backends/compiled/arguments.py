@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import Compiled, compiled, get_address
-from harness.compiler.pointers import put_word, read_word
-from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.context import Register, Taken, mark_distinct_runs
-from harness.engine.cpu_kernels.elementwise import Group
-from harness.engine.cpu_kernels.team import Table
-from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.plan import SHARED, count_slots
-from harness.engine.rows import fields as parts
-from harness.engine.rows.fields import Fields, Index
-from harness.vertex.operators import EDGE
+from dynbatch.harness.compiler.compiled import Compiled, compiled, get_address
+from dynbatch.harness.compiler.pointers import put_word, read_word
+from dynbatch.harness.engine.backends.compiled.memory import Memory
+from dynbatch.harness.engine.cpu_kernels.context import Register, Taken, mark_distinct_runs
+from dynbatch.harness.engine.cpu_kernels.elementwise import Group
+from dynbatch.harness.engine.cpu_kernels.team import Table
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.lowering.plan import SHARED, count_slots
+from dynbatch.harness.engine.rows import fields as parts
+from dynbatch.harness.engine.rows.fields import Fields, Index
+from dynbatch.harness.vertex.operators import EDGE
 
 # The number of a function's rows from which its matmuls use copies of W^T. A library rearranges W^T
 # in each matmul of several rows, at a cost that grows with the rows; a copy is made once. The

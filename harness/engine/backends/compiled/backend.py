@@ -12,33 +12,40 @@ import llvmlite
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Weights
-from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement, LiveSegments
-from harness.engine.backends.compiled.arguments import AddressTable
-from harness.engine.backends.compiled.live_segments import CompiledSegments
-from harness.engine.backends.compiled.memory import (
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine import backend
+from dynbatch.harness.engine.backend import EVERY, Arrangement, LiveSegments
+from dynbatch.harness.engine.backends.compiled.arguments import AddressTable
+from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments
+from dynbatch.harness.engine.backends.compiled.memory import (
     Memory,
     Parameters,
     RowSum,
     find_row_sums,
     yield_row_gradients,
 )
-from harness.engine.backends.compiled.operators import OPERATORS
-from harness.engine.backends.compiled.program import StageProgram, list_stage
-from harness.engine.cpu_kernels import blas, loss_kernels
-from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
-from harness.engine.cpu_kernels.loss_kernels import LossSums
-from harness.engine.cpu_kernels.team import Call, Callee, Calls, Team
-from harness.engine.cpu_kernels.vectors import SMALL
-from harness.engine.lowering.plan import FORWARD, STAGES, WHOLE_STAGES, Abilities, Plan, Ref
-from harness.engine.rows.fields import Index
-from harness.engine.rows.layout import RowRules
-from harness.engine.rows.segments import ALL_ROWS, Loss, Run, Segment, Segments
-from harness.engine.switches import Switches
-from harness.errors import UnsupportedTrial
-from harness.values.arrays import IntArray
-from harness.values.precision import EXACT
+from dynbatch.harness.engine.backends.compiled.operators import OPERATORS
+from dynbatch.harness.engine.backends.compiled.program import StageProgram, list_stage
+from dynbatch.harness.engine.cpu_kernels import blas, loss_kernels
+from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
+from dynbatch.harness.engine.cpu_kernels.loss_kernels import LossSums
+from dynbatch.harness.engine.cpu_kernels.team import Call, Callee, Calls, Team
+from dynbatch.harness.engine.cpu_kernels.vectors import SMALL
+from dynbatch.harness.engine.lowering.plan import (
+    FORWARD,
+    STAGES,
+    WHOLE_STAGES,
+    Abilities,
+    Plan,
+    Ref,
+)
+from dynbatch.harness.engine.rows.fields import Index
+from dynbatch.harness.engine.rows.layout import RowRules
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Loss, Run, Segment, Segments
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.precision import EXACT
 
 Counts = Callable[[str, IntArray], IntArray]
 Starts = NDArray[np.integer]  # first batch of each segment (n_segments + 1,)

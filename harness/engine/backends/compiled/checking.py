@@ -7,19 +7,19 @@ constants.
 
 from __future__ import annotations
 
-from harness.compiler.pointers import FLOAT_BYTES
-from harness.engine.backends.compiled.arguments import (
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.engine.backends.compiled.arguments import (
     INDEX_BYTES,
     Argument,
     ArgumentKind,
     Instruction,
     Operand,
 )
-from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.context import MAX_OPERANDS, Register
-from harness.engine.cpu_kernels.elementwise import N_OPERANDS, Group, RowKind
-from harness.engine.lowering import plan as plans
-from harness.vertex.operators import EDGE
+from dynbatch.harness.engine.backends.compiled.memory import Memory
+from dynbatch.harness.engine.cpu_kernels.context import MAX_OPERANDS, Register
+from dynbatch.harness.engine.cpu_kernels.elementwise import N_OPERANDS, Group, RowKind
+from dynbatch.harness.engine.lowering import plan as plans
+from dynbatch.harness.vertex.operators import EDGE
 
 _STATE_ROWS = (Register.STATE_ROW, Register.ZERO)  # ZERO: an index names the row
 _ROWS = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from harness.compiler.compiled import compiled
-from harness.compiler.pointers import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import (
     WORD_BYTES,
     call,
     call_for_number,
@@ -20,21 +20,27 @@ from harness.compiler.pointers import (
     store_atomic,
     view_arrays,
 )
-from harness.compiler.registry import helper
-from harness.engine.backends.compiled.arguments import put_parts
-from harness.engine.lowering.plan import FORWARD as FORWARD_STAGES
-from harness.engine.rows.fields import FieldArrays
-from harness.engine.rows.filling import FILLED, Arrays, fill_fields, fill_pulls, place_fields
-from harness.engine.rows.row_order import FOLLOWS, Source, assign_rows
-from harness.engine.rows.row_order import N_BATCHES as N_BATCHES_OF
-from harness.engine.rows.row_order import N as N_OF
-from harness.engine.rows.segments import ALL_ROWS
-from harness.policies.parts.levels import batch_by_counters
-from harness.programs.decode import FAULT, FINE, N_ARGS, N_FIBERS, decode_log, measure_log
-from harness.programs.decode import DecodingArrays as Decoded
-from harness.programs.decode import N as N_RECORDED
-from harness.programs.log import DONE, UNDONE
-from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, LongTable
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.backends.compiled.arguments import put_parts
+from dynbatch.harness.engine.lowering.plan import FORWARD as FORWARD_STAGES
+from dynbatch.harness.engine.rows.fields import FieldArrays
+from dynbatch.harness.engine.rows.filling import (
+    FILLED,
+    Arrays,
+    fill_fields,
+    fill_pulls,
+    place_fields,
+)
+from dynbatch.harness.engine.rows.row_order import FOLLOWS, Source, assign_rows
+from dynbatch.harness.engine.rows.row_order import N_BATCHES as N_BATCHES_OF
+from dynbatch.harness.engine.rows.row_order import N as N_OF
+from dynbatch.harness.engine.rows.segments import ALL_ROWS
+from dynbatch.harness.policies.parts.levels import batch_by_counters
+from dynbatch.harness.programs.decode import FAULT, FINE, N_ARGS, N_FIBERS, decode_log, measure_log
+from dynbatch.harness.programs.decode import DecodingArrays as Decoded
+from dynbatch.harness.programs.decode import N as N_RECORDED
+from dynbatch.harness.programs.log import DONE, UNDONE
+from dynbatch.harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, LongTable
 
 FlagCube = Annotated[Flags, 3]
 # Entries of LiveArrays.progress: the progress of the mini-batch, and sizes of the current segment.
@@ -44,17 +50,17 @@ N_WANTED = 5  # vertices, entries of `starts`, segments, `values`, batches; log:
 # arguments.
 DECODES, PLANS, RUNS, BASE_DEPTH, RESTARTS, REORDERS, CONTEXT, N_HOW = range(8)
 SCHEDULE, FORWARD, N_SPENT = range(3)
-# Result codes other than decoding errors (harness.programs.decode), which are above 0.
+# Result codes other than decoding errors (dynbatch.harness.programs.decode), which are above 0.
 MORE_RECORDED, NEW_FEEDS, MORE_ROWS, LACKING_CHILD, MORE_MEMORY = UNDONE, -2, -3, -4, -5
 N_STAGES, BATCH_STAGE = len(FORWARD_STAGES), FORWARD_STAGES.index("batch")
 _PAIR_BYTES = 8
 
 
 class LiveArrays(NamedTuple):
-    """Arrays of a decoder (harness.programs.decoder), of a layout, and of the execution.
+    """Arrays of a decoder (dynbatch.harness.programs.decoder), of a layout, and of the execution.
 
     Attributes without a description are those of the decoder, or those of a layout that
-    harness.engine.rows.filling describes.
+    dynbatch.harness.engine.rows.filling describes.
 
     Attributes:
         order: The schedules of all segments, concatenated.
@@ -160,7 +166,7 @@ def run_segment(table: int, n_log: int) -> int:
 
 @compiled
 def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
-    """Decode entries of the log, see harness.programs.decode.
+    """Decode entries of the log, see dynbatch.harness.programs.decode.
 
     Returns:
         DONE, an error of decoding, MORE_RECORDED with the required capacities in `wanted`, or

@@ -1,8 +1,8 @@
 """Graph segments that compiled code decodes, schedules, lays out and runs.
 
 The compiled functions for the policy inline_depth and for the layout are the same as elsewhere
-(harness.engine.backends.compiled.live_code). This module manages the reused memory on which they
-work.
+(dynbatch.harness.engine.backends.compiled.live_code). This module manages the reused memory on
+which they work.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import get_address
-from harness.compiler.pointers import FAILED, WORDS_OF_ARRAY
-from harness.engine.backend import Arrangement, Tally
-from harness.engine.backends.compiled import live_code as code
-from harness.engine.backends.compiled.arguments import AddressTable
-from harness.engine.backends.compiled.live_code import (
+from dynbatch.harness.compiler.compiled import get_address
+from dynbatch.harness.compiler.pointers import FAILED, WORDS_OF_ARRAY
+from dynbatch.harness.engine.backend import Arrangement, Tally
+from dynbatch.harness.engine.backends.compiled import live_code as code
+from dynbatch.harness.engine.backends.compiled.arguments import AddressTable
+from dynbatch.harness.engine.backends.compiled.live_code import (
     LiveArrays,
     decode_next,
     plan_next,
     run_segment,
 )
-from harness.engine.backends.compiled.memory import Memory
-from harness.engine.backends.compiled.program import StageProgram
-from harness.engine.cpu_kernels.context import read_ticks
-from harness.engine.cpu_kernels.team import Table, Team
-from harness.engine.lowering.plan import FORWARD
-from harness.engine.rows.fields import Index
-from harness.engine.rows.layout import Layout, RowRules
-from harness.engine.rows.row_order import N_COUNTS, N
-from harness.errors import ScheduleError
-from harness.programs.blocks import Feeds
-from harness.programs.decode import FINE, check_fault
-from harness.programs.decoder import Decoder
-from harness.programs.log import DONE, UNDONE
-from harness.values.arrays import IntArray, as_int_array
-from harness.values.graph import NO_TYPE
-from harness.values.schedule import Schedule
+from dynbatch.harness.engine.backends.compiled.memory import Memory
+from dynbatch.harness.engine.backends.compiled.program import StageProgram
+from dynbatch.harness.engine.cpu_kernels.context import read_ticks
+from dynbatch.harness.engine.cpu_kernels.team import Table, Team
+from dynbatch.harness.engine.lowering.plan import FORWARD
+from dynbatch.harness.engine.rows.fields import Index
+from dynbatch.harness.engine.rows.layout import Layout, RowRules
+from dynbatch.harness.engine.rows.row_order import N_COUNTS, N
+from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.programs.blocks import Feeds
+from dynbatch.harness.programs.decode import FINE, check_fault
+from dynbatch.harness.programs.decoder import Decoder
+from dynbatch.harness.programs.log import DONE, UNDONE
+from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.graph import NO_TYPE
+from dynbatch.harness.values.schedule import Schedule
 
 KindOf = Callable[[int, str], tuple[bool, bool]]  # for a function and a stage, see CompiledSegments
 
@@ -221,7 +221,8 @@ class CompiledSegments:
         """Address of the function that runs a segment of a given log, and its first argument.
 
         The other argument is the number of entries of the log
-        (harness.compiler.pointers.call_for_number). The function returns DONE, or a code for `run`.
+        (dynbatch.harness.compiler.pointers.call_for_number). The function returns DONE, or a code
+        for `run`.
         """
         return run_segment.address, self.kept.address
 

@@ -11,28 +11,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import get_address
-from harness.contracts.model import Weights
-from harness.engine.backend import Arrangement
-from harness.engine.cpu_kernels import memory_kernels
-from harness.engine.cpu_kernels.blas import N_BF16, round_parameter
-from harness.engine.cpu_kernels.memory_kernels import (
+from dynbatch.harness.compiler.compiled import get_address
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backend import Arrangement
+from dynbatch.harness.engine.cpu_kernels import memory_kernels
+from dynbatch.harness.engine.cpu_kernels.blas import N_BF16, round_parameter
+from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     N_OF_STEP,
     transpose,
     update_parameters,
     update_rows,
 )
-from harness.engine.cpu_kernels.team import Table
-from harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
-from harness.engine.lowering import plan as plans
-from harness.engine.lowering.plan import GROWTH, SHARED, Buffer, BufferName, Plan, Ref, Role
-from harness.engine.rows.fields import Fields, Index
-from harness.engine.rows.layout import Layout
-from harness.engine.rows.row_order import AT_ONCE, N_EDGES, N
-from harness.errors import UnsupportedTrial
-from harness.vertex.folding import FoldedTable
-from harness.vertex.operators import EDGE
-from harness.vertex.subgraph.columns import Pack
+from dynbatch.harness.engine.cpu_kernels.team import Table
+from dynbatch.harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
+from dynbatch.harness.engine.lowering import plan as plans
+from dynbatch.harness.engine.lowering.plan import (
+    GROWTH,
+    SHARED,
+    Buffer,
+    BufferName,
+    Plan,
+    Ref,
+    Role,
+)
+from dynbatch.harness.engine.rows.fields import Fields, Index
+from dynbatch.harness.engine.rows.layout import Layout
+from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES, N
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.vertex.folding import FoldedTable
+from dynbatch.harness.vertex.operators import EDGE
+from dynbatch.harness.vertex.subgraph.columns import Pack
 
 _N_FLAGS = 64
 LookedUp = Iterable[tuple[str, Index, NDArray[np.float32]]]  # table, rows, gradients of rows

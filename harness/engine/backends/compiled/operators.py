@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.compiler.compiled import Compiled
-from harness.compiler.pointers import FLOAT_BYTES
-from harness.engine.backends.compiled.arguments import (
+from dynbatch.harness.compiler.compiled import Compiled
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.engine.backends.compiled.arguments import (
     INDEX_BYTES,
     Argument,
     ArgumentKind,
@@ -22,14 +22,19 @@ from harness.engine.backends.compiled.arguments import (
     Run,
     select_count_register,
 )
-from harness.engine.cpu_kernels import loss_kernels, row_kernels
-from harness.engine.cpu_kernels.context import Register
-from harness.engine.cpu_kernels.elementwise import OPERATORS as ELEMENTWISE
-from harness.engine.cpu_kernels.elementwise import WITH_CONSTANT, ColumnStore, Group, RowKind
-from harness.engine.cpu_kernels.product_kernels import apply_children
-from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.placement import APPLIED
-from harness.engine.lowering.plan import (
+from dynbatch.harness.engine.cpu_kernels import loss_kernels, row_kernels
+from dynbatch.harness.engine.cpu_kernels.context import Register
+from dynbatch.harness.engine.cpu_kernels.elementwise import OPERATORS as ELEMENTWISE
+from dynbatch.harness.engine.cpu_kernels.elementwise import (
+    WITH_CONSTANT,
+    ColumnStore,
+    Group,
+    RowKind,
+)
+from dynbatch.harness.engine.cpu_kernels.product_kernels import apply_children
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.lowering.placement import APPLIED
+from dynbatch.harness.engine.lowering.plan import (
     SHARED,
     Buffer,
     BufferName,
@@ -44,7 +49,7 @@ from harness.engine.lowering.plan import (
     name_gradient_buffer,
     name_state_buffer,
 )
-from harness.vertex.operators import EDGE, Node, Shape
+from dynbatch.harness.vertex.operators import EDGE, Node, Shape
 
 
 @dataclass(frozen=True, slots=True)

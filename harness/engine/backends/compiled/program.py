@@ -17,9 +17,9 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, get_address
-from harness.compiler.object_code import Loaded, load_cached
-from harness.compiler.pointers import (
+from dynbatch.harness.compiler.compiled import compiled, get_address
+from dynbatch.harness.compiler.object_code import Loaded, load_cached
+from dynbatch.harness.compiler.pointers import (
     add_to_word,
     call,
     count_cycles,
@@ -27,8 +27,8 @@ from harness.compiler.pointers import (
     read_half_word,
     read_word,
 )
-from harness.compiler.registry import hash_modules, helper
-from harness.engine.backends.compiled.arguments import (
+from dynbatch.harness.compiler.registry import hash_modules, helper
+from dynbatch.harness.engine.backends.compiled.arguments import (
     OF_PARAMETERS,
     AddressTable,
     Argument,
@@ -36,9 +36,9 @@ from harness.engine.backends.compiled.arguments import (
     Instruction,
     Operand,
 )
-from harness.engine.backends.compiled.checking import check_instruction
-from harness.engine.backends.compiled.steps import StageWriter
-from harness.engine.cpu_kernels.context import (
+from dynbatch.harness.engine.backends.compiled.checking import check_instruction
+from dynbatch.harness.engine.backends.compiled.steps import StageWriter
+from dynbatch.harness.engine.cpu_kernels.context import (
     ALL,
     AT,
     BATCH,
@@ -63,11 +63,11 @@ from harness.engine.cpu_kernels.context import (
     Register,
     share,
 )
-from harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
-from harness.engine.cpu_kernels.team import Call, wait_at_barrier
-from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.plan import BufferName, Plan
-from harness.values.arrays import IntArray
+from dynbatch.harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
+from dynbatch.harness.engine.cpu_kernels.team import Call, wait_at_barrier
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.lowering.plan import BufferName, Plan
+from dynbatch.harness.values.arrays import IntArray
 
 # A program: the first function's id, the number of functions, a head for each, then steps.
 FIRST_FUNCTION, N_FUNCTIONS, HEADS = range(3)

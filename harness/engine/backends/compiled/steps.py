@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
-from harness.compiler.pointers import FLOAT_BYTES
-from harness.engine.backends.compiled.arguments import (
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.engine.backends.compiled.arguments import (
     COPIES_FROM,
     Argument,
     ArgumentKind,
@@ -15,13 +15,17 @@ from harness.engine.backends.compiled.arguments import (
     Operand,
     select_count_register,
 )
-from harness.engine.backends.compiled.operators import OperandFactory, write_group, write_operator
-from harness.engine.cpu_kernels import product_kernels as products
-from harness.engine.cpu_kernels import row_kernels
-from harness.engine.cpu_kernels.context import Register, Taken
-from harness.engine.cpu_kernels.loss_kernels import compute_softmax_loss
-from harness.engine.cpu_kernels.row_kernels import add_up_rows
-from harness.engine.lowering.plan import (
+from dynbatch.harness.engine.backends.compiled.operators import (
+    OperandFactory,
+    write_group,
+    write_operator,
+)
+from dynbatch.harness.engine.cpu_kernels import product_kernels as products
+from dynbatch.harness.engine.cpu_kernels import row_kernels
+from dynbatch.harness.engine.cpu_kernels.context import Register, Taken
+from dynbatch.harness.engine.cpu_kernels.loss_kernels import compute_softmax_loss
+from dynbatch.harness.engine.cpu_kernels.row_kernels import add_up_rows
+from dynbatch.harness.engine.lowering.plan import (
     WHOLE_STAGES,
     BufferName,
     CopyStep,
@@ -39,7 +43,7 @@ from harness.engine.lowering.plan import (
     name_gradient_buffer,
     name_state_buffer,
 )
-from harness.vertex.operators import Shape
+from dynbatch.harness.vertex.operators import Shape
 
 
 @dataclass(slots=True)

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.compiler.registry import load_generated
-from harness.contracts.model import Weights
-from harness.contracts.timeline import Details, Part
-from harness.engine.backend import EVERY, Arrangement, Naming
-from harness.engine.backends.cuda.kinds import MatrixForm, Tiling
-from harness.engine.backends.cuda.launching import (
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.contracts.timeline import Details, Part
+from dynbatch.harness.engine.backend import EVERY, Arrangement, Naming
+from dynbatch.harness.engine.backends.cuda.kinds import MatrixForm, Tiling
+from dynbatch.harness.engine.backends.cuda.launching import (
     CudaStreams,
     GraphLauncher,
     Kernel,
@@ -31,24 +31,27 @@ from harness.engine.backends.cuda.launching import (
     Upload,
     compute_starts,
 )
-from harness.engine.backends.cuda.memory import (
+from dynbatch.harness.engine.backends.cuda.memory import (
     DeviceMemory,
     Preparation,
     PreparedMiniBatch,
     Results,
 )
-from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.module import KernelModule
-from harness.engine.backends.cuda.program import Phase, read_program
-from harness.engine.backends.cuda.text import EXPRESSIONS
-from harness.engine.backends.cuda.triton_setup import explain_failing_kernel, use_own_kernel_cache
-from harness.engine.backends.cuda.words import PullOf
-from harness.engine.lowering.plan import Abilities, Plan, Ref
-from harness.engine.rows.segments import Run, Segment
-from harness.engine.switches import Switches
-from harness.engine.torch_cuda import explain_no_cuda
-from harness.engine.torch_parameters import TorchBackend
-from harness.values.arrays import IntArray
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.backends.cuda.program import Phase, read_program
+from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
+from dynbatch.harness.engine.backends.cuda.triton_setup import (
+    explain_failing_kernel,
+    use_own_kernel_cache,
+)
+from dynbatch.harness.engine.backends.cuda.words import PullOf
+from dynbatch.harness.engine.lowering.plan import Abilities, Plan, Ref
+from dynbatch.harness.engine.rows.segments import Run, Segment
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.torch_cuda import explain_no_cuda
+from dynbatch.harness.engine.torch_parameters import TorchBackend
+from dynbatch.harness.values.arrays import IntArray
 
 # Compute capabilities: the first with asynchronous copies to shared memory, which products use, and
 # the first that Triton 3.9 does not know.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.engine.backends.cuda.kinds import (
+from dynbatch.harness.engine.backends.cuda.kinds import (
     Base,
     Columns,
     Load,
@@ -20,15 +20,15 @@ from harness.engine.backends.cuda.kinds import (
     SumKind,
     Summand,
 )
-from harness.engine.backends.cuda.places import (
+from dynbatch.harness.engine.backends.cuda.places import (
     Piece,
     Places,
     ProductPart,
     Terms,
     find_parameter_shape,
 )
-from harness.engine.backends.cuda.readings import is_inside, overlap
-from harness.engine.backends.cuda.words import (
+from dynbatch.harness.engine.backends.cuda.readings import is_inside, overlap
+from dynbatch.harness.engine.backends.cuda.words import (
     CountOf,
     GradientOf,
     Reader,
@@ -38,8 +38,8 @@ from harness.engine.backends.cuda.words import (
     StateRowOf,
     WordArray,
 )
-from harness.engine.lowering.plan import MatmulStep, Ref, ScatterAddStep, SinkStep
-from harness.errors import UnsupportedTrial
+from dynbatch.harness.engine.lowering.plan import MatmulStep, Ref, ScatterAddStep, SinkStep
+from dynbatch.harness.errors import UnsupportedTrial
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from triton.runtime.cache import FileCacheManager
 
-from harness.machine.caches import read_cached, read_trusted_file, write_cached, write_private_file
+from dynbatch.harness.machine.caches import (
+    read_cached,
+    read_trusted_file,
+    write_cached,
+    write_private_file,
+)
 
 
 class KeptKernels(FileCacheManager):  # type: ignore[misc]

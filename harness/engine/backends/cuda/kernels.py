@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from harness.engine.backends.cuda.kinds import (
+from dynbatch.harness.engine.backends.cuda.kinds import (
     FLAT,
     Columns,
     CopyKind,
@@ -20,7 +20,12 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
     compute_matrix_width,
 )
-from harness.engine.backends.cuda.text import TileText, format_dot, write_head, write_tile_kind
+from dynbatch.harness.engine.backends.cuda.text import (
+    TileText,
+    format_dot,
+    write_head,
+    write_tile_kind,
+)
 
 
 def _write_rows(text: TileText, tile: Tile) -> None:

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 
-from harness.engine.backends.cuda.words import FloatArray, ParameterOf, WordArray
-from harness.engine.lowering.plan import Operation
+from dynbatch.harness.engine.backends.cuda.words import FloatArray, ParameterOf, WordArray
+from dynbatch.harness.engine.lowering.plan import Operation
 
 
 class Base(StrEnum):

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.engine.backends.cuda.words import Words
-from harness.engine.lowering.plan import GROWTH
-from harness.errors import UnsupportedTrial
+from dynbatch.harness.engine.backends.cuda.words import Words
+from dynbatch.harness.engine.lowering.plan import GROWTH
+from dynbatch.harness.errors import UnsupportedTrial
 
 Work = Callable[[], object]
 Mark = Any  # a point in the work of a stream; None: nothing to wait for

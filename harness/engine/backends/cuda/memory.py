@@ -10,14 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.contracts.model import Weights
-from harness.engine.backend import Arrangement
-from harness.engine.backends.cuda.kinds import Tiling
-from harness.engine.backends.cuda.model import KERNELS, ModelKinds, find_model_kinds
-from harness.engine.backends.cuda.module import KernelModule, list_entries, write_module
-from harness.engine.backends.cuda.program import BatchRows, KernelProgramWriter, build_batch_rows
-from harness.engine.backends.cuda.text import N_SLOTS
-from harness.engine.backends.cuda.words import (
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backend import Arrangement
+from dynbatch.harness.engine.backends.cuda.kinds import Tiling
+from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds, find_model_kinds
+from dynbatch.harness.engine.backends.cuda.module import KernelModule, list_entries, write_module
+from dynbatch.harness.engine.backends.cuda.program import (
+    BatchRows,
+    KernelProgramWriter,
+    build_batch_rows,
+)
+from dynbatch.harness.engine.backends.cuda.text import N_SLOTS
+from dynbatch.harness.engine.backends.cuda.words import (
     SHARED,
     BufferOf,
     FloatArray,
@@ -28,14 +32,14 @@ from harness.engine.backends.cuda.words import (
     WordArray,
     Words,
 )
-from harness.engine.cpu_kernels import loss_kernels
-from harness.engine.lowering.plan import GROWTH, Plan, Ref, name_state_buffer
-from harness.engine.rows.segments import Run
-from harness.engine.switches import Switches
-from harness.engine.torch_parameters import TorchParameters
-from harness.errors import UnsupportedTrial
-from harness.vertex.folding import FoldedTable
-from harness.vertex.operators import EDGE
+from dynbatch.harness.engine.cpu_kernels import loss_kernels
+from dynbatch.harness.engine.lowering.plan import GROWTH, Plan, Ref, name_state_buffer
+from dynbatch.harness.engine.rows.segments import Run
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.torch_parameters import TorchParameters
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.vertex.folding import FoldedTable
+from dynbatch.harness.vertex.operators import EDGE
 
 MAX_ELEMENTS = 2**31 - 1  # kernels index arrays with int32
 

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
-from harness.engine.backends.cuda.gradients import (
+from dynbatch.harness.engine.backends.cuda.gradients import (
     build_lazy_sums,
     build_step_sums,
     find_pulls,
 )
-from harness.engine.backends.cuda.kinds import (
+from dynbatch.harness.engine.backends.cuda.kinds import (
     CopyKind,
     Kind,
     Load,
@@ -22,7 +22,7 @@ from harness.engine.backends.cuda.kinds import (
     SumKind,
     TileKind,
 )
-from harness.engine.backends.cuda.places import (
+from dynbatch.harness.engine.backends.cuda.places import (
     Places,
     ProductPart,
     PulledPart,
@@ -30,7 +30,7 @@ from harness.engine.backends.cuda.places import (
     Terms,
     find_parameter_shape,
 )
-from harness.engine.backends.cuda.stage import (
+from dynbatch.harness.engine.backends.cuda.stage import (
     PlacedKind,
     Stage,
     name_pack,
@@ -38,8 +38,8 @@ from harness.engine.backends.cuda.stage import (
     write_operator,
     write_softmax_loss,
 )
-from harness.engine.backends.cuda.words import GradientOf, ParameterOf, Reader
-from harness.engine.lowering.plan import (
+from dynbatch.harness.engine.backends.cuda.words import GradientOf, ParameterOf, Reader
+from dynbatch.harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
     ElementwiseStep,

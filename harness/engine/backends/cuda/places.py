@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
 
-from harness.engine.backends.cuda.kinds import (
+from dynbatch.harness.engine.backends.cuda.kinds import (
     Base,
     Columns,
     Constant,
@@ -23,7 +23,7 @@ from harness.engine.backends.cuda.kinds import (
     Row,
     RowList,
 )
-from harness.engine.backends.cuda.readings import (
+from dynbatch.harness.engine.backends.cuda.readings import (
     Reading,
     find_end,
     is_inside,
@@ -31,7 +31,7 @@ from harness.engine.backends.cuda.readings import (
     list_shown_refs,
     overlap,
 )
-from harness.engine.backends.cuda.words import (
+from dynbatch.harness.engine.backends.cuda.words import (
     SHARED,
     BufferOf,
     ChildOf,
@@ -42,7 +42,7 @@ from harness.engine.backends.cuda.words import (
     PullOf,
     StateRowOf,
 )
-from harness.engine.lowering.plan import (
+from dynbatch.harness.engine.lowering.plan import (
     STAGES,
     MatmulStep,
     MemoryKind,
@@ -51,7 +51,7 @@ from harness.engine.lowering.plan import (
     Ref,
     name_state_buffer,
 )
-from harness.vertex.operators import EDGE
+from dynbatch.harness.vertex.operators import EDGE
 
 CONSTANTS = {"zeros": 0.0, "ones": 1.0}
 # Operators whose result kernels derive from the operand at each read.

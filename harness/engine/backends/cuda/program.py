@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.engine.backends.cuda.kinds import (
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.engine.backends.cuda.kinds import (
     CopyKind,
     Kind,
     Tiling,
@@ -23,12 +23,12 @@ from harness.engine.backends.cuda.kinds import (
     has_state_rows,
     make_cut,
 )
-from harness.engine.backends.cuda.module import WORDS, KernelModule
-from harness.engine.backends.cuda.stage import PlacedKind
-from harness.engine.backends.cuda.words import Words
-from harness.engine.rows.fields import TypeGeometry
-from harness.engine.rows.segments import ALL_ROWS, Run
-from harness.values.arrays import Flags, IntArray, Ints, IntTable, Longs
+from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
+from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
+from dynbatch.harness.engine.backends.cuda.words import Words
+from dynbatch.harness.engine.rows.fields import TypeGeometry
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Run
+from dynbatch.harness.values.arrays import Flags, IntArray, Ints, IntTable, Longs
 
 KIND, PHASE, ON_EDGES = 0, 1, 2  # columns of KindTable.placed
 START, STATE_ROW, EDGE = 0, 1, 2  # columns of BatchRows.bounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.engine.lowering.plan import (
+from dynbatch.harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
     ElementwiseStep,

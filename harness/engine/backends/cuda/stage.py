@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from harness.engine.backends.cuda.kinds import (
+from dynbatch.harness.engine.backends.cuda.kinds import (
     Columns,
     Constant,
     Kind,
@@ -26,12 +26,24 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
     find_parameters,
 )
-from harness.engine.backends.cuda.places import CONSTANTS, READ_THROUGH, EdgeSumPart, Places, Sum
-from harness.engine.backends.cuda.readings import is_inside, list_shown_refs, overlap
-from harness.engine.backends.cuda.words import ParameterOf, PullOf
-from harness.engine.lowering.plan import ElementwiseStep, Operation, Ref, Role, SoftmaxLossStep
-from harness.errors import UnsupportedTrial
-from harness.vertex.operators import EDGE
+from dynbatch.harness.engine.backends.cuda.places import (
+    CONSTANTS,
+    READ_THROUGH,
+    EdgeSumPart,
+    Places,
+    Sum,
+)
+from dynbatch.harness.engine.backends.cuda.readings import is_inside, list_shown_refs, overlap
+from dynbatch.harness.engine.backends.cuda.words import ParameterOf, PullOf
+from dynbatch.harness.engine.lowering.plan import (
+    ElementwiseStep,
+    Operation,
+    Ref,
+    Role,
+    SoftmaxLossStep,
+)
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.vertex.operators import EDGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from harness.engine.backends.cuda.kinds import (
+from dynbatch.harness.engine.backends.cuda.kinds import (
     Columns,
     Constant,
     Load,
@@ -21,8 +21,8 @@ from harness.engine.backends.cuda.kinds import (
     Tile,
     TileKind,
 )
-from harness.engine.backends.cuda.words import FloatArray, WordArray
-from harness.engine.lowering.plan import Operation
+from dynbatch.harness.engine.backends.cuda.words import FloatArray, WordArray
+from dynbatch.harness.engine.lowering.plan import Operation
 
 EXPRESSIONS = {
     "add": "{0} + {1}",

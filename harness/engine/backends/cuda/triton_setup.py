@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from harness.compiler.registry import load_generated
-from harness.engine.backends.cuda.launching import OPTIONS
-from harness.engine.backends.cuda.module import BETWEEN_CALLS, HEADER, KIND
-from harness.machine.caches import read_cached, write_cached
-from harness.machine.folders import make_user_folder
+from dynbatch.harness.compiler.registry import load_generated
+from dynbatch.harness.engine.backends.cuda.launching import OPTIONS
+from dynbatch.harness.engine.backends.cuda.module import BETWEEN_CALLS, HEADER, KIND
+from dynbatch.harness.machine.caches import read_cached, write_cached
+from dynbatch.harness.machine.folders import make_user_folder
 
 FOLDER = "triton"
-MANAGER = "harness.engine.backends.cuda.kept_kernels:KeptKernels"
+MANAGER = "dynbatch.harness.engine.backends.cuda.kept_kernels:KeptKernels"
 N_ELEMENTS = 256
 TIMEOUT_S = 120  # the first compilation on a machine takes seconds
 PASSED = b"passed"

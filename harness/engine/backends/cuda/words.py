@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled
-from harness.engine.backend import Arrangement
-from harness.engine.lowering.plan import BufferName, Slots
-from harness.engine.rows.fields import TypeGeometry
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.engine.backend import Arrangement
+from dynbatch.harness.engine.lowering.plan import BufferName, Slots
+from dynbatch.harness.engine.rows.fields import TypeGeometry
 
 T = TypeVar("T")
 Words = NDArray[np.int32]

@@ -8,21 +8,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.contracts.model import Weights
-from harness.contracts.timeline import Part
-from harness.engine.backend import EVERY, Arrangement
-from harness.engine.backends.stepwise.kernels import KERNELS
-from harness.engine.backends.stepwise.parameters import StepwiseParameters
-from harness.engine.backends.stepwise.rows import Bound, Matrix, upload
-from harness.engine.backends.stepwise.steps import TypeExecutor
-from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, name_state_buffer
-from harness.engine.rows.fields import Index
-from harness.engine.rows.segments import ALL_ROWS, Loss
-from harness.engine.switches import Switches
-from harness.engine.torch_cuda import explain_no_cuda
-from harness.engine.torch_parameters import TorchBackend
-from harness.values.arrays import IntArray
-from harness.values.precision import EXACT
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.contracts.timeline import Part
+from dynbatch.harness.engine.backend import EVERY, Arrangement
+from dynbatch.harness.engine.backends.stepwise.kernels import KERNELS
+from dynbatch.harness.engine.backends.stepwise.parameters import StepwiseParameters
+from dynbatch.harness.engine.backends.stepwise.rows import Bound, Matrix, upload
+from dynbatch.harness.engine.backends.stepwise.steps import TypeExecutor
+from dynbatch.harness.engine.lowering.plan import (
+    Abilities,
+    BufferName,
+    Plan,
+    Ref,
+    Role,
+    name_state_buffer,
+)
+from dynbatch.harness.engine.rows.fields import Index
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Loss
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.torch_cuda import explain_no_cuda
+from dynbatch.harness.engine.torch_parameters import TorchBackend
+from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.precision import EXACT
 
 # Operators that have separate kinds of steps, or only name values.
 OTHER_OPERATORS = (

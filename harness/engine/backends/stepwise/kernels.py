@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.vertex.operators import LAYER_NORM_EPSILON, Node
+from dynbatch.harness.vertex.operators import LAYER_NORM_EPSILON, Node
 
 aten = torch.ops.aten
 

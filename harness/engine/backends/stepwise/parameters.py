@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.contracts.model import Weights
-from harness.engine.backends.stepwise.kernels import sum_outer
-from harness.engine.torch_parameters import TorchParameters
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backends.stepwise.kernels import sum_outer
+from dynbatch.harness.engine.torch_parameters import TorchParameters
 
 
 class StepwiseParameters(TorchParameters):

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.compiler.pointers import FLOAT_BYTES
-from harness.engine.backend import Tally
-from harness.engine.backends.stepwise.parameters import StepwiseParameters
-from harness.engine.lowering.plan import (
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.engine.backend import Tally
+from dynbatch.harness.engine.backends.stepwise.parameters import StepwiseParameters
+from dynbatch.harness.engine.lowering.plan import (
     GROWTH,
     BufferName,
     MemoryKind,
@@ -25,8 +25,8 @@ from harness.engine.lowering.plan import (
     count_slots,
     name_state_buffer,
 )
-from harness.engine.rows.fields import NOT_CONTIGUOUS, Index, TypeGeometry
-from harness.vertex.operators import EDGE
+from dynbatch.harness.engine.rows.fields import NOT_CONTIGUOUS, Index, TypeGeometry
+from dynbatch.harness.vertex.operators import EDGE
 
 
 def allocate(shape: tuple[int, int], device: torch.device) -> Tensor:

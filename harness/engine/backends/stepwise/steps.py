@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.compiler.pointers import FLOAT_BYTES
-from harness.contracts.timeline import Part
-from harness.engine.backends.stepwise.kernels import KERNELS, multiply, multiply_rows
-from harness.engine.backends.stepwise.rows import Bound, Matrix, Run, Scope
-from harness.engine.lowering.plan import (
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.contracts.timeline import Part
+from dynbatch.harness.engine.backends.stepwise.kernels import KERNELS, multiply, multiply_rows
+from dynbatch.harness.engine.backends.stepwise.rows import Bound, Matrix, Run, Scope
+from dynbatch.harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
     ElementwiseStep,
@@ -34,8 +34,8 @@ from harness.engine.lowering.plan import (
     name_gradient_buffer,
     name_state_buffer,
 )
-from harness.engine.rows.fields import NOT_CONTIGUOUS
-from harness.engine.work import describe_step
+from dynbatch.harness.engine.rows.fields import NOT_CONTIGUOUS
+from dynbatch.harness.engine.work import describe_step
 
 
 def compile_product(bound: Bound, step: MatmulStep) -> Run:
