@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +83,16 @@ def _load(path: Path) -> Any:
     """Read with the fast loader; on an error read again with the slow one, for its message."""
     check_regular(path)
     try:
-        with path.open(encoding="utf-8") as file:
-            return yaml.load(file, Loader=_Quick)
+        return deepcopy(_parse(path.read_text(encoding="utf-8")))
     except yaml.YAMLError:
         with path.open(encoding="utf-8") as file:
             return yaml.load(file, Loader=_Slow)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> Any:
+    """Parse once: a plan reads the same files thousands of times. Callers copy the result."""
+    return yaml.load(text, Loader=_Quick)
 
 
 def format_yaml_error(error: yaml.YAMLError) -> str:

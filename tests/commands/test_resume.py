@@ -163,18 +163,17 @@ def test_half_written_files_are_ignored_and_removed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the worker dies with its parent on Linux only")
-@pytest.mark.parametrize("n_finished", [1, 3])
-def test_kill_and_run_again(tmp_path: Path, n_finished: int) -> None:
+def test_kill_and_run_again(tmp_path: Path) -> None:
     with sandbox(with_own_cache(tmp_path / "cache")) as box:
         sweep = bench(box, "system=reference,null", "rounds=2", sweep=True)
         process = box.start(sweep)
-        wait_until(lambda: len(records_in(box.results)) >= n_finished, 60, process)
+        wait_until(lambda: len(records_in(box.results)) >= 2, 60, process)
         assert process.poll() is None
         process.send_signal(signal.SIGKILL)
         box.wait(process)
         assert_no_survivors(box)
         before = Kept.of(box.results)
-        assert n_finished <= len(before.complete) < N_RECORDS
+        assert 2 <= len(before.complete) < N_RECORDS
         assert_ended(box.run(sweep), (0,))
         assert_kept(box.results, before)
         assert len(Kept.of(box.results).complete) == N_RECORDS

@@ -242,7 +242,11 @@ def test_nothing_is_read_that_was_not_written(
     reference = run_reference(model, weights, instances, "train")
     values = [reference.outputs, *reference.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
-    many = run_reference(model, weights, instances * n_times, "train")
+    many = ReferenceResult(  # of n_times as many instances
+        n_times * reference.loss,
+        np.tile(reference.outputs, (n_times, 1)),
+        {name: n_times * gradient for name, gradient in reference.gradients.items()},
+    )
     with memory_of_nan():
         adapter = prepared(model, weights, Switches(**ONE_BY_ONE[chosen]), threads=threads)
         for part, expected in ((instances, reference), (instances * n_times, many)):

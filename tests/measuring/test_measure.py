@@ -56,7 +56,9 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert reported == ({"backward", "update"} if mode == "train" else set())
 
 
-def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_speed_follows_from_samples_and_counters_from_the_warm_up(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
     record = measure(make_spec(), tmp_path)
     pairs = zip(record.samples_s[::2], record.samples_s[1::2], strict=True)
     passes_s = iter([first + second for first, second in pairs])
@@ -64,10 +66,6 @@ def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path:
     undisturbed = [seconds for seconds, turn in turns if not turn.is_disturbed]
     chosen = undisturbed if len(undisturbed) >= 3 else [seconds for seconds, _ in turns]
     assert record.instances_per_s == pytest.approx(4 / statistics.median(chosen))
-
-
-def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> None:
-    record = measure(make_spec(), tmp_path)
     # Verification takes eight runs, so the two mini-batches of the warm-up are runs 9 and 10.
     assert record.n_batches == 9.5
     assert record.n_launches is None

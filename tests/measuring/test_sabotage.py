@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dynbatch.harness.measuring import mini_batch_check, reference_check, timed_check
+from dynbatch.harness.measuring import mini_batch_check, passes, reference_check, timed_check
 from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.measuring.reference_check import Verdict
 from dynbatch.harness.records.cross_check import cross_check_records
@@ -109,6 +109,12 @@ SABOTAGES = [
     ),
     Sabotage("UpdatesALittle", "", "train", "changes in a run without an update", ("changed",)),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not fill turns with passes: those that work untimed would run hundreds of them."""
+    monkeypatch.setattr(passes, "TURN_S", 1e-3)
 
 
 def name_of(sabotage: Sabotage) -> str:

@@ -50,14 +50,12 @@ def rewritten(path: Path, **changes: str) -> Record:
     return record
 
 
-def test_steps_without_a_valid_record_are_missing(pending: Pending, trial: PlannedTrial) -> None:
+def test_steps_without_a_valid_record_are_missing_and_failed_ones_on_request(
+    pending: Pending, trial: PlannedTrial
+) -> None:
     steps = [Step(trial.trial_id, round_) for round_ in range(4)]
     assert [pending.is_lacking(step) for step in steps] == [False, True, False, True]
     assert [pending.is_in(step) for step in steps] == [True] * 4
-
-
-def test_failed_steps_are_retried_on_request(pending: Pending, trial: PlannedTrial) -> None:
-    steps = [Step(trial.trial_id, round_) for round_ in range(4)]
     assert pending.choose(steps, failed=False) == (steps[1], steps[3])
     assert pending.choose(steps, failed=True) == tuple(steps[1:])
     plan = pending.build_run_plan(steps, n_drawn=0)

@@ -1,10 +1,14 @@
 """Compiles a small kernel for an absent GPU, and prints whether it was compiled or cached.
 
+    python -m tests.support.small_kernel [PATTERN=DAMAGE...]
+
+Each damage is applied to the kernel that was compiled before, which is then requested again.
 It runs in a separate process, because Triton's first import selects compilation or interpretation.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import triton
@@ -12,7 +16,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
 from dynbatch.harness.compiler.registry import load_generated
-from dynbatch.harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
+from dynbatch.harness.engine.backends.cuda.triton_setup import FOLDER, use_own_kernel_cache
+from dynbatch.harness.machine.folders import make_user_folder
+from tests.support.odd_files import DAMAGES
 
 SOURCE = """
 import triton
@@ -24,8 +30,19 @@ def run(values):
 """
 
 
-def main() -> None:
+def main(*damages: str) -> None:
     use_own_kernel_cache()
+    request()
+    for pattern, _, damage in (text.partition("=") for text in damages):
+        damaged = sorted(make_user_folder(FOLDER).rglob(pattern))
+        assert damaged, pattern
+        for path in damaged:
+            DAMAGES[damage](path, path)
+        request()
+
+
+def request() -> None:
+    """Compile the kernel, or find it in the cache."""
     load: Any = load_generated
     source = ASTSource(load(SOURCE, "run"), {"values": "*fp32"})
     stages: list[str] = []
@@ -37,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -71,12 +71,10 @@ def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path
 
     gone, *others = both
     gone.unlink()
-    looked = snakemake(folder, "all", "--dry-run")
-    assert "measure all" in looked.stdout + looked.stderr
-    assert records(folder).keys() == set(others)
     table = results / "tables/small_table_systems.csv"
     before = table.stat().st_mtime_ns
     done = snakemake(folder, "all")
+    assert "measure all" in done.stdout + done.stderr
     assert "1 rounds of 1 trials" in done.stdout + done.stderr
     after = records(folder)
     assert after.keys() == both.keys()

@@ -29,7 +29,7 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     place = folder / "conf" / "experiment"
     for name in ("small_curves", "small_table"):
         (place / f"{name}.yaml").unlink()
-    content = counts_experiment(**{"limits.time_s": 6})
+    content = counts_experiment(**{"limits.time_s": 2})
     (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
     done = snakemake(folder, "all")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -38,7 +38,7 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     cells = {row[1].strip(): row[2].strip() for row in map(_cells, table.splitlines()) if row}
     assert cells["fsm_sort"] == "timeout"
     assert int(cells["depth"]) >= int(cells["agenda"]) >= int(cells["lower bound"]) > 1
-    assert "fsm_sort: timeout: not finished within limits.time_s=6" in table.splitlines()
+    assert "fsm_sort: timeout: not finished within limits.time_s=2" in table.splitlines()
     assert not (results / "records.csv").exists()
     assert "2 ok, 1 timeout" in (results / "report.html").read_text(encoding="utf-8")
 
@@ -47,7 +47,7 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     again = snakemake(folder, "all", "--forcerun", "counts")
     assert again.returncode == 0, again.stdout + again.stderr
     assert {path: path.read_bytes() for path in records} == records
-    content = counts_experiment(**{"limits.time_s": 7})
+    content = counts_experiment(**{"limits.time_s": 3})
     (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
     assert snakemake(folder, "all").returncode == 0
     changed = [path.name for path in records if path.read_bytes() != records[path]]
