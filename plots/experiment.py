@@ -51,7 +51,7 @@ class Experiment:
     Attributes:
         rows: a row for each planned round of a trial: its settings, `point` (number of the trial)
             and the columns of its record (dynbatch.harness.records.tidy), or the status "not
-            measured".
+            measured". A trial with `is_partial` has no rows for rounds without a record.
         counts: rows of planned batch counts, in planned order, likewise.
         settings: planned settings of each trial, by `point`.
         labels: printed names of systems and models.
@@ -183,12 +183,13 @@ def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.Da
         built = [
             {"kind": "trial", **MISSING, "round": n} if record is None else build_record_row(record)
             for n, record in enumerate(records)
+            if record is not None or not any(records)
         ]
         # Keys that only other trials plan: None for options, otherwise the recorded value.
         recorded = next((row for row in built if row["trial_id"]), {})
         planned = {key.lstrip("+"): None if "." in key else recorded.get(key) for key in keys}
         planned |= {key.lstrip("+"): value for key, value in trial.settings.items()}
-        planned |= {"point": point}
+        planned |= {"point": point, "is_partial": len(built) < len(records)}
         rows += [{**row, **planned} for row in built]
     return build_frame_from_rows(rows)
 

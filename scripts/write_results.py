@@ -50,6 +50,7 @@ FIRST_CPU = (
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
 )
 SECOND_CPU = (
+    REFERENCE / "intel-xeon-2cpu-2026-11-27" / "medium",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "paper",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium",
 )

@@ -210,10 +210,12 @@ def _format_selection(rows: pd.DataFrame, name: str) -> str:
 def _collect_round_columns(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the columns that a summary needs in addition to the values, as arrays."""
     paired = rows.is_paired if "is_paired" in rows else pd.Series(data=True, index=rows.index)
+    partial = rows.is_partial if "is_partial" in rows else pd.Series(False, index=rows.index)
     return {
         "status": rows.status.to_numpy(dtype=object),
         "warnings": rows.warnings.fillna("").to_numpy(dtype=object),
         "is_paired": paired.to_numpy(dtype=bool),
+        "is_partial": partial.to_numpy(dtype=bool),
     }
 
 
@@ -228,8 +230,8 @@ def _summarize(
         member: Positions of the point's rows.
     """
     is_missing = columns["status"][member] == NOT_MEASURED
-    is_partial = bool(is_missing.any() and not is_missing.all())
-    if is_partial:
+    is_partial = bool(is_missing.any() or columns["is_partial"][member].any())
+    if not is_missing.all():
         member = member[~is_missing]
     statuses = [status for status in columns["status"][member] if status != "ok"]
     # The status of a failed round takes precedence over a phase that is not separable.
