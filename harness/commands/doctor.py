@@ -147,7 +147,9 @@ def measure_against_itself(n_repetitions: int = 3) -> list[float]:
             for side in range(2):  # of different rounds, so that their processes differ
                 path = folder / f"{repetition}-{side}"
                 entries.append(
-                    BlockEntry(spec.replace_round(side), path.with_suffix(".json"), path)
+                    BlockEntry(
+                        spec.replace_round(2 * repetition + side), path.with_suffix(".json"), path
+                    )
                 )
             outcomes = measure_block(entries, servers)
             records = [outcome for outcome in outcomes if isinstance(outcome, Record)]

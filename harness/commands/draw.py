@@ -24,6 +24,7 @@ from pathlib import Path
 from dynbatch.harness.contracts.extras import check_extra
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.facts import list_usable_cpus
+from dynbatch.harness.measuring.child import bind_to_parent
 from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import list_experiment_names, read_experiment
@@ -112,7 +113,8 @@ def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
         draw_one: can be sent to another process.
     """
     failed = []
-    with ProcessPoolExecutor(min(len(names), len(list_usable_cpus())) or 1) as pool:
+    n_processes = min(len(names), len(list_usable_cpus())) or 1
+    with ProcessPoolExecutor(n_processes, None, bind_to_parent, (os.getpid(),)) as pool:
         jobs = {name: pool.submit(draw_one, name) for name in names}
         try:
             for number, (name, job) in enumerate(jobs.items(), 1):

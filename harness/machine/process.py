@@ -16,8 +16,11 @@ from dynbatch.harness.machine.files import read_lines
 
 
 def measure_resident_bytes() -> int:
-    """Return the current resident memory of this process and its descendants."""
-    return sum(apply_to_family(lambda process: int(process.memory_info().rss)))
+    """Return the current resident memory of this process and its descendants without files.
+
+    Pages of libraries count for no system: a forked process maps them when it first touches them.
+    """
+    return sum(apply_to_family(lambda process: _read_memory_bytes(process, "VmRSS:")))
 
 
 def release_memory() -> None:
@@ -41,9 +44,10 @@ def reset_peak_memory() -> None:
 def measure_peak_bytes() -> int:
     """Return the peak resident memory since the last reset, summed over all running processes.
 
-    This is an upper bound, because the peaks may not coincide and processes share pages.
+    This is an upper bound, because the peaks may not coincide and processes share pages. Pages of
+    files do not count, as in measure_resident_bytes.
     """
-    return sum(apply_to_family(_read_peak_bytes))
+    return sum(apply_to_family(lambda process: _read_memory_bytes(process, "VmHWM:")))
 
 
 def _forget_peak(process: psutil.Process) -> None:
@@ -51,11 +55,13 @@ def _forget_peak(process: psutil.Process) -> None:
         Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
 
 
-def _read_peak_bytes(process: psutil.Process) -> int:
-    for line in read_lines(Path(f"/proc/{process.pid}/status")):
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return int(process.memory_info().rss)
+def _read_memory_bytes(process: psutil.Process, name: str) -> int:
+    """Return an entry of /proc/PID/status less the pages of files; resident bytes without it."""
+    lines = [line.split() for line in read_lines(Path(f"/proc/{process.pid}/status"))]
+    kilobytes = {words[0]: int(words[1]) for words in lines if words[2:] == ["kB"]}
+    if name not in kilobytes:
+        return int(process.memory_info().rss)
+    return (kilobytes[name] - kilobytes.get("RssFile:", 0)) * 1024
 
 
 T = TypeVar("T")

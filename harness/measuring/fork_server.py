@@ -4,7 +4,8 @@
 
 Importing a framework takes 1 to 6 s of CPU time, longer than most systems run at small sizes. A
 fork server imports the worker and the adapter ADAPTER and does nothing else: it creates no system
-and starts no thread. It ends if the imports have started a thread, because a fork has one thread.
+and starts no thread. It ends if the imports have started a thread, because a fork has one thread,
+or a process, which no check of the worker would see.
 Requests come through the socket DESCRIPTOR. Each has the arguments of a worker, its standard output
 and its end of a socket. The answer is the process id of the worker.
 
@@ -20,6 +21,7 @@ import importlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -34,17 +36,17 @@ from typing import NoReturn
 import psutil
 
 from dynbatch.harness.errors import BenchError
-from dynbatch.harness.machine.facts import read_memory_bytes
+from dynbatch.harness.machine.facts import list_usable_cpus, read_memory_bytes
 from dynbatch.harness.machine.process import freeze_new_objects
 from dynbatch.harness.measuring import child
 from dynbatch.harness.trials.sources import WORKER
 
 _MODULE = "dynbatch.harness.measuring.fork_server"
-_READY = b"ready"
+_READY, _OUTDATED = b"ready", b"outdated"
 _IMPORT_S = 120.0  # TensorFlow takes 5 s on a quiet machine, and longer from a slow disk
 _ANSWER_S = 10.0  # a fork takes 10 to 60 ms
 _MESSAGE_BYTES = 65536
-_MEMORY_SHARE = 1 / 8  # fraction of the machine's memory that servers out of use may take
+_MEMORY_SHARE = 1 / 8  # fraction of the machine's memory; beyond it, no server is started or kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,14 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """Fork server as its user sees it."""
+    """Fork server as its user sees it.
+
+    Attributes:
+        is_outdated: Whether it has refused a worker because a file of a module has changed.
+    """
 
     def __init__(self, key: ServerKey) -> None:
+        self.is_outdated = False
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         entry = [sys.executable, "-m", child.__name__, str(os.getpid())]
         with theirs:
@@ -133,7 +140,7 @@ class ForkServer:
     def fork(
         self, arguments: Sequence[str], variables: Mapping[str, str], channel: socket.socket
     ) -> ForkedProcess | None:
-        """Fork a worker; return None if the server has ended or has outdated modules.
+        """Fork a worker; return None if the server cannot.
 
         Args:
             arguments: Arguments of the worker, without the descriptor of its socket.
@@ -147,14 +154,17 @@ class ForkServer:
             socket.send_fds(self._ours, [request], [writing, channel.fileno()])
             answer = self._receive(_ANSWER_S)
         os.close(writing)
-        if not answer:
+        if not answer.isdigit():
             os.close(reading)
+            self.is_outdated = answer == _OUTDATED
             return None
         return ForkedProcess(int(answer), reading)
 
     def end(self) -> None:
-        """End the server; its workers go on."""
+        """End the server and what its imports have started, but not its workers."""
         self._ours.close()
+        with suppress(OSError):  # it has no group of its own yet
+            os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(OSError):
             self._process.kill()
         self._process.wait()
@@ -186,25 +196,40 @@ class ForkServers:
         self._servers.clear()
 
     def start(self, keys: Iterable[ServerKey]) -> None:
-        """Start the servers that are missing, side by side, and end some that are out of use.
+        """Start the servers that are missing, one on each CPU, and end some that are out of use.
 
-        An adapter whose imports fail or start threads has no server.
+        An adapter whose imports fail, start threads or processes, or take too long has no server.
+        None is started once the servers take their share of memory, or without descriptors.
         """
         wanted = {key: None for key in keys if (key.adapter, key.environment) not in self._unfit}
         self._end_unused(wanted)
         missing = [key for key in wanted if key not in self._servers]
-        started = {}
-        with suppress(OSError):  # no memory or descriptors: workers are then started directly
-            for key in missing:
-                started[key] = self._servers[key] = ForkServer(key)
-        deadline = time.monotonic() + _IMPORT_S
-        for key, server in started.items():
-            if not server.wait_until_ready(deadline):
-                self._unfit.add((key.adapter, key.environment))
-                self._drop(key)
+        n_at_once = len(list_usable_cpus())
+        with suppress(OSError):
+            for first in range(0, len(missing), n_at_once):
+                used = sum(map(_read_bytes, self._servers.values()))
+                if used > _MEMORY_SHARE * read_memory_bytes():
+                    break
+                self._start_together(missing[first : first + n_at_once])
         for key in wanted:
             if key in self._servers:
                 self._servers[key] = self._servers.pop(key)
+
+    def _start_together(self, keys: Sequence[ServerKey]) -> None:
+        started: dict[ServerKey, ForkServer] = {}
+        try:
+            for key in keys:
+                started[key] = ForkServer(key)
+            deadline = time.monotonic() + _IMPORT_S
+            for key, server in started.items():
+                if server.wait_until_ready(deadline):
+                    self._servers[key] = server
+                else:
+                    self._unfit.add((key.adapter, key.environment))
+        finally:
+            for key, server in started.items():
+                if key not in self._servers:
+                    server.end()
 
     def fork(
         self,
@@ -217,6 +242,8 @@ class ForkServers:
         server = self._servers.get(key)
         worker = None if server is None else server.fork(arguments, variables, channel)
         if server is not None and worker is None:
+            if not server.is_outdated:
+                self._unfit.add((key.adapter, key.environment))
             self._drop(key)
         return worker
 
@@ -248,6 +275,7 @@ def main(arguments: Sequence[str]) -> int:
     adapter, descriptor = arguments
     started_at = time.time()
     channel = socket.socket(fileno=int(descriptor))
+    channel.set_inheritable(False)
     with freeze_new_objects():
         importlib.import_module(WORKER)
         contract = importlib.import_module("dynbatch.harness.contracts.system")
@@ -255,16 +283,21 @@ def main(arguments: Sequence[str]) -> int:
             contract.load_adapter(adapter)
         except BenchError:
             return child.REFUSED  # a worker that is started directly reports it
+    child.end_fork()  # made by an import
     gc.collect()
     gc.freeze()  # a collection in a worker would otherwise copy all pages
-    if len([*Path("/proc/self/task").iterdir()]) > 1:
+    if len([*Path("/proc/self/task").iterdir()]) > 1 or psutil.Process().children():
         return child.REFUSED
-    files = [Path(file) for file in map(_find_file, list(sys.modules.values())) if file]
-    files = [file for file in files if file.exists()]
+    paths = [Path(file) for file in map(_find_file, list(sys.modules.values())) if file]
+    stamps = {path: _stamp(path) for path in paths}
+    is_edited = any(s and started_at < s[0] * 1e-9 <= time.time() for s in stamps.values())
     channel.send(_READY)
     while True:
         request, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 2)
-        if not request or any(_is_changed(file, started_at) for file in files):
+        if not request:
+            return 0
+        if is_edited or any(_stamp(path) != stamp for path, stamp in stamps.items()):
+            channel.send(_OUTDATED)
             return 0
         _answer(channel, request, descriptors)
 
@@ -274,23 +307,27 @@ def _find_file(module: object) -> str | None:
     return file if isinstance(file, str) else None
 
 
-def _is_changed(file: Path, started_at: float) -> bool:
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what identifies a file's content; None if there is no file."""
     try:
-        return file.stat().st_mtime > started_at
-    except OSError:  # it has been deleted
-        return True
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _answer(channel: socket.socket, request: bytes, descriptors: Sequence[int]) -> None:
     """Fork a worker by way of a process that ends; the worker answers with its id."""
     between = os.fork()
     if between == 0:
-        between = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become_worker(between, channel, request, descriptors)
-        os._exit(0)
-    os.waitpid(between, 0)
+        try:
+            between = os.getpid()
+            if os.fork() == 0:
+                _become_worker(between, channel, request, descriptors)
+        finally:
+            os._exit(0)
+    with suppress(ChildProcessError):  # the parent ignores its children
+        os.waitpid(between, 0)
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -304,8 +341,8 @@ def _become_worker(
         parent_pid, arguments, variables = json.loads(request)
         output, turns = descriptors
         os.setsid()  # only the parent ends it, together with its own children
-        os.dup2(output, sys.stdout.fileno())
-        os.dup2(output, sys.stderr.fileno())
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         os.close(output)
         os.environ.update(variables)
         while os.getppid() == between:  # it ends now

@@ -113,9 +113,11 @@ class Launched:
 def build_server_key(spec: TrialSpec) -> ServerKey | None:
     """Return the key of the fork server of a trial's worker, or None if there can be none.
 
-    A CUDA context does not outlive a fork, and adapters may open one when they are imported.
+    A CUDA context does not outlive a fork, and adapters may open one when they are imported. With
+    several threads, NumPy's BLAS starts them when it is imported.
     """
-    if sys.platform != "linux" or spec.python is not None or spec.device != "cpu":
+    is_alone = spec.threads == 1 and spec.device == "cpu"
+    if sys.platform != "linux" or spec.python is not None or not is_alone:
         return None
     return ServerKey.build(spec.adapter, build_worker_environment(spec), spec.round)
 

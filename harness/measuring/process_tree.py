@@ -33,9 +33,9 @@ def contain_descendants() -> Iterator[Members]:
 
 
 def end_strays(workers: Mapping[int, str], members: Iterable[psutil.Process]) -> None:
-    """End processes that are neither in the group nor have the mark of a running worker.
+    """End processes that have no running worker: as ancestor, by their group, or by their mark.
 
-    A process that has left its worker's group and its environment has no running owner. Linux shows
+    A process that has left its worker's tree, group and environment has no owner. Linux shows
     the environment with which a program was started, which for a forked worker is its server's.
 
     Args:
@@ -46,6 +46,7 @@ def end_strays(workers: Mapping[int, str], members: Iterable[psutil.Process]) ->
     for process in members:
         with suppress(psutil.Error, OSError):
             is_owned = os.getsid(process.pid) in workers
+            is_owned = is_owned or any(parent.pid in workers for parent in process.parents())
             if not is_owned and process.environ().get(WORKER_MARK) not in marks:
                 process.kill()
 
@@ -61,12 +62,15 @@ def mark(word: str) -> str:
 def end_marked(variable: str, word: str) -> int:
     """End this user's processes that carry a mark of the word in an environment variable.
 
-    This process, its ancestors and processes whose owner is still running are spared.
+    This process, its ancestors and descendants, and processes whose owner is still running are
+    spared.
 
     Returns:
         The number of processes ended.
     """
-    spared = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    own = psutil.Process()
+    family = (*own.parents(), *own.children(recursive=True))
+    spared = {own.pid, *(process.pid for process in family)}
     processes = {
         process
         for process in psutil.process_iter()

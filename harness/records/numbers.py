@@ -209,14 +209,16 @@ def _format_selection(rows: pd.DataFrame, name: str) -> str:
 
 def _collect_round_columns(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the columns that a summary needs in addition to the values, as arrays."""
-    paired = rows.is_paired if "is_paired" in rows else pd.Series(data=True, index=rows.index)
-    partial = rows.is_partial if "is_partial" in rows else pd.Series(False, index=rows.index)
     return {
         "status": rows.status.to_numpy(dtype=object),
         "warnings": rows.warnings.fillna("").to_numpy(dtype=object),
-        "is_paired": paired.to_numpy(dtype=bool),
-        "is_partial": partial.to_numpy(dtype=bool),
+        "is_paired": _get_flag(rows, "is_paired", default=True).to_numpy(),
+        "is_partial": _get_flag(rows, "is_partial").to_numpy(),
     }
+
+
+def _get_flag(rows: pd.DataFrame, name: str, *, default: bool = False) -> pd.Series:
+    return rows.get(name, pd.Series(default, index=rows.index)).eq(True)
 
 
 def _summarize(
@@ -225,9 +227,7 @@ def _summarize(
     """Return the NUMBER_COLUMNS of one point.
 
     Args:
-        values: Values of all rows.
-        columns: See _collect_round_columns.
-        member: Positions of the point's rows.
+        member: Positions of the point's rows, in values and in _collect_round_columns's columns.
     """
     is_missing = columns["status"][member] == NOT_MEASURED
     is_partial = bool(is_missing.any() or columns["is_partial"][member].any())
@@ -297,15 +297,16 @@ def ratios(
         status=status.where(both.base_status == "ok", both.base_status),
         warnings=pairs.join_pair_warnings(both),
         is_paired=both.is_paired.notna(),
-    ).drop(columns=[_ALL, "base_weak", *_BASE_COLUMNS])
+        is_partial=_get_flag(both, "is_partial") | both.base_partial.eq(True),
+    ).drop(columns=[_ALL, "base_weak", "base_partial", *_BASE_COLUMNS])
 
 
 def _pair_rounds(
     own: pd.DataFrame, other: pd.DataFrame, keys: Sequence[str], quantity: str
 ) -> pd.DataFrame:
     """Add to each row its base's facts: of the same round, and the status of all rounds."""
-    status = numbers(other, keys, quantity)[[*keys, "status"]]
-    status = status.rename(columns={"status": "base_status"})
+    status = numbers(other, keys, quantity)[[*keys, "status", "is_partial"]]
+    status = status.rename(columns={"status": "base_status", "is_partial": "base_partial"})
     other = other[other.status != NOT_MEASURED]
     sides = other[[*keys, "round"]].assign(
         base=get_quantity(other, quantity),
@@ -314,8 +315,8 @@ def _pair_rounds(
         is_paired=True,
         **{f"base_{name}": other.get(name) for name in _BASE_FACTS},
     )
-    dropped = ["base", "base_status", "doubts", "base_weak", "is_paired", *_BASE_COLUMNS]
-    own = own.drop(columns=dropped, errors="ignore")
+    dropped = ["base", "base_status", "base_partial", "doubts", "base_weak", "is_paired"]
+    own = own.drop(columns=[*dropped, *_BASE_COLUMNS], errors="ignore")
     both = _merge(own, status, keys).fillna({"base_status": NOT_PLANNED})
     return _merge(both, sides, [*keys, "round"])
 

@@ -303,7 +303,9 @@ def find_without_measuring(
     if not measurement.force:
         record = find_record(measurement.path)
         change = None if record is None else present.find_change(record, spec)
-        if record is not None and present.is_kept(record, spec):
+        is_derived = record is not None and _is_derived(record)
+        is_wanted = not is_derived or _find_limited(measurement, present) is not None
+        if record is not None and is_wanted and present.is_kept(record, spec):
             if record.status != "crash":
                 # left by a run that was killed after its record
                 measurement.log.unlink(missing_ok=True)
@@ -317,7 +319,7 @@ def find_without_measuring(
         return record_unmeasured(spec, measurement.path, "machine_mismatch", fault), False
     limited = None if measurement.force else _find_limited(measurement, present)
     if limited is not None:
-        reason = f"as in round {limited.trial.round}: {limited.reason}"
+        reason = f"{_AS_IN} {limited.trial.round}: {limited.reason}"
         return record_unmeasured(spec, measurement.path, limited.status, reason), False
     return None
 
@@ -327,6 +329,15 @@ def _find_limited(measurement: Measurement, present: Present) -> Record | None:
     for number in range(measurement.spec.round):
         spec = measurement.spec.replace_round(number)
         record = find_record(build_record_path(measurement.results_dir, spec.trial_id, number))
-        if record is not None and record.status in LIMITED and present.is_kept(record, spec):
+        if record is None or record.status not in LIMITED or _is_derived(record):
+            continue
+        if present.is_kept(record, spec):
             return record
     return None
+
+
+_AS_IN = "as in round"  # first words of the reason of a round that was not measured itself
+
+
+def _is_derived(record: Record) -> bool:
+    return record.status in LIMITED and (record.reason or "").startswith(_AS_IN)

@@ -185,8 +185,9 @@ def average_rows(results: pd.DataFrame, declaration: TableDeclaration) -> pd.Dat
     means = results.groupby(keys, sort=False, dropna=False).agg(
         value=("value", lambda values: values.mean(skipna=False)),
         status=("status", lambda statuses: min(statuses, key="ok".__eq__)),
+        is_partial=("is_partial", "any"),
     )
-    shared: dict[str, Any] = {"low": np.nan, "high": np.nan, "warnings": "", "is_partial": False}
+    shared: dict[str, Any] = {"low": np.nan, "high": np.nan, "warnings": ""}
     return means.reset_index().assign(**{second: MEAN, "role": MEAN}, **shared)
 
 

@@ -15,6 +15,7 @@ from dynbatch.harness.measuring import fork_server
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.fork_server import ForkServers
 from dynbatch.harness.measuring.launch import build_server_key
+from dynbatch.harness.measuring.results_lock import lock_results_dirs
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support.in_time import wait_for
@@ -33,9 +34,9 @@ from pathlib import Path
 
 from tests.support import odd_system
 
+{at_import}
 with Path({log!r}).open("a") as log:
     print("imported", os.getpid(), file=log)
-{at_import}
 
 
 class Adapter(odd_system.Adapter):
@@ -55,7 +56,8 @@ class Noted:
 
     def build_spec(self, at_import: str = "") -> TrialSpec:
         text = NOTES.format(log=str(self.log), at_import=at_import)
-        return self._make_spec(adapter=self._make_module(text), timing=TIMING)
+        self.spec = self._make_spec(adapter=self._make_module(text), timing=TIMING)
+        return self.spec
 
     def measure(self, spec: TrialSpec, servers: ForkServers) -> Record:
         entry = BlockEntry(spec, self.folder / "r.json", self.folder / "log")
@@ -107,6 +109,8 @@ def is_in(entry: str, spec: TrialSpec) -> bool:
     [
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
         "import sys\nif 'fork_server' in ' '.join(sys.argv):\n    os.abort()",
+        "import subprocess\nsubprocess.Popen(['sleep', '1000'])",
+        "import os\nos.fork()",
     ],
 )
 def test_a_framework_that_bears_no_fork_is_imported_by_each_worker(
@@ -117,6 +121,7 @@ def test_a_framework_that_bears_no_fork_is_imported_by_each_worker(
         records = [noted.measure(spec, servers) for _ in range(2)]
         assert not psutil.Process().children()
     assert [record.status for record in records] == ["ok"] * 2
+    assert not psutil.Process().children(recursive=True), "what it starts ends, too"
     importers = {pid for (pid,) in noted.list_notes("imported")}
     assert {pid for pid, _, _ in noted.list_notes("prepared")} <= importers
 
@@ -146,7 +151,31 @@ def test_servers_out_of_use_end_when_they_take_too_much_memory(
             assert len(psutil.Process().children()) == n_running
 
 
-def test_other_interpreters_and_gpus_have_no_server(make_spec: MakeSpec) -> None:
+def test_a_server_outlives_the_lock_of_a_repetition(noted: Noted, tmp_path: Path) -> None:
+    """The pipeline takes the lock of a results directory for each repetition."""
+    spec = noted.build_spec()
+    with ForkServers() as servers:
+        for _ in range(3):
+            with lock_results_dirs({tmp_path}, "a test", print):
+                assert noted.measure(spec, servers).status == "ok"
+    assert len(noted.list_notes("imported")) == 1
+
+
+def test_no_server_is_started_beyond_the_share_of_memory(
+    noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "_MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(fork_server, "list_usable_cpus", lambda: (0,))
+    keys = [build_server_key(noted.build_spec())]
+    monkeypatch.setenv("SOME_VARIABLE", "other")
+    keys.append(build_server_key(noted.spec))
+    with ForkServers() as servers:
+        servers.start(key for key in keys if key is not None)
+        assert len(psutil.Process().children()) == 1
+
+
+def test_other_interpreters_threads_and_gpus_have_no_server(make_spec: MakeSpec) -> None:
     assert build_server_key(make_spec()) is not None
     assert build_server_key(make_spec(python="/usr/bin/python3")) is None
     assert build_server_key(make_spec(device="cuda")) is None
+    assert build_server_key(make_spec(threads=2)) is None
