@@ -179,6 +179,9 @@ def test_a_trial_that_reached_a_limit_has_that_status_in_later_rounds(
     before = record_at(tmp_path, last[0]).read_bytes()
     assert done_by(ordered) == 0  # the record is reused
     assert record_at(tmp_path, last[0]).read_bytes() == before
+    reached.unlink()  # to be measured again
+    assert done_by(order(tmp_path, [late, last[0]])) == 0
+    assert [read_record(record_at(tmp_path, spec)).status for spec in (late, last[0])] == ["ok"] * 2
 
 
 def test_another_machine_than_was_planned_for_is_a_status(

@@ -291,6 +291,7 @@ def test_a_ratio_leaves_out_rounds_without_a_base() -> None:
     found = numbers(ratios(rows, "b", []), ["system"], "ratio").set_index("system")
     ratio = found.loc["a"]
     assert (ratio.status, ratio.value, ratio.n_rounds) == ("ok", pytest.approx(3), 2)
+    assert ratio.is_partial, "of the base"
 
 
 def test_two_trials_without_a_value_of_a_key_are_both_named() -> None:
