@@ -14,6 +14,7 @@ import argparse
 import json
 import lzma
 import os
+import shlex
 import sys
 import tempfile
 from collections import Counter
@@ -96,8 +97,8 @@ def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
 
 def remove_paths(record: Record) -> Record:
     """Replace the paths of a record, which are those of one machine, by default directories."""
-    parts = [word.partition("=") for word in record.command.split(" ")]
-    command = " ".join(f"{key}{sign}{DEFAULTS.get(key, value)}" for key, sign, value in parts)
+    parts = [word.partition("=") for word in shlex.split(record.command)]
+    command = shlex.join(f"{key}{sign}{DEFAULTS.get(key, value)}" for key, sign, value in parts)
     elsewhere = {"data_root": DEFAULTS["data_root"], "command": command}
     if cache_dir := record.config.get("cache_dir"):
         elsewhere["cache_dir"] = f"{DEFAULTS['results_dir']}/{Path(cache_dir).name}"

@@ -38,6 +38,7 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
 from dynbatch.harness.values.checked import check_count, check_path_text
 from dynbatch.harness.values.graph import Graph, MiniBatch
+from dynbatch.harness.values.packages import PACKAGE
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")
@@ -289,6 +290,7 @@ class PlannedCount:
         if is_learned(self.policy):
             identity["learn_offset"] = self.request.learn_offset
         text = json.dumps(identity, sort_keys=True, default=str)
+        text = text.replace(f'"{PACKAGE}.', '"')  # as in counts from before modules had this name
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         names = ("count", self.policy, spec.model, spec.dataset, spec.split)
         more = (f"bs{spec.batch_size}", self.request.granularity, digest)
