@@ -125,10 +125,14 @@ onstart:
         PENDING.build_run_plan(steps, n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # after writing it: the file may be of an earlier run
 
+for target in {*TYPED.targets} & {*PLANS} - {CLAIMS}: # an experiment, without draw_
+    raise make_target_error(target, PLANS)
+
+
 def refused(wildcards):
     """Exit with an error for an unknown target."""
     with exit_on_error():
-        raise make_target_error(wildcards.name, PLANS)
+        raise make_target_error(f"draw_{wildcards.name}", PLANS)
 
 
 def find_claims_files(wildcards):

@@ -41,11 +41,11 @@ rule claims:
         find_claims_files,
         to_measure(CLAIMS),
 
-# Unknown targets: Snakemake's own message does not list the choices.
+# Unknown name of an experiment: Snakemake's own message does not list the choices.
 rule no_artifact:
     input:
         refused,
     output:
-        "{name}",
+        "draw_{name}",
     wildcard_constraints:
         name="[^/.]+",
