@@ -21,12 +21,11 @@ from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
+from dynbatch.systems.on_torch.models.kept_levels import KeptLevel, plan_levels
 from dynbatch.systems.on_torch.models.trees import (
-    KeptLevel,
     TreeGRU,
     TreeLSTM,
     TreeNet,
-    plan_levels,
 )
 from dynbatch.systems.on_torch.net import Batched
 from dynbatch.systems.on_torch.products import ONEDNN, FastLinear

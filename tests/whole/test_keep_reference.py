@@ -112,7 +112,9 @@ def test_artifacts_are_kept_by_name(
 def test_local_paths_are_removed_from_committed_records(choices: Choices) -> None:
     write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     record, *_ = read_held([choices.results_dir / "raw"], latest=True).records
-    typed = "bench -m data_root=/home/somebody/data results_dir=/tmp/somebody seed=1,2"
+    # A path is quoted in its value, for Hydra, and with its key, for the shell.
+    quoted = "'results_dir='\"'\"'/tmp/somebody'\"'\"''"
+    typed = f"bench -m data_root=/home/somebody/data {quoted} seed=1,2"
     places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.reference"}
     config = record.config | places | {"command": typed}
     record = record.model_copy(update={"config": config, "command": typed})
