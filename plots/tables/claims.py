@@ -26,7 +26,7 @@ from dynbatch.harness.planning.claims import (
     Rule,
 )
 from dynbatch.harness.planning.grid import EXPERIMENT
-from dynbatch.harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios, select_fastest
+from dynbatch.harness.records.numbers import RATIO, numbers, ratios, select_fastest
 from dynbatch.harness.records.stats import name_interval
 from dynbatch.harness.records.tidy import RELEASED, TYPE_SEED
 from dynbatch.plots.captions import build_only_table
@@ -146,7 +146,7 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     # A trial belongs to several points and has several rounds.
     placed = points.merge(rows, left_on="value", right_on="point", validate="m:m")
     best = select_fastest(placed, ["place", "side"])
-    is_named = ~best.status.isin(["ok", NOT_MEASURED])
+    is_named = best.status != "ok"
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
     numerator, denominator = best[best.side == "numerator"], best[best.side == "denominator"]
     numerator = (

@@ -19,6 +19,7 @@ from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.commands.schedule import main as schedule
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, Hear, Settled
+from dynbatch.harness.measuring.fork_server import ForkServers
 from dynbatch.harness.records.count_row import AnyCount
 from dynbatch.harness.records.record import Record, read_record, write_record
 from dynbatch.harness.trials.sources import SourceHashes
@@ -42,7 +43,7 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
     """Return the list of measured hidden sizes; measuring is replaced by a fast function."""
     found: Measured = []
 
-    def run(entries: Sequence[BlockEntry], _: Hear, settled: Settled) -> None:
+    def run(entries: Sequence[BlockEntry], _: ForkServers, __: Hear, settled: Settled) -> None:
         for number, entry in enumerate(entries):
             found.append(entry.spec.hidden_size)
             machine = describe_machine().to_dict()

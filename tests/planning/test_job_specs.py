@@ -29,7 +29,7 @@ def test_written_orders_are_read_back_unchanged(
     name = spec.trial_id
     repetitions = ((Step(name, 0),), (Step(name, 1),))
     for order in (
-        Order(tmp_path, NODES, "code", repetitions, {name: spec}, {name: (name, "other")}),
+        Order(tmp_path, NODES, "code", repetitions, {name: spec}),
         Order(tmp_path, NODES, "code", count=("model=tree_lstm", "out=x"), shares_machine=True),
         Order(tmp_path),
     ):
