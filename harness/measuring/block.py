@@ -44,6 +44,8 @@ from dynbatch.harness.measuring.launch import (
 from dynbatch.harness.measuring.process_tree import contain_descendants, end_strays
 from dynbatch.harness.measuring.supervise import MEMORY_SHARE, Watch
 from dynbatch.harness.measuring.turns import (
+    CHECKED,
+    END,
     LAST,
     MARKED,
     READY,
@@ -135,21 +137,21 @@ class _Seat:
 
     Attributes:
         is_prepared: Whether it has become ready for its first turn.
-        is_ready: Whether it waits for a turn.
-        is_last: Whether its turns have ended.
+        is_ready: Whether it waits for a command.
+        is_checked: Whether its last checks are completed.
     """
 
     def __init__(self, entry: BlockEntry, worker: Launched) -> None:
         self.entry, self.worker = entry, worker
         self.progress = Progress(entry.spec.timing)
-        self.is_prepared = self.is_ready = self.is_last = False
+        self.is_prepared = self.is_ready = self.is_checked = False
         self._lines = MessageBuffer()
-        self._cycle = 0
+        self._given = Command(WHOLE)
         self._closed_at: float | None = None
 
     def give(self, command: Command) -> None:
-        """Give the worker a turn."""
-        self._cycle, self.is_last = command.cycle, command.kind == LAST
+        """Give the worker a command."""
+        self._given = command
         self.is_ready, self.worker.child.is_active = False, True
         channel = self.worker.child.channel
         if channel is not None:
@@ -179,14 +181,18 @@ class _Seat:
             child.exceed("crash", f"wrote to the harness's socket: {error}")
 
     def _take(self, message: dict[str, Any]) -> None:
-        if self.is_ready or self.is_last:
+        if self.is_ready or self.is_checked:
             raise ValueError("a message out of turn")
-        if message == READY:
+        if not self.is_prepared:
+            if message != READY:
+                raise ValueError("a report before the first turn")
             self.is_prepared = True
-        elif self.is_prepared:
-            self.progress.add(self._cycle, parse_report(message))
+        elif self._given.kind == LAST:
+            if message != CHECKED:
+                raise ValueError("a report after the last turn")
+            self.is_checked = True
         else:
-            raise ValueError("a report before the first turn")
+            self.progress.add(self._given.cycle, parse_report(message))
         self.is_ready, self.worker.child.is_active = True, False
 
     def check_channel(self) -> None:
@@ -237,6 +243,8 @@ class _Block:
         self._tried: set[int] = set()  # entries that had no memory together with others
         most_threads = max((entry.spec.threads for entry in entries), default=1)
         self._n_at_once = max(1, len(list_usable_cpus()) // most_threads)
+        is_on_gpu = any(entry.spec.device == "cuda" for entry in entries)
+        self._n_checking = 1 if is_on_gpu else self._n_at_once  # passes never share a GPU
 
     def run(self) -> None:
         """Measure all entries, part by part."""
@@ -313,12 +321,25 @@ class _Block:
             self._cycle += 1
 
     def _finish(self, numbers: Sequence[int]) -> None:
-        """End the turns of workers, one after the other, because their last checks are timed."""
-        for number in numbers:
-            if number in self.seats:
-                self.seats[number].give(Command(LAST, self._cycle))
-            while number in self.seats:
-                self._wait()
+        """End the turns of workers, and let them check their results side by side.
+
+        The last checks compare times only with each other, within wide limits. Afterwards workers
+        end one by one, so that each can compare its results with the records before it.
+        """
+        waiting = deque(number for number in numbers if number in self.seats)
+        checking: list[int] = []
+        while waiting or checking:
+            while waiting and len(checking) < self._n_checking:
+                checking.append(waiting.popleft())
+                self.seats[checking[-1]].give(Command(LAST, self._cycle))
+            self._wait()
+            checked = [n for n in checking if n in self.seats and self.seats[n].is_checked]
+            for number in checked:
+                self.seats[number].give(Command(END, self._cycle))
+                while number in self.seats:
+                    self._wait()
+            checking = [n for n in checking if n in self.seats]
+            waiting = deque(n for n in waiting if n in self.seats)
 
     def _wait(self) -> None:
         """Wait until something happens, and settle the workers that have ended."""

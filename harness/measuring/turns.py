@@ -1,7 +1,8 @@
 """Turns of a block: commands of the parent to run passes, and reports of the worker.
 
 A worker that is ready waits in a read and uses no CPU time while another system has its turn. Each
-message is one line of JSON. The worker reports READY once, and then one PassReport for each turn.
+message is one line of JSON. The worker reports READY once, one PassReport for each turn, and
+CHECKED after its last checks; then it waits for END.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from typing import Any, Protocol
 
 from dynbatch.harness.errors import BenchError
 
-WHOLE, MARKED, LAST = "whole", "marked", "last"  # kinds of turns
-READY = {"ready": True}
+WHOLE, MARKED, LAST, END = "whole", "marked", "last", "end"  # kinds of commands
+READY, CHECKED = {"ready": True}, {"checked": True}
 _CHUNK_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Turn that a worker gets.
+    """Command that a worker gets.
 
     Attributes:
-        kind: WHOLE or MARKED for a turn of passes; LAST ends all turns.
+        kind: WHOLE or MARKED for a turn of passes; LAST ends all turns and starts the last checks;
+            END lets the worker compare its results with other systems' and write its record.
         cycle: Number of the cycle.
     """
 
@@ -55,6 +57,9 @@ class Turns(Protocol):
 
     def report(self, done: PassReport) -> None:
         """Report that the passes of this turn are completed."""
+
+    def finish(self) -> None:
+        """Report that the last checks are completed, and wait for END."""
 
 
 class TurnsFromParent:
@@ -90,6 +95,15 @@ class TurnsFromParent:
     def report(self, done: PassReport) -> None:
         """Report that the passes of this turn are completed."""
         self._send(asdict(done))
+
+    def finish(self) -> None:
+        """Report that the last checks are completed, and wait for END.
+
+        Raises:
+            BenchError: The parent has closed the socket.
+        """
+        self._send(CHECKED)
+        self.wait()
 
     def _send(self, message: dict[str, Any]) -> None:
         os.write(self._descriptor, encode(message))

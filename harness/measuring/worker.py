@@ -179,6 +179,7 @@ def _measure(
     if measured.status == "ok":
         release_memory()  # used by the check; returned later, it would be faulted in in passes
         _time(spec, workload, system, measured, first, turns)
+        turns.finish()
     if measured.status == "ok" and system.computes:
         _check_afterwards(spec, workload, system, measured, nearby, first)
     versions: dict[str, str] = query_system(system, "versions")

@@ -15,7 +15,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.checked import YEAR_S
-from dynbatch.harness.values.packages import find_adapter_package
+from dynbatch.harness.values.packages import find_adapter_package, strip_package
 
 # Seconds of a process in addition to its timed seconds: means of 400 records at medium scale, after
 # the first round, on two cores of an AMD EPYC (Zen 4).
@@ -28,6 +28,9 @@ PROCESS_S = {
     "products": 1.9,
 }
 OTHERS_S = 6.0  # the same for other systems
+# Seconds of a first compilation, which no cache has, on one core of an Intel Xeon, by the start of
+# the adapter's name; the engine's own programs are compiled with the install.
+COMPILING_S = {"on_torch.compiled": 44.0, "on_jax": 15.0, "on_tensorflow.static": 6.0}
 STARTED_S = 0.6  # start of a process, before its record starts
 COMPILED_S = 0.5  # compilation of one model with one set of engine options, once per machine
 COUNT_S = 6.0  # one sweep of bench-schedule
@@ -72,6 +75,12 @@ class Durations:
 def estimate_usual_s(adapter: str, min_seconds: float) -> float:
     """Return the seconds of a round by rule, from its adapter's package and its timed seconds."""
     return PROCESS_S.get(find_adapter_package(adapter), OTHERS_S) + min_seconds
+
+
+def estimate_preparing_s(adapter: str) -> float:
+    """Return the seconds of compilation by rule, from an adapter's name."""
+    name = strip_package(adapter)
+    return next((s for prefix, s in COMPILING_S.items() if name.startswith(prefix)), 0.0)
 
 
 def _build_keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str, ...], ...]:

@@ -1,7 +1,8 @@
 """Order of measurement, and instances of a batch-size sweep.
 
 All first rounds are measured first, then all second rounds, and so on. In each round, the systems
-of a point are measured side by side (harness/measuring/block.py), and start in a new random order.
+of a point are measured side by side (harness/measuring/block.py). Those that prepare longest start
+first, so that the others prepare meanwhile; the rest is in a new random order.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from dynbatch.harness.planning.durations import estimate_preparing_s
 from dynbatch.harness.trials.spec import TrialSpec
 
 Trial = TypeVar("Trial")
@@ -42,32 +44,35 @@ def shuffle_round(
 ) -> list[Trial]:
     """Return trials in the order of a round: points as given, their systems in random order.
 
-    The order is that of a hash of round and trial. It is the same on all machines, and an
-    additional system does not change the order of the others.
+    Systems that prepare longest precede the others. The order is that of a hash of round and trial.
+    It is the same on all machines, and an additional system does not change the order of others.
     """
     return _shuffle_systems([_make_placed(trial, spec_of(trial)) for trial in trials], round_)
 
 
 class _Placed(NamedTuple, Generic[Trial]):
-    """Trial with its point and its trial_id, computed once for all rounds."""
+    """Trial with its point, its trial_id and how long it prepares, computed once for all rounds."""
 
     point: str
     trial_id: str
+    preparing_s: float
     trial: Trial
 
 
 def _make_placed(trial: Trial, spec: TrialSpec) -> _Placed[Trial]:
-    return _Placed(format_point(spec), spec.trial_id, trial)
+    return _Placed(format_point(spec), spec.trial_id, estimate_preparing_s(spec.adapter), trial)
 
 
 def _shuffle_systems(placed: Iterable[_Placed[Trial]], round_: int) -> list[Trial]:
-    points: dict[str, list[tuple[str, Trial]]] = {}
+    points: dict[str, list[_Placed[Trial]]] = {}
     for entry in placed:
+        points.setdefault(entry.point, []).append(entry)
+
+    def rank(entry: _Placed[Trial]) -> tuple[float, str]:
         drawn = hashlib.sha256(f"{round_} {entry.trial_id}".encode()).hexdigest()
-        points.setdefault(entry.point, []).append((drawn, entry.trial))
-    return [
-        trial for there in points.values() for _, trial in sorted(there, key=lambda pair: pair[0])
-    ]
+        return -entry.preparing_s, drawn
+
+    return [entry.trial for there in points.values() for entry in sorted(there, key=rank)]
 
 
 def format_point(spec: TrialSpec) -> str:

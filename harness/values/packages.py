@@ -18,5 +18,9 @@ def find_adapter_package(adapter: str) -> str:
 
     Older records have names without the first package: systems.on_torch.levels.
     """
-    inner = adapter.removeprefix(f"{PACKAGE}.").removeprefix("systems.")
-    return inner.partition(".")[0]
+    return strip_package(adapter).partition(".")[0]
+
+
+def strip_package(adapter: str) -> str:
+    """Return an adapter's name without our package: on_torch.levels, or my_system.fast."""
+    return adapter.removeprefix(f"{PACKAGE}.").removeprefix("systems.")

@@ -21,6 +21,7 @@ from dynbatch.harness.measuring import block, supervise
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.fork_server import ForkServers
 from dynbatch.harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
+from dynbatch.harness.measuring.turns import END, LAST, Command
 from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
@@ -265,6 +266,43 @@ def test_contradictions_within_a_block_are_settled_by_the_reference(
     outcomes = [outcome for outcome in measured if isinstance(outcome, Record)]
     shown = [record.status for record in cross_check_records(outcomes) if record is not None]
     assert shown == ["ok", "wrong_result"]
+
+
+@pytest.mark.parametrize(("device", "n_at_once"), [("cpu", 3), ("cuda", 1)])
+def test_last_checks_run_side_by_side_and_workers_end_one_by_one(
+    make_spec: MakeSpec, tmp_path: Path, device: str, n_at_once: int
+) -> None:
+    specs = [make_spec(device=device) for _ in range(5)]
+    entries = [entry_of(spec, tmp_path, str(k)) for k, spec in enumerate(specs)]
+    watch = SimpleNamespace(used_bytes={})
+    made = block._Block(entries, ForkServers(), tmp_path, watch, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
+    if device == "cpu":
+        made._n_checking = 3
+    events: list[tuple[str, int]] = []
+
+    class Seat(SimpleNamespace):
+        def give(self, command: Command) -> None:
+            events.append((command.kind, self.number))
+            self.given = command.kind
+
+    made.seats = {k: Seat(number=k, given="", is_checked=False) for k in range(5)}  # type: ignore[misc]
+
+    def wait() -> None:
+        """Let workers that must end do so; else the youngest of those that check is done."""
+        ending = [seat for seat in made.seats.values() if seat.given == END]
+        assert len(ending) <= 1
+        for seat in ending:
+            del made.seats[seat.number]
+        checking = [s for s in made.seats.values() if s.given == LAST and not s.is_checked]
+        if not ending:
+            checking[-1].is_checked = True
+
+    made._wait = wait  # type: ignore[method-assign]
+    made._finish([0, 1, 2, 3, 4])
+    assert not made.seats
+    alive = list(itertools.accumulate(1 if kind == LAST else -1 for kind, _ in events))
+    assert max(alive) == n_at_once
+    assert sorted(number for kind, number in events if kind == END) == [0, 1, 2, 3, 4]
 
 
 def test_a_system_without_memory_beside_others_is_tried_alone(

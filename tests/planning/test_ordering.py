@@ -80,6 +80,17 @@ def test_the_order_is_the_same_again_and_a_system_more_changes_nothing(
     assert drawn(fewer, 1) == kept
 
 
+def test_systems_that_compile_longest_start_first(make_spec: MakeSpec) -> None:
+    quick = [make_spec(system=system) for system in SYSTEMS]
+    slow = [
+        make_spec(system=name, adapter=f"dynbatch.systems.{name}")
+        for name in ("on_tensorflow.static", "on_jax.scan", "on_torch.compiled")
+    ]
+    for round_ in range(4):
+        order = names(drawn([*quick, *slow], round_))
+        assert order[:3] == ["on_torch.compiled", "on_jax.scan", "on_tensorflow.static"]
+
+
 def test_policies_and_options_are_of_the_systems_not_of_the_point(make_spec: MakeSpec) -> None:
     alike = [make_spec(policy=policy) for policy in ("agenda", "depth")]
     alike += [make_spec(system_options={"fusion": False}), make_spec(system="other")]

@@ -34,6 +34,9 @@ class OwnTurns:
         """Note the passes of a turn."""
         self.progress.add(self.cycle, done)
 
+    def finish(self) -> None:
+        """End at once."""
+
 
 def measure(spec: TrialSpec, folder: Path) -> Record:
     """Run the worker's main function in this process."""
