@@ -345,6 +345,7 @@ def _become_worker(
         os.dup2(output, 2)
         os.close(output)
         os.environ.update(variables)
+        os.environ[child.START] = child.FROM_SERVER
         while os.getppid() == between:  # it ends now
             time.sleep(1e-3)
         child.bind_to_parent(parent_pid)

@@ -18,7 +18,7 @@ from pathlib import Path
 from dynbatch.harness.errors import BenchError, DataError, OutputError
 from dynbatch.harness.machine.files import drop_leftovers
 from dynbatch.harness.machine.folders import make_temporary_folder
-from dynbatch.harness.measuring.child import LEFT_OUT, has_memory_error
+from dynbatch.harness.measuring.child import IMPORTED, LEFT_OUT, START, has_memory_error
 from dynbatch.harness.measuring.child_output import read_last_line, read_refusal
 from dynbatch.harness.measuring.fork_server import ForkedProcess, ForkServers, ServerKey
 from dynbatch.harness.measuring.process_tree import WORKER_MARK
@@ -284,7 +284,7 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
     left_out = sorted(_LEFT_OUT & set(os.environ))
     given = {k: v for k, v in os.environ.items() if k not in left_out}
-    return given | threads | fixed | {LEFT_OUT: " ".join(left_out)}
+    return given | threads | fixed | {LEFT_OUT: " ".join(left_out), START: IMPORTED}
 
 
 def _classify_death(

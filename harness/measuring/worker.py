@@ -40,6 +40,7 @@ from dynbatch.harness.machine.process import (
 )
 from dynbatch.harness.measuring.child import (
     LEFT_OUT,
+    START,
     end_fork,
     is_out_of_memory,
     refuse,
@@ -233,10 +234,10 @@ def _compile(workload: Workload, system: System, measured: Measured) -> None:
 
 
 def list_effective_options(system: System) -> dict[str, str]:
-    """Return the system's effective options and the variables removed from its environment."""
-    left_out = os.environ.get(LEFT_OUT, "")
+    """Return the system's effective options, how its process has started, and its environment."""
     options: dict[str, str] = query_system(system, "effective_options")
-    return options | ({"left out of the environment": left_out} if left_out else {})
+    process = {"start": START, "left out of the environment": LEFT_OUT}
+    return options | {name: text for name, key in process.items() if (text := os.environ.get(key))}
 
 
 def _warm_up(spec: TrialSpec, workload: Workload, system: System, measured: Measured) -> Passes:

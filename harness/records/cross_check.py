@@ -189,11 +189,6 @@ def hash_declared_inputs(record: Record) -> str:
     )
 
 
-def are_comparable(a: Record, b: Record) -> bool:
-    """Return whether two records of one point ran the same inputs on the same machine."""
-    return a.inputs_sha256 == b.inputs_sha256 and collect_group_facts(a) == collect_group_facts(b)
-
-
 def check_inputs(records: Iterable[Record]) -> None:
     """Check that records with equal settings ran equal inputs.
 

@@ -37,7 +37,6 @@ MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
 DEFAULT_ORDER = "shuffled"
 DEFAULT_LAST = "drop"
-LARGEST_FACTOR = 1e6  # ratio of two systems' speeds
 LARGEST_RATE = 1e6  # learning rate
 LARGEST_MEMORY_BYTES = 2**63 - 1
 ON_INVALID_DATA = ("fail", "record")  # handling of a trial with invalid data

@@ -13,6 +13,7 @@ import pytest
 
 from dynbatch.harness.measuring import fork_server
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
+from dynbatch.harness.measuring.child import FROM_SERVER, IMPORTED
 from dynbatch.harness.measuring.fork_server import ForkServers
 from dynbatch.harness.measuring.launch import build_server_key
 from dynbatch.harness.measuring.results_lock import lock_results_dirs
@@ -82,6 +83,7 @@ def test_a_framework_is_imported_once_for_the_points_of_a_round(noted: Noted) ->
         records.append(noted.measure(spec.replace_round(1), servers))
         assert len(psutil.Process().children()) == 1, "the first round's server has ended"
     assert [record.status for record in records] == ["ok"] * 4
+    assert {record.effective_options["start"] for record in records} == {FROM_SERVER}
     assert len(noted.list_notes("imported")) == 2, "one in each round"
     workers = noted.list_notes("prepared")
     assert len({pid for pid, _, _ in workers}) == 4
@@ -121,6 +123,7 @@ def test_a_framework_that_bears_no_fork_is_imported_by_each_worker(
         records = [noted.measure(spec, servers) for _ in range(2)]
         assert not psutil.Process().children()
     assert [record.status for record in records] == ["ok"] * 2
+    assert {record.effective_options["start"] for record in records} == {IMPORTED}
     assert not psutil.Process().children(recursive=True), "what it starts ends, too"
     importers = {pid for (pid,) in noted.list_notes("imported")}
     assert {pid for pid, _, _ in noted.list_notes("prepared")} <= importers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -23,16 +22,6 @@ def in_time(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def dies_after(seconds: int) -> Iterator[None]:
-    """Kill the process with a traceback, for waits in machine code that hold Python's lock."""
-    faulthandler.dump_traceback_later(seconds, exit=True)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> bool:

@@ -255,16 +255,6 @@ class Memory:
         if self.n_grown != self._known_for:
             self._cache_shared()
 
-    def arrange_later(self, make: Callable[[], Arrangement]) -> None:
-        """Set the rows of a segment for which the capacity suffices.
-
-        Args:
-            make: Creates the arrangement on request.
-        """
-        self.set_rows_later(make)
-        for flags in self._filled.values():
-            flags.fill(0)
-
     def set_rows_later(self, make: Callable[[], Arrangement]) -> None:
         """Set the rows of segments that have run already and have cleared the flags."""
         self._rows, self._make_rows = None, make

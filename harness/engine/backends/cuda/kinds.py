@@ -403,10 +403,6 @@ class Cut:
     rows: int
     across: int
 
-    def count_tiles(self, n_rows: int) -> int:
-        """Return the number of tiles for a number of rows, counting each row of a matrix."""
-        return self.across * (math.ceil(n_rows / self.rows) if self.rows else 1)
-
 
 def make_cut(kind: Kind, tile: Tile) -> Cut:
     """Return the partition of a kind into tiles of a given size."""
