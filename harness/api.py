@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from dynbatch.harness.errors import ConfigError, suggest_name
-from dynbatch.harness.measuring.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.nodes import check_machine
 from dynbatch.harness.planning.overrides import format_override

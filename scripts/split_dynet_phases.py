@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.measuring.clock import PhaseClock, pause_collector
-from dynbatch.harness.measuring.launch import build_worker_environment
+from dynbatch.harness.measuring.processes.launch import build_worker_environment
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.trials.spec import TrialSpec

@@ -9,7 +9,7 @@ from functools import partial
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import pin_process
-from dynbatch.harness.measuring.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.nodes import check_machine
 from dynbatch.harness.planning.requests import DRAW, KEYS, format_pipeline_command

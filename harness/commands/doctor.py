@@ -15,16 +15,16 @@ from dynbatch.harness.machine.facts import Machine, describe_machine, has_cuda_d
 from dynbatch.harness.machine.folders import make_temporary_folder
 from dynbatch.harness.machine.noise import Finding, check_noise
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
-from dynbatch.harness.measuring.child_output import read_last_line
-from dynbatch.harness.measuring.fork_server import ForkServers
-from dynbatch.harness.measuring.launch import (
+from dynbatch.harness.measuring.processes.child_output import read_last_line
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.launch import (
     build_worker_environment,
     describe_missing_package,
     explain_unstartable,
     find_interpreter,
     find_interpreter_fault,
 )
-from dynbatch.harness.measuring.supervise import Ending, explain_death, supervise_child
+from dynbatch.harness.measuring.processes.supervise import Ending, explain_death, supervise_child
 from dynbatch.harness.planning.config import Composer, find_datasets
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
 from dynbatch.harness.planning.yaml_files import list_choices, read_mapping

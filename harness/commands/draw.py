@@ -24,7 +24,7 @@ from pathlib import Path
 from dynbatch.harness.contracts.extras import check_extra
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.facts import list_usable_cpus
-from dynbatch.harness.measuring.child import bind_to_parent
+from dynbatch.harness.measuring.processes.child import bind_to_parent
 from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import list_experiment_names, read_experiment

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.measuring.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import format_override

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.errors import BenchError
-from dynbatch.harness.measuring.fork_server import ForkServers
-from dynbatch.harness.measuring.results_lock import choose_patience_s, lock_results_dirs
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.results_lock import choose_patience_s, lock_results_dirs
 from dynbatch.harness.planning.durations import format_duration
 from dynbatch.harness.planning.job_specs import Order, check_code, read_order
 from dynbatch.harness.planning.locks import hold_machine

@@ -18,7 +18,7 @@ from dynbatch.harness.counts.request import GraphSource, PlannedCount, Request, 
 from dynbatch.harness.counts.sequential import count_in_turn, plan_policy_counts
 from dynbatch.harness.counts.worker import CountOutcome
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.measuring.results_lock import lock_results_dirs
+from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.policies.fsm.machine import is_saved_policy
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from dynbatch.harness.records.count_row import AnyCount, CountRow, are_count_rows, write_count_rows

@@ -19,8 +19,8 @@ from pathlib import Path
 from dynbatch.harness.counts.request import PlannedCount, Request
 from dynbatch.harness.counts.worker import CountOutcome, make_failed_count, run_counts
 from dynbatch.harness.machine.files import drop_leftovers
-from dynbatch.harness.measuring.process_tree import Members, contain_descendants
-from dynbatch.harness.measuring.supervise import (
+from dynbatch.harness.measuring.processes.process_tree import Members, contain_descendants
+from dynbatch.harness.measuring.processes.supervise import (
     POLL_S,
     describe_timeout,
     explain_death,

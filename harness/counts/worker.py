@@ -22,7 +22,7 @@ from dynbatch.harness.counts.counting import (
 )
 from dynbatch.harness.counts.request import GraphSource, PlannedCount, Request
 from dynbatch.harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
-from dynbatch.harness.measuring.child import bind_to_parent, is_out_of_memory
+from dynbatch.harness.measuring.processes.child import bind_to_parent, is_out_of_memory
 from dynbatch.harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
 
 

@@ -31,8 +31,8 @@ from dynbatch.harness.measuring.cycles import (
     list_unsettled,
     shuffle,
 )
-from dynbatch.harness.measuring.fork_server import ForkServers
-from dynbatch.harness.measuring.launch import (
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.launch import (
     Launched,
     build_server_key,
     drop_log,
@@ -41,8 +41,8 @@ from dynbatch.harness.measuring.launch import (
     record_unmeasured,
     settle_round,
 )
-from dynbatch.harness.measuring.process_tree import contain_descendants, end_strays
-from dynbatch.harness.measuring.supervise import MEMORY_SHARE, Watch
+from dynbatch.harness.measuring.processes.process_tree import contain_descendants, end_strays
+from dynbatch.harness.measuring.processes.supervise import MEMORY_SHARE, Watch
 from dynbatch.harness.measuring.turns import (
     CHECKED,
     END,

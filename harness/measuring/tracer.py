@@ -18,8 +18,8 @@ from pathlib import Path
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.contracts.timeline import Details
 from dynbatch.harness.errors import BenchError, UnsupportedTrial
-from dynbatch.harness.measuring.child import refuse
 from dynbatch.harness.measuring.clock import Now, NullClock, make_stopwatch, now_ns, pause_collector
+from dynbatch.harness.measuring.processes.child import refuse
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload

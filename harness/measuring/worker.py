@@ -2,8 +2,8 @@
 
     python -m dynbatch.harness.measuring.worker SPEC.json RECORD.json BLOCK DESCRIPTOR
 
-The parent starts it through harness/measuring/child.py and gives it turns through the socket
-DESCRIPTOR (turns.py). The record has the name BLOCK, which all systems of the block share.
+The parent starts it through harness/measuring/processes/child.py and gives it turns through the
+socket DESCRIPTOR (turns.py). The record has the name BLOCK, which all systems of the block share.
 
 The first round of a trial proves that the system's results are correct. Later rounds of the same
 code, data, machine and versions rely on it: they check the losses of their passes, a step, and that
@@ -38,20 +38,22 @@ from dynbatch.harness.machine.process import (
     release_memory,
     reset_peak_memory,
 )
-from dynbatch.harness.measuring.child import (
-    LEFT_OUT,
-    START,
-    end_fork,
-    is_out_of_memory,
-    refuse,
-    report_progress,
-)
-from dynbatch.harness.measuring.clock import make_stopwatch, measure_empty_sample_s, time_call
-from dynbatch.harness.measuring.mini_batch_check import (
+from dynbatch.harness.measuring.checks.mini_batch_check import (
     find_whole_step_fault,
     prove,
     settle_contradiction,
 )
+from dynbatch.harness.measuring.checks.reference import Reference, ReferenceAnswer
+from dynbatch.harness.measuring.checks.reference_check import Verdict, is_all_zero
+from dynbatch.harness.measuring.checks.timed_check import (
+    find_first_loss_fault,
+    find_outside_fault,
+    find_passes_fault,
+    judge_unseen,
+    settle_untimed_gap_s,
+    sum_pass_losses,
+)
+from dynbatch.harness.measuring.clock import make_stopwatch, measure_empty_sample_s, time_call
 from dynbatch.harness.measuring.passes import (
     Passes,
     TimedSamples,
@@ -60,18 +62,16 @@ from dynbatch.harness.measuring.passes import (
     take_turns,
     warm_up,
 )
-from dynbatch.harness.measuring.reference import Reference, ReferenceAnswer
-from dynbatch.harness.measuring.reference_check import Verdict, is_all_zero
+from dynbatch.harness.measuring.processes.child import (
+    LEFT_OUT,
+    START,
+    end_fork,
+    is_out_of_memory,
+    refuse,
+    report_progress,
+)
 from dynbatch.harness.measuring.reported import query_system
 from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software
-from dynbatch.harness.measuring.timed_check import (
-    find_first_loss_fault,
-    find_outside_fault,
-    find_passes_fault,
-    judge_unseen,
-    settle_untimed_gap_s,
-    sum_pass_losses,
-)
 from dynbatch.harness.measuring.turns import Turns, TurnsFromParent
 from dynbatch.harness.records.record import (
     CheckVerdict,

@@ -5,8 +5,8 @@ confirmed by the reference are correct (Fingerprint.proved). Without a confirmat
 the fingerprints of at least three frameworks counts as correct. Each framework has one vote,
 because presets of one engine share its errors. A record that differs is shown as `wrong_result`. If
 only two frameworks differ, neither is shown. A worker that finds a record with another fingerprint
-consults the reference (harness/measuring/mini_batch_check.py), so that these rules matter only for
-records that were measured separately.
+consults the reference (harness/measuring/checks/mini_batch_check.py), so that these rules matter
+only for records that were measured separately.
 
 Comparability: a `group` identifies everything that must be equal for two records to share a table:
 CPU, memory, usable CPUs, threads, device (with GPU and driver), Python, NumPy and the harness's

@@ -48,7 +48,7 @@ class Fingerprint(BaseModel):
         pass_losses: Summed losses of the first passes with updates.
         proved: Whether the reference confirmed a whole mini-batch on which systems disagreed.
         kinked: Whether derivatives jump so often that rounding matters; see
-            harness/measuring/mini_batch_check.py.
+            harness/measuring/checks/mini_batch_check.py.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from dynbatch.harness.errors import BenchError, OutputError
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
-from dynbatch.harness.measuring.fork_server import ForkServers
-from dynbatch.harness.measuring.launch import record_unmeasured, run_tracer
-from dynbatch.harness.measuring.results_lock import lock_results_dirs
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.launch import record_unmeasured, run_tracer
+from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.planning.ordering import format_point
 from dynbatch.harness.records.files import WatchedFolders, check_room

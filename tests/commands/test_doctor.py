@@ -10,7 +10,7 @@ import pytest
 from dynbatch.harness.commands import doctor
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.machine.noise import Finding
-from dynbatch.harness.measuring.launch import find_interpreter
+from dynbatch.harness.measuring.processes.launch import find_interpreter
 from dynbatch.harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]

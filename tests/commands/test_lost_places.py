@@ -19,7 +19,7 @@ from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.commands.schedule import main as schedule
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, Hear, Settled
-from dynbatch.harness.measuring.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.records.count_row import AnyCount
 from dynbatch.harness.records.record import Record, read_record, write_record
 from dynbatch.harness.trials.sources import SourceHashes

@@ -14,7 +14,7 @@ import pytest
 from dynbatch.harness.commands import measure
 from dynbatch.harness.machine import folders
 from dynbatch.harness.machine.facts import list_usable_cpus
-from dynbatch.harness.measuring.launch import record_unmeasured
+from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.job_specs import (

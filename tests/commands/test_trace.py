@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import dynbatch.harness.measuring.launch
+import dynbatch.harness.measuring.processes.launch
 from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.records.record import read_record
 from tests.support.sandbox import TINY
@@ -90,8 +90,8 @@ def test_unwritable_output_is_refused_before_measuring(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dynbatch.harness.measuring.launch, "supervise_child", None)
-    monkeypatch.setattr(dynbatch.harness.measuring.launch, "ChildProcess", None)
+    monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "supervise_child", None)
+    monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "ChildProcess", None)
     base = typed(tmp_path) if "trace=" not in "".join(words) else [*typed(tmp_path)[:-1]]
     if words[0].startswith("experiment"):
         base = base[-2:]
@@ -112,16 +112,16 @@ def test_late_timeline_write_failure_keeps_the_record(
     """The directory is replaced after the record has been written."""
     folder = tmp_path / "gone"
     folder.mkdir()
-    plain = dynbatch.harness.measuring.launch.supervise_child
+    plain = dynbatch.harness.measuring.processes.launch.supervise_child
 
     def supervise(*arguments: object) -> object:
         module = arguments[1][0]  # type: ignore[index]
-        if module == dynbatch.harness.measuring.launch.TRACER:
+        if module == dynbatch.harness.measuring.processes.launch.TRACER:
             folder.rmdir()
             folder.touch()
         return plain(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dynbatch.harness.measuring.launch, "supervise_child", supervise)
+    monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "supervise_child", supervise)
     words = [word for word in typed(tmp_path, "system=null") if not word.startswith("trace=")]
     line = refused([*words, f"trace={folder / 'timeline.json'}"], capsys)
     assert "cannot be written" in line

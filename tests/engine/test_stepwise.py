@@ -28,7 +28,7 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda, main
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.granularity.vertices import VertexModel
-from dynbatch.harness.measuring.child import is_out_of_memory
+from dynbatch.harness.measuring.processes.child import is_out_of_memory
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_setting import Setting

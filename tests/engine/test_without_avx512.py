@@ -16,7 +16,7 @@ from dynbatch.harness.compiler.object_code import get_host_target
 from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
 from dynbatch.harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
 from dynbatch.harness.engine.cpu_kernels.vectors import LANES
-from dynbatch.harness.measuring import launch
+from dynbatch.harness.measuring.processes import launch
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import ROOT
 from tests.support.measured import measure_alone

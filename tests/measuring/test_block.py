@@ -17,10 +17,15 @@ import psutil
 import pytest
 
 from dynbatch.harness.errors import BenchError
-from dynbatch.harness.measuring import block, supervise
+from dynbatch.harness.measuring import block
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
-from dynbatch.harness.measuring.fork_server import ForkServers
-from dynbatch.harness.measuring.timed_check import OUTSIDE_S, OUTSIDE_SHARE, find_outside_fault
+from dynbatch.harness.measuring.checks.timed_check import (
+    OUTSIDE_S,
+    OUTSIDE_SHARE,
+    find_outside_fault,
+)
+from dynbatch.harness.measuring.processes import supervise
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.turns import END, LAST, Command
 from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
@@ -392,7 +397,7 @@ def test_a_killed_parent_leaves_no_worker(make_spec: MakeSpec, tmp_path: Path) -
     program = (
         "import json, pathlib;"
         "from dynbatch.harness.measuring.block import BlockEntry, measure_block;"
-        "from dynbatch.harness.measuring.fork_server import ForkServers;"
+        "from dynbatch.harness.measuring.processes.fork_server import ForkServers;"
         "from dynbatch.harness.trials.spec import TrialSpec;"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.errors import BenchError, ConfigError, DataError, OutputError
-from dynbatch.harness.measuring.child import REFUSED, refuse, report_progress
-from dynbatch.harness.measuring.child_output import (
+from dynbatch.harness.measuring.processes.child import REFUSED, refuse, report_progress
+from dynbatch.harness.measuring.processes.child_output import (
     BoundedLog,
     ChildOutput,
     read_last_line,
@@ -43,7 +43,7 @@ def begun(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
-        "dynbatch.harness.measuring.child",
+        "dynbatch.harness.measuring.processes.child",
         str(os.getpid()),
         "some_module",
     ]

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dynbatch.harness.measuring import fork_server
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
-from dynbatch.harness.measuring.child import FROM_SERVER, IMPORTED
-from dynbatch.harness.measuring.fork_server import ForkServers
-from dynbatch.harness.measuring.launch import build_server_key
-from dynbatch.harness.measuring.results_lock import lock_results_dirs
+from dynbatch.harness.measuring.processes import fork_server
+from dynbatch.harness.measuring.processes.child import FROM_SERVER, IMPORTED
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.launch import build_server_key
+from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support.in_time import wait_for

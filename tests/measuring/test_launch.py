@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from dynbatch.harness.errors import BenchError
-from dynbatch.harness.measuring.child import FORKED, LEFT_OUT
-from dynbatch.harness.measuring.launch import build_worker_environment
-from dynbatch.harness.measuring.supervise import compute_memory_limit
+from dynbatch.harness.measuring.processes.child import FORKED, LEFT_OUT
+from dynbatch.harness.measuring.processes.launch import build_worker_environment
+from dynbatch.harness.measuring.processes.supervise import compute_memory_limit
 from dynbatch.harness.records.record import Record, find_record, read_record
 from dynbatch.harness.trials.spec import Limits, TrialSpec
 from dynbatch.harness.values.paths import ROOT
@@ -157,7 +157,7 @@ def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> N
     program = (
         "import json, pathlib;"
         "from dynbatch.harness.measuring.block import BlockEntry, measure_block;"
-        "from dynbatch.harness.measuring.fork_server import ForkServers;"
+        "from dynbatch.harness.measuring.processes.fork_server import ForkServers;"
         "from dynbatch.harness.trials.spec import TrialSpec;"
         f"folder = pathlib.Path({str(tmp_path)!r});"
         "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
@@ -184,7 +184,7 @@ def test_a_worker_whose_parent_ended_before_it_could_ask_ends_at_once(
     worker = ["dynbatch.harness.measuring.worker", str(tmp_path / "spec.json"), str(record)]
     program = (
         "import os, subprocess, sys, time;"
-        "from dynbatch.harness.measuring.supervise import BEGIN;"
+        "from dynbatch.harness.measuring.processes.supervise import BEGIN;"
         f"command = [sys.executable, '-m', BEGIN, str(os.getpid()), *{worker}];"
         "print(subprocess.Popen(command, start_new_session=True).pid, flush=True);"
         f"time.sleep({0 if is_killed_at_once else 0.2});"

@@ -15,8 +15,8 @@ import pytest
 
 from dynbatch.harness.contracts.system import Clock
 from dynbatch.harness.measuring import worker
-from dynbatch.harness.measuring.child import REFUSED
-from dynbatch.harness.measuring.launch import build_worker_environment
+from dynbatch.harness.measuring.processes.child import REFUSED
+from dynbatch.harness.measuring.processes.launch import build_worker_environment
 from dynbatch.harness.measuring.worker import write_measured
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support import odd_system

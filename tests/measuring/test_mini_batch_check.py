@@ -10,8 +10,8 @@ import pytest
 
 from dynbatch.harness.contracts.model import Model, ModelSizes
 from dynbatch.harness.contracts.system import RunSettings
-from dynbatch.harness.measuring import mini_batch_check
-from dynbatch.harness.measuring.mini_batch_check import (
+from dynbatch.harness.measuring.checks import mini_batch_check
+from dynbatch.harness.measuring.checks.mini_batch_check import (
     compute_fingerprint,
     find_not_finite,
     find_parts_fault,

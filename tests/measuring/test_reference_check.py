@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dynbatch.harness.measuring.reference
+import dynbatch.harness.measuring.checks.reference
 from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
 from dynbatch.harness.contracts.system import Counters, Result, System, load_adapter
-from dynbatch.harness.measuring.reference import (
+from dynbatch.harness.measuring.checks.reference import (
     MAX_CHECK_VERTICES,
     Reference,
     ReferenceAnswer,
@@ -22,7 +22,7 @@ from dynbatch.harness.measuring.reference import (
     compute_reference,
     find_not_finite_origin,
 )
-from dynbatch.harness.measuring.reference_check import (
+from dynbatch.harness.measuring.checks.reference_check import (
     FLOAT32,
     SgdStep,
     check_answer,
@@ -295,7 +295,7 @@ def test_reference_is_computed_once(
     first = ask(workload, spec, tmp_path)
     assert (first.loss_after_step is None) == (mode == "infer")
     assert (first.outputs_after_step is None) == (mode == "infer")
-    monkeypatch.setattr(dynbatch.harness.measuring.reference, "compute_reference", None)
+    monkeypatch.setattr(dynbatch.harness.measuring.checks.reference, "compute_reference", None)
     assert_same(ask(workload, spec, tmp_path), first)
 
 

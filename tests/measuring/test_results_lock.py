@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.machine import folders
-from dynbatch.harness.measuring.results_lock import MARK, lock_results_dirs
+from dynbatch.harness.measuring.processes.results_lock import MARK, lock_results_dirs
 from dynbatch.harness.planning.run_plan import VARIABLE
 from dynbatch.harness.values.paths import ROOT
 
@@ -21,7 +21,7 @@ from dynbatch.harness.values.paths import ROOT
 KILLED = """
 import os, subprocess, sys
 from pathlib import Path
-from dynbatch.harness.measuring.results_lock import lock_results_dirs
+from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 with lock_results_dirs([Path(sys.argv[1])], "killed", print):
     left = subprocess.Popen(["sleep", "600"], start_new_session=True)
     Path(sys.argv[2]).write_text(str(left.pid))
@@ -31,7 +31,7 @@ with lock_results_dirs([Path(sys.argv[1])], "killed", print):
 LIVES = """
 import subprocess, sys
 from pathlib import Path
-from dynbatch.harness.measuring.results_lock import lock_results_dirs
+from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 with lock_results_dirs([Path(sys.argv[1])], "lives", print):
     worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
     print(worker.pid, flush=True)

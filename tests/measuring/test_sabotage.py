@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dynbatch.harness.measuring import mini_batch_check, passes, reference_check, timed_check
+from dynbatch.harness.measuring import passes
+from dynbatch.harness.measuring.checks import mini_batch_check, reference_check, timed_check
+from dynbatch.harness.measuring.checks.reference_check import Verdict
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.measuring.reference_check import Verdict
 from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
 from dynbatch.harness.trials.spec import Timing, TrialSpec

@@ -16,8 +16,7 @@ from dynbatch.harness.contracts.system import (
     RunSettings,
     System,
 )
-from dynbatch.harness.measuring.passes import Passes
-from dynbatch.harness.measuring.timed_check import (
+from dynbatch.harness.measuring.checks.timed_check import (
     CALLS_S,
     HIDDEN_SHARE,
     MAX_SLOWER,
@@ -32,6 +31,7 @@ from dynbatch.harness.measuring.timed_check import (
     settle_untimed_gap_s,
     sum_pass_losses,
 )
+from dynbatch.harness.measuring.passes import Passes
 from dynbatch.harness.values.instances import Chain
 from tests.support.engine_models import tree
 

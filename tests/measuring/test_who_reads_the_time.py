@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynbatch.harness.measuring.mini_batch_check import find_clock_reads
+from dynbatch.harness.measuring.checks.mini_batch_check import find_clock_reads
 from dynbatch.harness.values.paths import ROOT
 
 CLOCK = "harness/measuring/clock.py"
@@ -19,9 +19,9 @@ ALLOWED = {
     "harness/machine/folders.py": "how old a folder is that another process left",
     "harness/machine/noise.py": "how much others run, from outside what is timed",
     "harness/measuring/block.py": "how long a worker without a socket may still run",
-    "harness/measuring/fork_server.py": "limits of imports, and which files have changed since",
-    "harness/measuring/process_tree.py": "how long killed processes are waited for",
-    "harness/measuring/supervise.py": "limits of a worker",
+    "harness/measuring/processes/fork_server.py": "limits of imports, and changes of files",
+    "harness/measuring/processes/process_tree.py": "how long killed processes are waited for",
+    "harness/measuring/processes/supervise.py": "limits of a worker",
     "harness/records/record.py": "when a trial was measured, for people",
     "harness/planning/durations.py": "times of day in records, of which durations are made",
     "harness/commands/measure.py": "how long a run of the pipeline still takes",

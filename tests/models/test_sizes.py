@@ -14,7 +14,7 @@ import pytest
 from dynbatch.harness.contracts import corpus
 from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec, draw_initial_weights
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.measuring.child import REFUSED
+from dynbatch.harness.measuring.processes.child import REFUSED
 from dynbatch.harness.measuring.worker import write_measured
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_lstm import TreeLSTM

@@ -14,7 +14,7 @@ import pytest
 import dynbatch
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.machine.facts import describe_machine
-from dynbatch.harness.measuring.launch import record_unmeasured
+from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.records.cross_check import check_comparable
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.reuse import OwnData, Present, are_same_versions

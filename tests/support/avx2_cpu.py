@@ -4,7 +4,7 @@
 code, oneDNN, OpenBLAS, PyTorch and MKL in the tests' processes and in the workers of trials that
 these start. They do not limit NumPy's own loops, XLA, TensorFlow, and results of a C++ compiler.
 Commands that tests start as programs remove the variables from their workers
-(`harness/measuring/launch.py`).
+(`harness/measuring/processes/launch.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ os.environ.update(VARIABLES)
 @pytest.fixture(autouse=True, scope="session")
 def _workers_get_the_variables() -> Iterator[None]:
     """Add the variables to a worker's environment, which is created without them."""
-    from dynbatch.harness.measuring import launch
+    from dynbatch.harness.measuring.processes import launch
 
     build: Any = launch.build_worker_environment
 

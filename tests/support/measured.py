@@ -9,7 +9,7 @@ from pathlib import Path
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.cycles import Progress, is_marked, list_unsettled
-from dynbatch.harness.measuring.fork_server import ForkServers
+from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport
 from dynbatch.harness.measuring.worker import write_measured
 from dynbatch.harness.records.record import Record, read_record

@@ -21,8 +21,8 @@ import yaml
 from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
 from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.contracts.system import Result, RunSettings, System
+from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.measuring.reference_check import compute_relative_error
 from dynbatch.harness.models.berxit import Berxit
 from dynbatch.harness.models.bilstm import BiLSTM
 from dynbatch.harness.models.bilstm_char import BiLSTMChar

@@ -21,8 +21,8 @@ import pytest
 
 from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
 from dynbatch.harness.contracts.system import RunSettings, load_adapter
+from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock, PhaseClock, Sample
-from dynbatch.harness.measuring.reference_check import compute_relative_error
 from dynbatch.harness.models.berxit import Berxit
 from dynbatch.harness.models.birnn import BiRNN
 from dynbatch.harness.models.drnn import DRNN

@@ -12,8 +12,8 @@ from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_in
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.measuring.reference_check import compute_relative_error
 from dynbatch.harness.models.cell import CELLS, CellModel
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.reference import run_reference

@@ -18,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from dynbatch.harness.measuring.reference_check import (
+from dynbatch.harness.measuring.checks.reference_check import (
     SgdStep,
     compute_relative_error,
     is_within_tolerance,

@@ -11,8 +11,8 @@ import pytest
 from dynbatch.harness.contracts.model import ModelSizes
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.errors import ConfigError, UnsupportedTrial
+from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.measuring.reference_check import compute_relative_error
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.var_lstm import VarLSTM
 from tests.support.instances import random_sentences

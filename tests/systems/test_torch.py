@@ -14,8 +14,8 @@ import torch
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.contracts.system import System
 from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.measuring.reference_check import compute_relative_error
 from dynbatch.systems.on_torch import layers
 from dynbatch.systems.on_torch.autograd import Adapter as Autograd
 from dynbatch.systems.on_torch.compiled import Adapter as Compiled

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dynbatch.harness.measuring.reference_check import compute_relative_error
+from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.systems.on_torch import layers, products
 from dynbatch.systems.on_torch.layers import OutputLayer
 from dynbatch.systems.on_torch.models.lstm import StepStates, run_lstm_steps

@@ -182,7 +182,7 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
         "dynbatch.harness.measuring.worker",
         "dynbatch.harness.measuring.passes",
         "dynbatch.harness.measuring.clock",
-        "dynbatch.harness.measuring.reference_check",
+        "dynbatch.harness.measuring.checks.reference_check",
     } <= found
     assert {
         "dynbatch.harness.contracts.system",
@@ -190,7 +190,7 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
         "dynbatch.harness.reference",
     } <= found
     outside = {
-        "dynbatch.harness.measuring.launch",
+        "dynbatch.harness.measuring.processes.launch",
         "dynbatch.harness.planning.config",
         "dynbatch.harness.terminal.reporting",
         "dynbatch.harness.planning.artifacts",

@@ -1,6 +1,6 @@
 """Fork servers: processes that have imported a system's framework, and fork its workers.
 
-    python -m dynbatch.harness.measuring.fork_server ADAPTER DESCRIPTOR
+    python -m dynbatch.harness.measuring.processes.fork_server ADAPTER DESCRIPTOR
 
 Importing a framework takes 1 to 6 s of CPU time, longer than most systems run at small sizes. A
 fork server imports the worker and the adapter ADAPTER and does nothing else: it creates no system
@@ -38,10 +38,10 @@ import psutil
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.facts import list_usable_cpus, read_memory_bytes
 from dynbatch.harness.machine.process import freeze_new_objects
-from dynbatch.harness.measuring import child
+from dynbatch.harness.measuring.processes import child
 from dynbatch.harness.trials.sources import WORKER
 
-_MODULE = "dynbatch.harness.measuring.fork_server"
+_MODULE = "dynbatch.harness.measuring.processes.fork_server"
 _READY, _OUTDATED = b"ready", b"outdated"
 _IMPORT_S = 120.0  # TensorFlow takes 5 s on a quiet machine, and longer from a slow disk
 _ANSWER_S = 10.0  # a fork takes 10 to 60 ms

@@ -18,11 +18,11 @@ from pathlib import Path
 from dynbatch.harness.errors import BenchError, DataError, OutputError
 from dynbatch.harness.machine.files import drop_leftovers
 from dynbatch.harness.machine.folders import make_temporary_folder
-from dynbatch.harness.measuring.child import IMPORTED, LEFT_OUT, START, has_memory_error
-from dynbatch.harness.measuring.child_output import read_last_line, read_refusal
-from dynbatch.harness.measuring.fork_server import ForkedProcess, ForkServers, ServerKey
-from dynbatch.harness.measuring.process_tree import WORKER_MARK
-from dynbatch.harness.measuring.supervise import (
+from dynbatch.harness.measuring.processes.child import IMPORTED, LEFT_OUT, START, has_memory_error
+from dynbatch.harness.measuring.processes.child_output import read_last_line, read_refusal
+from dynbatch.harness.measuring.processes.fork_server import ForkedProcess, ForkServers, ServerKey
+from dynbatch.harness.measuring.processes.process_tree import WORKER_MARK
+from dynbatch.harness.measuring.processes.supervise import (
     ChildProcess,
     Ending,
     explain_death,

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from dynbatch.harness.measuring.process_tree import end_marked, mark
+from dynbatch.harness.measuring.processes.process_tree import end_marked, mark
 from dynbatch.harness.planning.locks import hold_results_dir
 from dynbatch.harness.planning.run_plan import VARIABLE as RUN_PLAN
 

@@ -15,7 +15,7 @@ parameter is read back: its change must be the reference's gradient times the le
 same rule, apart from the rounding of the parameter itself. A system may compute from copies of its
 parameters; therefore the changes of loss and outputs by the step must match the reference, too.
 
-The reference's mini-batch is small; harness/measuring/mini_batch_check.py checks whole ones.
+The reference's mini-batch is small; harness/measuring/checks/mini_batch_check.py checks whole ones.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.system import Parameters, Result, System
+from dynbatch.harness.measuring.checks.reference import Array, ReferenceAnswer
 from dynbatch.harness.measuring.clock import PhaseClock
-from dynbatch.harness.measuring.reference import Array, ReferenceAnswer
 from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance
 
 Rows = EllipsisType | NDArray[np.intp]  # rows of an array: all, or by index

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dynbatch.harness import errors
 from dynbatch.harness.errors import BenchError, OutputError
-from dynbatch.harness.measuring.child import PROGRESS_PREFIX, REFUSED, locate_refusal
+from dynbatch.harness.measuring.processes.child import PROGRESS_PREFIX, REFUSED, locate_refusal
 
 KEPT_BYTES = 512 * 2**10  # logged bytes of a child's first output, and as many of its last
 _SHOWN = 500  # characters of a child's last output in messages

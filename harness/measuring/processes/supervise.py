@@ -18,14 +18,14 @@ from pathlib import Path
 import psutil
 
 from dynbatch.harness.machine.facts import read_memory_bytes
-from dynbatch.harness.measuring.child import is_out_of_memory
-from dynbatch.harness.measuring.child_output import BoundedLog, ChildOutput
-from dynbatch.harness.measuring.fork_server import ForkedProcess
-from dynbatch.harness.measuring.process_tree import Members, contain_descendants
+from dynbatch.harness.measuring.processes.child import is_out_of_memory
+from dynbatch.harness.measuring.processes.child_output import BoundedLog, ChildOutput
+from dynbatch.harness.measuring.processes.fork_server import ForkedProcess
+from dynbatch.harness.measuring.processes.process_tree import Members, contain_descendants
 from dynbatch.harness.records.record import Status
 from dynbatch.harness.trials.spec import Limits
 
-BEGIN = "dynbatch.harness.measuring.child"
+BEGIN = "dynbatch.harness.measuring.processes.child"
 Fork = Callable[[socket.socket], ForkedProcess | None]
 
 POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core

@@ -29,8 +29,8 @@ import numpy as np
 from dynbatch.harness.contracts.model import Model, trace_functions
 from dynbatch.harness.contracts.system import Counters, Result, System
 from dynbatch.harness.machine.caches import cache_on_disk
-from dynbatch.harness.measuring.reference import Reference, ReferenceAnswer
-from dynbatch.harness.measuring.reference_check import (
+from dynbatch.harness.measuring.checks.reference import Reference, ReferenceAnswer
+from dynbatch.harness.measuring.checks.reference_check import (
     FLOAT32,
     SgdStep,
     Verdict,

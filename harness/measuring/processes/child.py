@@ -1,6 +1,6 @@
 """Entry point of a child process: binds it to its parent, and reports progress and refusals.
 
-    python -m dynbatch.harness.measuring.child PARENT_PID MODULE ARGUMENT...
+    python -m dynbatch.harness.measuring.processes.child PARENT_PID MODULE ARGUMENT...
 
 MODULE is imported once the process is bound to its parent. Its `main` takes the arguments and
 returns the exit code. Importing the worker takes half a second, in which its parent may be killed;

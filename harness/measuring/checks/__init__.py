@@ -1,0 +1,1 @@
+"""Checks of results, before and after timing, and of timed work."""

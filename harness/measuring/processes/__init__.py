@@ -1,0 +1,1 @@
+"""Processes of workers: start, contain, supervise and end them."""
