@@ -17,7 +17,7 @@ from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, PassReport, Tu
 from dynbatch.harness.records.turns import Turn
 from dynbatch.harness.trials.spec import Timing
 
-TURN_S = 0.1  # least timed work of a turn; a shorter one would often be the untimed pass before it
+TURN_S = 0.05  # least timed work of a turn
 # After other systems have run, a pass finds none of its data in the CPU's caches, which costs about
 # a millisecond. A turn of shorter passes begins with one that is not timed.
 COLD_S = 0.05

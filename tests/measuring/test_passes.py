@@ -115,21 +115,21 @@ def test_passes_are_whole_and_as_many_as_asked_for(
 
 
 def test_short_passes_fill_a_turn(time: FakeTime) -> None:
-    """A pass of 2.5 ms runs 40 times in a turn, after one that is not timed.
+    """A pass of 2.5 ms runs 20 times in a turn, after one that is not timed.
 
     The first turn cannot know how long a pass takes.
     """
     system = Scripted(time)
     timed = timed_of(system, [(1, 1)])
-    assert [turn.n_passes for turn in timed.turns] == [1, 40, 40]
-    assert len(timed.whole) == 1 + 40 + 40
-    assert len(timed.marked) == 40
-    assert system.events.count("run") == 121 + 4
+    assert [turn.n_passes for turn in timed.turns] == [1, 20, 20]
+    assert len(timed.whole) == 1 + 20 + 20
+    assert len(timed.marked) == 20
+    assert system.events.count("run") == 61 + 4
 
 
 def test_long_passes_need_none_that_is_not_timed(time: FakeTime) -> None:
     system = Scripted(time)
-    timed = timed_of(system, [(60, 60)])
+    timed = timed_of(system, [(30, 30)])
     assert [turn.n_passes for turn in timed.turns] == [1, 1, 1]
     assert system.events.count("run") == 4 + 1, "the first turn cannot know"
 
@@ -173,12 +173,12 @@ def test_marks_are_neither_waited_for_nor_read_in_unmarked_turns(time: FakeTime)
     # A run takes 30.5 ms; the wait at its end always counts, those at marks only in marked runs.
     assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0405] * len(runs.whole))
     assert [sample.phases_s for sample in runs.whole] == [{}] * len(runs.whole)
-    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0605] * 3)
+    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0605] * 2)
     assert runs.marked[0].phases_s == pytest.approx({"construct": 0.020, "forward": 0.030})
     begin = ["load", "synchronize", "run"]
     whole, marked = [*begin, "synchronize"], [*begin, *["synchronize"] * 3]
     # The first turn cannot know how long a pass takes and begins with one that is not timed; the
-    # others take 40.5 ms and more, so that three of them fill a turn.
+    # others take 40.5 ms and more, so that two of them fill a turn.
     assert system.events[: 2 * len(whole)] == 2 * whole
     second_turn = [*whole, *marked, *marked]
     assert system.events[2 * len(whole) :][: len(second_turn)] == second_turn
