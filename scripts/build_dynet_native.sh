@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build DyNet 2.1.2 from its source package for this machine, into .dynet-native/ (ignored by git),
 # and next to it the benchmark's programs for its C++ interface (systems/on_dynet/cpp/programs)
-# and the replaced parts of a DyNet variant (systems/on_dynet/patches).
+# and the replaced parts of DyNet variants (systems/on_dynet/patches).
 #
 #   scripts/build_dynet_native.sh [--force]
 #
@@ -186,6 +186,11 @@ compile_programs() {
     fi
     compile_library "$folder/libdynet_programs.so" "$sources"/cpp/programs/*.cc
     compile_library "$folder/libdynet_product_signature.so" "$sources"/patches/product_signature.cc
+    if [[ $device == cpu ]]; then # with DyNet's optimization
+        step "applying gather_clock.diff" patch -d "$work/src" -p1 -o "$work/exec.cc" \
+            -i "$sources/patches/gather_clock.diff"
+        compile_library "$folder/libdynet_gather_clock.so" -O3 -funroll-loops -DNDEBUG "$work/exec.cc"
+    fi
     PYTHONPATH=$root "$python" -m dynbatch.systems.on_dynet.build "$folder" # writes the hash of the sources
 }
 

@@ -19,6 +19,7 @@
       best_over: batch_size       # optional: the best value over this key counts on each side
       substitution: nothing       # substitutes for the systems, data or device of the paper
     rule: {at_least: 7.1, tolerance: 0.05, quantifier: all, rationale: "7.1, as rounded"}
+    explanation: an older BLAS in the paper # after measuring: why it is not reproduced, or in part
 
 The published number is the one to which the rule refers; for a range it is the decisive end. It is
 omitted if the paper gives no number.
@@ -121,6 +122,8 @@ class Claim:
         number: number of the result to which the rule refers; None: the claim is only a direction.
         table: table of plots/published with the number; None: it is in none.
         unanswerable: reason why no experiment here can answer it; None: it has answer and rule.
+        explanation: differences from the paper's conditions that may be the reason for a verdict
+            other than "reproduced"; None: it has no such verdict, or none was found.
         answered_at: scales whose grids have points of the claim.
         decided_at: scales whose grids have exactly the points of the paper scale.
 
@@ -143,6 +146,7 @@ class Claim:
     answer: Answer | None = None
     rule: Rule | None = None
     unanswerable: Line | None = None
+    explanation: Line | None = None
     answered_at: tuple[str, ...] = ()
     decided_at: tuple[str, ...] = ()
 

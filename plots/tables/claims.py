@@ -26,7 +26,13 @@ from dynbatch.harness.planning.claims import (
     Rule,
 )
 from dynbatch.harness.planning.grid import EXPERIMENT
-from dynbatch.harness.records.numbers import RATIO, numbers, ratios, select_fastest
+from dynbatch.harness.records.numbers import (
+    NOT_MEASURED,
+    RATIO,
+    numbers,
+    ratios,
+    select_fastest,
+)
 from dynbatch.harness.records.stats import name_interval
 from dynbatch.harness.records.tidy import RELEASED, TYPE_SEED
 from dynbatch.plots.captions import build_only_table
@@ -83,7 +89,10 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
     elif len(evaluated := evaluate_points(claim, answer, experiment)):
         points = evaluated
         deciding, verdict = decide(rule, points, NO_EFFECT if answer.is_ratio else None)
-        reason = deciding.status if verdict == NOT_MEASURABLE else ""
+        is_explained = verdict in (NOT_REPRODUCED, IN_PART)
+        reason = (claim.explanation or "") * is_explained
+        if verdict == NOT_MEASURABLE:
+            reason = deciding.status
         if obstacle := find_obstacle(claim, points, scale):
             verdict, reason = NOT_MEASURABLE, obstacle
         if verdict == NOT_MEASURABLE and claim.device == "cuda":
@@ -121,6 +130,8 @@ def find_obstacle(claim: Claim, points: pd.DataFrame, scale: str) -> str:
 def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.DataFrame:
     """Compute a number for each point from the fastest trial, or fewest batches, of each side.
 
+    A side with a member that was planned and not measured has no number.
+
     Returns:
         Rows of `numbers`, with `settings` (a mapping of the settings that both sides share),
         `device`, `weak_build`, and `unsupported` (systems that could not run, with the reasons).
@@ -145,7 +156,7 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     rows = rows[[name for name in rows if "." not in str(name)]]  # options are not used
     # A trial belongs to several points and has several rounds.
     placed = points.merge(rows, left_on="value", right_on="point", validate="m:m")
-    best = select_fastest(placed, ["place", "side"])
+    best = select_best(placed, ["place", "side"])
     is_named = best.status != "ok"
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
     numerator, denominator = best[best.side == "numerator"], best[best.side == "denominator"]
@@ -164,6 +175,14 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     return results.drop(columns=["place", "quantity"])
 
 
+def select_best(placed: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Select the best member of each side, or one that was not measured: it may be the best."""
+    missing = placed[placed.status == NOT_MEASURED].drop_duplicates(keys)
+    sides = pd.MultiIndex.from_frame(placed[keys])
+    is_complete = ~sides.isin(pd.MultiIndex.from_frame(missing[keys]))
+    return pd.concat([select_fastest(placed[is_complete], keys), missing], ignore_index=True)
+
+
 def describe_unsupported(placed: pd.DataFrame) -> pd.Series:
     """Describe, by `place`, the systems that could not run, and what to install."""
     rows = placed[(placed.status == "unsupported") & (placed.kind == "trial")]
@@ -173,11 +192,15 @@ def describe_unsupported(placed: pd.DataFrame) -> pd.Series:
 
 
 def select_counts(experiment: Experiment) -> pd.DataFrame:
-    """Select the counts of ED-Batch's released graph, with the lower bound as one more policy."""
+    """Select the counts of ED-Batch's released graph, with the lower bound as one more policy.
+
+    Planned counts without a record are included. The bound is that of any policy.
+    """
     counts = experiment.counts
-    is_shown = (counts.graph == RELEASED) & (counts.mini_batch == 0) & counts.trial_id.notna()
-    counts = counts[is_shown].drop_duplicates("trial_id")
-    bounds = counts.assign(policy=BOUND, n_batches=counts.lower_bound)
+    counts = counts[(counts.graph == RELEASED) & (counts.mini_batch == 0)]
+    counts = counts[counts.trial_id.isna() | ~counts.duplicated("trial_id")]
+    bounds = counts.assign(policy=BOUND, n_batches=counts.lower_bound).sort_values("n_batches")
+    bounds = bounds.drop_duplicates([key for key in COUNT_KEYS if key in bounds])
     rows = pd.concat([counts, bounds], ignore_index=True)
     # The "fastest" count is the one with the fewest batches.
     return rows.assign(point=rows.index, throughput=-rows.n_batches)

@@ -2,8 +2,8 @@
 
     table: {kind: moving, systems: {cavs: Cavs, dynet: DyNet}, epoch: 8544, published: cavs_table2}
 
-Counting memory operations costs time, so that trials with `profile` measure data movement only. For
-a system that cannot separate it, the table shows all of its computation as an upper bound.
+Counting memory operations costs time, so that trials with `profile` measure data movement only. If
+a system has no number for it, the table shows all of its computation as an upper bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from dynbatch.harness.records.numbers import NOT_SEPARABLE, numbers, ratios
+from dynbatch.harness.records.numbers import numbers, ratios
 from dynbatch.plots.captions import MODES, build_only_table
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.published import PUBLISHED, read_published
@@ -47,8 +47,7 @@ def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> 
     """Compute data movement, arithmetic and all of the computation, in seconds per epoch."""
     rows = experiment.rows[experiment.rows.system.isin(systems)]
     is_profiled = rows["system.options.profile"].isin([True])
-    plain = rows[~is_profiled]
-    moving = pd.concat([rows[is_profiled], plain]).drop_duplicates([*KEYS, "round"])
+    plain, moving = rows[~is_profiled], rows[is_profiled]
     # `ratios` pairs rounds: `base` is the data movement in the same round.
     parts = ratios(
         plain.assign(part=plain[COMPUTATION]), moving.assign(part=moving[MOVING]), KEYS, "part"
@@ -72,7 +71,7 @@ def arrange(results: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
     )
 
     def format_part(number: pd.Series) -> str:
-        if number.quantity != ARITHMETIC or number.status != NOT_SEPARABLE:
+        if number.quantity != ARITHMETIC or number.status in ("ok", PUBLISHED):
             return format_number(number)
         upper = whole.loc[tuple(number[KEYS])]
         return f"{'≤ ' * (upper.status == 'ok')}{format_number(upper)}"

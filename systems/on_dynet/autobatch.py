@@ -31,6 +31,7 @@ from dynbatch.systems.on_dynet.build import (
     PRODUCT_SIGNATURE,
     SOURCE_BUILDS,
     explain_missing_build,
+    explain_missing_clock,
     explain_missing_dynet,
     find_source_build,
     find_wheel_version,
@@ -70,6 +71,7 @@ class DynetOptions:
             (for the CPU only), or "auto": source if installed.
         profiling: let DyNet print the times of its batches when the process ends, which slows it
             down; for scripts/split_dynet_phases.py, not for records.
+        profile: time the copies of operands into batches (source build on a CPU only).
     """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
@@ -79,6 +81,7 @@ class DynetOptions:
     constants: Literal["once", "each"] = "once"
     build: Literal["auto", "source", "wheel"] = "auto"
     profiling: bool = False
+    profile: bool = False
 
 
 class Adapter(DynetSystem):
@@ -114,6 +117,8 @@ class Adapter(DynetSystem):
         """Import DyNet with the settings of the trial, and pass the weights to it."""
         self._model = model
         self._open_device()
+        if self.options.profile:
+            self._open_gather_clock()
         self._patch = _patch(self.options, self.settings.device)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
@@ -254,10 +259,14 @@ def _select_table(model: Model, options: DynetOptions) -> str:
 
 def _explain_missing_dynet(options: DynetOptions, device: str = "cpu") -> str | None:
     if options.build == "wheel":
+        if options.profile:
+            return "profile=true needs DyNet's source build; set build=source"
         if options.products == "sizes":
             return "products=sizes needs DyNet's source build; set build=source"
         if device == "cuda":
             return "DyNet's wheel is for the CPU only; set build=source"
+    if options.profile:
+        return explain_missing_clock(device)
     if options.products == "sizes":
         return explain_missing_build(device)
     if options.build == "source" or device == "cuda":

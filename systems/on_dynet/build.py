@@ -29,9 +29,10 @@ POOL_MB = 16  # the unit in which DyNet's memory pools grow
 OUTGROWN = "dynamic increasing of memory pool"
 PROGRAMS = "libdynet_programs.so"  # systems/on_dynet/cpp/programs
 PRODUCT_SIGNATURE = "libdynet_product_signature.so"  # systems/on_dynet/patches
+GATHER_CLOCK = "libdynet_gather_clock.so"  # systems/on_dynet/patches; for the CPU only
 FACTS = "programs.json"  # the hash of the sources
 SOURCES = tuple(Path(__file__).parent / folder for folder in ("cpp/programs", "patches"))
-COMPILED = (".cc", ".h")  # not patches of DyNet itself, which need a build of DyNet (--force)
+COMPILED = (".cc", ".h", ".diff")  # not .patch: those need a build of DyNet itself (--force)
 
 
 def find_source_build(build: str = "auto", device: str = "cpu") -> Path | None:
@@ -89,6 +90,13 @@ def explain_missing_build(device: str = "cpu") -> str | None:
     return None
 
 
+def explain_missing_clock(device: str) -> str | None:
+    """Return the reason if copies of this device's DyNet cannot be timed, or None."""
+    if device != "cpu":
+        return f"profile=true times DyNet's copies on a CPU only, got {device}; set device=cpu"
+    return explain_missing_build()
+
+
 def read_built_hash(folder: Path) -> str:
     """Return the hash of the sources that a directory's libraries were built from."""
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
@@ -96,7 +104,7 @@ def read_built_hash(folder: Path) -> str:
 
 
 def hash_sources(*folders: Path) -> str:
-    """Hash the C++ files of the directories (SOURCES, if none), in the order of their names."""
+    """Hash the compiled files of the directories (SOURCES, if none), in the order of names."""
     digest = hashlib.sha256()
     for folder in folders or SOURCES:
         for path in sorted(path for path in folder.iterdir() if path.suffix in COMPILED):

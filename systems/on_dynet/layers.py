@@ -10,7 +10,6 @@ import dynet as dy
 from dynbatch.systems.on_dynet.runtime import ParameterStore
 from dynbatch.systems.on_dynet.segments import GraphSegment, Needed
 
-MAX_FUSED = 128  # largest hidden size for which one operator of all gates is faster
 R = TypeVar("R")
 Program = Generator[Any, float, R]  # yields the expressions whose values it needs
 
@@ -51,10 +50,12 @@ class FusedGates:
         """Add the parameters to a new graph, and return W, U and b in the operator's form."""
         W, U = add_to_graph(self._matrices)
         of_gates = {gate: b.expr(True) for gate, b in self._biases.items()}
-        nothing = dy.zeros(of_gates["f"].dim()[0])
         # The operator adds 1 to f, which the biases already include.
         of_gates["f"] = of_gates["f"] - 1.0
-        b = dy.concatenate([of_gates.get(gate, nothing) for gate in "ifog"])
+        for gate in "ifog":
+            if gate not in of_gates:
+                of_gates[gate] = dy.zeros(of_gates["f"].dim()[0])
+        b = dy.concatenate([of_gates[gate] for gate in "ifog"])
         # DyNet adds the gradient of an operand that all nodes of a batch share at the first row of
         # the batch that computed it. reshape is never batched, so that this is the right row.
         self._weights = W, U, dy.reshape(b, b.dim()[0])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from dynbatch.harness.contracts.system import Clock, RunSettings, System
-from dynbatch.systems.on_dynet.build import OUTGROWN, SOURCE_BUILDS
+from dynbatch.systems.on_dynet.build import GATHER_CLOCK, OUTGROWN, SOURCE_BUILDS
 from dynbatch.systems.on_dynet.cuda import CudaDevice, explain_missing_device
 
 
@@ -49,6 +50,7 @@ class DynetSystem(System):
         super().__init__(settings)
         self._gradients_pending = False
         self._cuda: CudaDevice | None = None
+        self._gather_clock: ctypes.CDLL | None = None
 
     @staticmethod
     def explain_missing_device(settings: RunSettings) -> str | None:
@@ -61,6 +63,23 @@ class DynetSystem(System):
         """Load CUDA's libraries before DyNet, which needs them, if the device is CUDA."""
         if self.settings.device != "cpu":
             self._cuda = CudaDevice(SOURCE_BUILDS[self.settings.device])
+
+    def _open_gather_clock(self) -> None:
+        """Load DyNet's execution engines with a clock around their copies; DyNet is not loaded."""
+        folder = SOURCE_BUILDS[self.settings.device]
+        self._gather_clock = ctypes.CDLL(str(folder / GATHER_CLOCK), mode=ctypes.RTLD_GLOBAL)
+        self._gather_clock.take_gather_fraction.restype = ctypes.c_double
+
+    def data_movement_fraction(self) -> float | None:
+        """Return the fraction of forward and backward that copied operands of batches.
+
+        It includes adding up the gradients of such copies, and needs the option `profile`.
+        """
+        if self._gather_clock is None:
+            return None
+        is_in_forward = "schedule" not in self.phases  # scheduling
+        fraction: float = self._gather_clock.take_gather_fraction(is_in_forward)
+        return fraction if fraction >= 0 else None
 
     def synchronize(self) -> None:
         """Wait for CUDA."""

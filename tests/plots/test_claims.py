@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pandas as pd
 import pytest
 
 from dynbatch.harness.errors import ConfigError
@@ -15,10 +17,10 @@ from dynbatch.harness.planning.claim_points import Answer
 from dynbatch.harness.planning.claims import EACH_STEP, Claim, Rule, read_claims
 from dynbatch.harness.planning.grid import EXPERIMENT
 from dynbatch.harness.records.record import Record
-from dynbatch.harness.records.tidy import build_count_rows, build_frame_from_rows
+from dynbatch.harness.records.tidy import RELEASED, build_count_rows, build_frame_from_rows
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import check_quantity, read_declaration
-from dynbatch.plots.experiment import Experiment, join_plan
+from dynbatch.plots.experiment import MISSING_COUNT, Experiment, join_plan
 from dynbatch.plots.published import FOLDER
 from dynbatch.plots.tables.claims import (
     IN_PART,
@@ -116,6 +118,24 @@ def test_a_ratio_is_of_the_fastest_of_each_side() -> None:
     assert get_values(CLAIM, experiment) == [pytest.approx(100 / 80)]
     assert get_verdict(CLAIM, experiment) == (IN_PART, "")
     assert get_verdict(CLAIM, build_experiment(QUICK, SLOW)) == (REPRODUCED, "")
+
+
+def test_a_claim_that_is_not_reproduced_is_explained() -> None:
+    claim = replace(CLAIM, explanation="a slower processor")
+    part = build_experiment(QUICK, build_point("slow", [80, 80, 80]))
+    assert get_verdict(claim, part) == (IN_PART, "a slower processor")
+    failed = build_experiment(QUICK, build_point("slow", [120, 120, 120]))
+    assert get_verdict(claim, failed) == (NOT_REPRODUCED, "a slower processor")
+    assert get_verdict(claim, build_experiment(QUICK, SLOW)) == (REPRODUCED, "")
+    missing = build_experiment(QUICK, (SLOW[0], (None,)))
+    assert get_verdict(claim, missing) == (NOT_MEASURABLE, "slow not measured")
+
+
+def test_a_side_needs_all_of_its_members() -> None:
+    """One that was planned and not measured may be the best."""
+    missing = (build_point("slower", [80])[0], (None,))
+    verdict = get_verdict(CLAIM, build_experiment(QUICK, SLOW, missing))
+    assert verdict == (NOT_MEASURABLE, "slower not measured")
 
 
 def test_points_of_other_experiments_do_not_count() -> None:
@@ -298,6 +318,34 @@ def test_counts_are_compared_with_each_other_and_with_the_bound() -> None:
     failed = [*counts[:2], build_count("clever", None, reason_ed="it cannot")]
     verdict = get_verdict(claim, build_experiment(counts=failed))
     assert verdict == (NOT_MEASURABLE, "clever unsupported")
+
+
+@pytest.mark.parametrize(
+    ("policy", "size", "denominator", "verdict"),
+    [
+        ("agenda", 8, "clever", (NOT_MEASURABLE, "agenda not measured")),  # may be the best
+        ("agenda", 8, "bound", (NOT_MEASURABLE, "agenda not measured")),
+        ("clever", 32, "bound", (REPRODUCED, "")),  # the bound is known from depth
+        ("depth", 32, "bound", (NOT_MEASURABLE, "bound not measured")),
+    ],
+)
+def test_planned_counts_without_a_record_are_points(
+    policy: str, size: int, denominator: str, verdict: tuple[str, str]
+) -> None:
+    counted = [build_count("depth", 90), build_count("clever", 40)]
+    counted += [build_count("depth", 90, 32)] * (policy == "clever")
+    experiment = build_experiment(counts=counted)
+    lost = {**MISSING_COUNT, "n_batches": math.nan, "lower_bound": math.nan, "graph": RELEASED}
+    planned = {**experiment.counts.iloc[0], **lost, "policy": policy, "batch_size": size}
+    rows = pd.concat([experiment.counts, pd.DataFrame([planned])], ignore_index=True)
+    answer = replace(
+        ANSWER,
+        quantity="batches",
+        numerator={"policy": ("depth", "agenda")},
+        denominator={"policy": (denominator,)},
+    )
+    claim = replace(CLAIM, answer=answer)
+    assert get_verdict(claim, replace(experiment, counts=rows)) == verdict
 
 
 def test_the_table_and_its_csv_have_the_rule_and_every_point() -> None:

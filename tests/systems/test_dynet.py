@@ -38,7 +38,7 @@ from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import autobatch, build
 from dynbatch.systems.on_dynet.segments import GraphSegment, Needed, Part
 from dynbatch.systems.plans.programs import grow_tree
-from tests.support.instances import random_sentences
+from tests.support.instances import random_lattice, random_sentences
 from tests.support.run_adapter import UNEQUAL, Case, named, run_case
 
 NATIVE = build.SOURCE_BUILDS["cpu"]
@@ -333,6 +333,41 @@ def wide_errors(module: str, options: str) -> dict[str, float]:
 @pytest.mark.parametrize("autobatch", ["agenda", "depth"])
 def test_wide_lattices_agree_with_the_reference(adapter: str, autobatch: str) -> None:
     options = {"autobatch": autobatch} | ({} if adapter == CPP else {"build": "source"})
+    worst = result_of("wide_errors", adapter, json.dumps(options), OMP_NUM_THREADS="1")
+    assert set(worst) == LATTICES[adapter]
+    assert max(worst.values()) < 1e-4, worst
+
+
+def moved_fractions(module: str, autobatch: str, profile: str) -> list[float | None]:
+    """Return the fraction of a training pass that copied operands of batches, read twice."""
+    options = {"autobatch": autobatch, "profile": bool(profile)}
+    options |= {} if module == CPP else {"build": "source"}
+    system = load_adapter(module)(RunSettings("train", "cpu", 1, 5, 0.1, 0, options=options))
+    model = LatticeLSTM(UNEQUAL)
+    system.prepare(model, draw_initial_weights(model, seed=0))
+    system.load([random_lattice(n, UNEQUAL, np.random.default_rng(n)) for n in (1, 7, 2, 12)])
+    system.run(NullClock())
+    return [system.data_movement_fraction() for _ in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.dynet
+@ON_BUILD
+@pytest.mark.parametrize("adapter", LATTICES)
+def test_copies_of_batches_are_timed_on_request(adapter: str) -> None:
+    moved, rest = result_of("moved_fractions", adapter, "agenda", "profile")
+    assert 0 < moved < 1
+    assert rest is None  # no pass since the last call
+    assert result_of("moved_fractions", adapter, "agenda", "") == [None, None]
+    assert result_of("moved_fractions", adapter, "off", "profile") == [None, None]  # no batches
+
+
+@pytest.mark.slow
+@pytest.mark.dynet
+@ON_BUILD
+@pytest.mark.parametrize("adapter", LATTICES)
+def test_timed_copies_agree_with_the_reference(adapter: str) -> None:
+    options = {"profile": True} | ({} if adapter == CPP else {"build": "source"})
     worst = result_of("wide_errors", adapter, json.dumps(options), OMP_NUM_THREADS="1")
     assert set(worst) == LATTICES[adapter]
     assert max(worst.values()) < 1e-4, worst

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +34,7 @@ from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import build
 from dynbatch.systems.on_dynet.cpp import adapter as cpp
 from dynbatch.systems.on_dynet.cpp import columns, inputs
+from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
 from tests.support.instances import random_lattice, random_sentences, random_tree
 from tests.support.run_adapter import LETTERS, NO_LETTERS, PARSED, SIZES, UNEQUAL
 
@@ -149,6 +151,8 @@ def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
     found = pieces_of(name)
     assert set(own_inputs.tables) <= set(found)
     for whole, (n, axis) in own_inputs.cuts.items():
+        if whole in own_inputs.fused:
+            continue
         parts = [found[f"{whole}.{k}"] for k in range(n)]
         assert len({part.shape for part in parts}) == 1
         assert np.array_equal(np.concatenate(parts, axis=axis), weights[whole])
@@ -166,6 +170,25 @@ def test_gates_of_lstms_have_the_order_of_dynet() -> None:
             i, f, g, o = np.split(weights[letter + suffix], 4, axis=-1)
             assert np.array_equal(found[letter + suffix], np.concatenate([i, f, o, g], axis=-1))
             assert i.shape[-1] == h
+
+
+@pytest.mark.parametrize("h", [MAX_FUSED, MAX_FUSED + 1])
+def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(h: int) -> None:
+    """A graph that joined them would copy them in every mini-batch, and their gradients back."""
+    weights = draw_initial_weights(LatticeLSTM(replace(UNEQUAL, hidden_size=h)), seed=0)
+    own_inputs = inputs.PROGRAMS["lattice_lstm"]
+    found = dict(inputs.split_weights(weights, own_inputs))
+    for name in ("W_char", "U_char", "W_word", "U_word"):
+        f, i, o, g = np.split(weights[name], 4, axis=-1)
+        if h > MAX_FUSED:
+            parts = [found[f"{name}.{k}"] for k in range(4)]
+            assert np.array_equal(np.concatenate(parts, axis=-1), weights[name])
+        else:
+            assert np.array_equal(found[name], np.concatenate([i, f, o, g], axis=-1))
+        assert (name in found) == (h <= MAX_FUSED)
+    again = inputs.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
+    for name, values in weights.items():
+        assert np.array_equal(again[name], values), name
 
 
 def pieces_of(name: str) -> Mapping[str, Any]:
@@ -218,13 +241,10 @@ def batches_of(*arguments: str) -> list[str]:
 @pytest.mark.parametrize("autobatch", ["agenda", "depth"])
 @pytest.mark.parametrize(
     ("name", "batching"),
-    [*((name, "instance") for name in MODELS if name != "lattice_lstm"), ("bilstm", "manual")],
+    [*((name, "instance") for name in MODELS), ("bilstm", "manual")],
 )
 def test_graphs_are_those_of_python_after_a_clock(name: str, batching: str, autobatch: str) -> None:
-    """The first node of every forward call, which reads the clock, is the only difference.
-
-    The program of Lattice-LSTM also joins the weights of its gates in the graph.
-    """
+    """The first node of every forward call, which reads the clock, is the only difference."""
     found = batches_of(cpp.__name__, name, autobatch, batching)
     calls = [k for k, line in enumerate(found) if line == "Forward Call"]
     assert calls

@@ -25,7 +25,7 @@ MISSING = {
 HAS_CUDA_BUILD = build.find_source_build(device="cuda") is not None
 
 
-def settings_on(device: str, **options: str) -> RunSettings:
+def settings_on(device: str, **options: Any) -> RunSettings:
     return RunSettings("train", device, 1, 2, 0.1, 0, options=options)
 
 
@@ -64,6 +64,21 @@ def test_cuda_needs_its_own_build(folders: dict[str, Path], adapter: type[System
 def test_the_wheel_is_for_the_cpu(folders: dict[str, Path]) -> None:
     reason = autobatch.Adapter.skip(TREE_LSTM, settings_on("cuda", build="wheel"))
     assert reason == "DyNet's wheel is for the CPU only; set build=source"
+
+
+@pytest.mark.parametrize("adapter", [autobatch.Adapter, CppAdapter])
+def test_copies_are_timed_in_the_source_build_on_a_cpu(
+    folders: dict[str, Path], adapter: type[System]
+) -> None:
+    assert adapter.skip(TREE_LSTM, settings_on("cpu", profile=True)) == MISSING["cpu"]
+    (folders["cuda"] / "build.json").write_text("{}")
+    reason = adapter.skip(TREE_LSTM, settings_on("cuda", profile=True))
+    assert reason == "profile=true times DyNet's copies on a CPU only, got cuda; set device=cpu"
+
+
+def test_copies_are_not_timed_in_the_wheel(folders: dict[str, Path]) -> None:
+    reason = autobatch.Adapter.skip(TREE_LSTM, settings_on("cpu", build="wheel", profile=True))
+    assert reason == "profile=true needs DyNet's source build; set build=source"
 
 
 def test_a_build_is_only_found_for_its_device(folders: dict[str, Path]) -> None:

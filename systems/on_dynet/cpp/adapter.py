@@ -21,6 +21,7 @@ from dynbatch.systems.on_dynet.build import (
     AUTOBATCH,
     SOURCE_BUILDS,
     explain_missing_build,
+    explain_missing_clock,
     format_memory,
     read_built_hash,
     read_source_facts,
@@ -44,10 +45,12 @@ class CppOptions:
         autobatch: DyNet's scheduling algorithm.
         batching: "instance" runs programs for one instance; "manual" builds mini-batched
             expressions, whose remaining operators DyNet batches.
+        profile: time the copies of operands into batches (CPU only).
     """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
     batching: Literal["instance", "manual"] = "instance"
+    profile: bool = False
 
 
 class Adapter(DynetSystem):
@@ -70,12 +73,14 @@ class Adapter(DynetSystem):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the model or the build for the device is missing."""
-        batching = cls.options_of(settings).batching
+        options = cls.options_of(settings)
+        batching = options.batching
         known = find_network_modules(TABLES[batching])
         if model.name not in known:
             how = "batched manually" if batching == "manual" else "written for DyNet"
             return f"model {model.name} is not {how} in C++; it runs {', '.join(sorted(known))}"
-        reason = explain_binary_only(model) or explain_missing_build(settings.device)
+        explain = explain_missing_clock if options.profile else explain_missing_build
+        reason = explain_binary_only(model) or explain(settings.device)
         return reason or cls.explain_missing_device(settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
@@ -83,6 +88,8 @@ class Adapter(DynetSystem):
         self._model, self._weights = model, weights
         mode = AUTOBATCH[self.options.autobatch]
         self._open_device()
+        if self.options.profile:
+            self._open_gather_clock()
         folder = SOURCE_BUILDS[self.settings.device]
         self._library = DynetLibrary(format_memory(weights), self.settings.seed + 1, mode, folder)
         suffix = "_manual" if self.options.batching == "manual" else ""

@@ -6,7 +6,7 @@ batches manually. It is registered by the name of its model, which then ends wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from dynbatch.systems.on_dynet.cpp.columns import (
     build_parsed_columns,
     build_tree_columns,
 )
-from dynbatch.systems.on_dynet.lstm_gates import swap_last_gates
+from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED, swap_first_gates, swap_last_gates
 
 Array = NDArray[np.float32]
 
@@ -41,13 +41,20 @@ class CppInputs:
         build_columns: builds the columns of a mini-batch of the model.
         tables: weights whose rows are looked up.
         cuts: weights that are cut into pieces, NAME.0, NAME.1, ...
+        fused: weights of gates f, i, o and g, which one operator computes up to MAX_FUSED: they
+            stay whole then, with the gates in the order of DyNet, whether or not they have cuts.
         has_lstms: every U has the suffix of an LSTM, DyNet's own, with weights W, U and b.
     """
 
     build_columns: Callable[[Any, Sequence[Any]], Columns]
     tables: Sequence[str]
     cuts: Mapping[str, Pieces] = field(default_factory=dict)
+    fused: Collection[str] = ()
     has_lstms: bool = False
+
+    def is_fused(self, name: str, values: Array) -> bool:
+        """Return whether one operator computes all gates of a weight."""
+        return name in self.fused and values.shape[-1] <= 4 * MAX_FUSED
 
     def list_lstm_weights(self, names: Iterable[str]) -> set[str]:
         """Return the weights of DyNet's own LSTMs."""
@@ -72,6 +79,8 @@ def split_weights(weights: Weights, inputs: CppInputs) -> Iterator[WeightPiece]:
     for name, values in weights.items():
         if name in of_lstms:
             yield WeightPiece(name, swap_last_gates(values))
+        elif inputs.is_fused(name, values):
+            yield WeightPiece(name, swap_first_gates(values))
         elif name not in inputs.cuts:
             yield WeightPiece(name, np.ascontiguousarray(values))
         else:
@@ -91,9 +100,9 @@ def join_pieces(
     joined = {
         name: np.concatenate(parts, axis=axes.get(name, -1)) for name, parts in pieces.items()
     }
-    return joined | {
-        name: swap_last_gates(joined[name]) for name in inputs.list_lstm_weights(weights)
-    }
+    joined |= {name: swap_last_gates(joined[name]) for name in inputs.list_lstm_weights(weights)}
+    fused = [name for name, values in weights.items() if inputs.is_fused(name, values)]
+    return joined | {name: swap_first_gates(joined[name]) for name in fused}
 
 
 TAGGER = {"W_tag": Pieces(2, axis=0)}
@@ -108,6 +117,7 @@ PROGRAMS = {
         build_lattice_columns,
         ("characters", "words"),
         {f"{letter}_{arc}": Pieces(4) for letter in "WUb" for arc in ("char", "word")},
+        fused=("W_char", "U_char", "W_word", "U_word"),
     ),
     "bilstm": CppInputs(build_chain_columns, ("embedding",), TAGGER, has_lstms=True),
     "bilstm_char": CppInputs(

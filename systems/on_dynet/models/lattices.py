@@ -11,12 +11,12 @@ import dynet as dy
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.values.instances import Lattice
 from dynbatch.systems.on_dynet.layers import (
-    MAX_FUSED,
     FusedGates,
     HoistedGates,
     add_to_graph,
     classify_states,
 )
+from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
 from dynbatch.systems.on_dynet.runtime import ParameterStore
 from dynbatch.systems.on_dynet.segments import GraphSegment
 

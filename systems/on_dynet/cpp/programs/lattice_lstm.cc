@@ -5,13 +5,11 @@ using namespace dynet;
 
 namespace {
 
-const unsigned most_fused = 128;  // as MAX_FUSED of systems/on_dynet/layers.py
-
 struct State {
   Expression h, c;
 };
 
-// The four gates, in the order in which the weights have them.
+// One of the gates f, i, o and g, which is their order here.
 struct Gate {
   Expression b, W, U;
 };
@@ -22,15 +20,15 @@ class Cell {
   virtual State step(const Expression& x, const State& before) const = 0;
 };
 
-// DyNet's operator for all gates.
+// DyNet's operator for all gates, whose matrices have them in the order i, f, o, g.
 class FusedCell : public Cell {
  public:
-  explicit FusedCell(const std::vector<Gate>& fiog) {
-    const Gate &f = fiog[0], &i = fiog[1], &o = fiog[2], &g = fiog[3];
+  FusedCell(const Expressions& b, const Expression& W, const Expression& U) : W_(W), U_(U) {
     // The operator adds 1 to f, which our biases have in them already.
-    b_ = alone(concatenate({i.b, f.b - 1.0f, o.b, g.b}));
-    W_ = alone(concatenate({i.W, f.W, o.W, g.W}));
-    U_ = alone(concatenate({i.U, f.U, o.U, g.U}));
+    const Expression joined = concatenate({b[1], b[0] - 1.0f, b[2], b[3]});
+    // DyNet adds the gradient of what all nodes of a batch share at the start of the batch that
+    // made it; reshape is never batched, so that this is its place.
+    b_ = reshape(joined, joined.dim());
   }
 
   State step(const Expression& x, const State& before) const override {
@@ -41,10 +39,6 @@ class FusedCell : public Cell {
   }
 
  private:
-  // DyNet adds the gradient of what all nodes of a batch share at the start of the batch that made
-  // it; reshape is never batched, so that this is its place.
-  static Expression alone(const Expression& x) { return reshape(x, x.dim()); }
-
   Expression b_, W_, U_;
 };
 
@@ -102,13 +96,17 @@ class LatticeLSTM : public Program {
   }
 
   std::unique_ptr<Cell> take_cell(const std::string& arc) {
+    const std::string W = "W_" + arc, U = "U_" + arc;
+    Expressions b;
+    for (const char* k : {".0", ".1", ".2", ".3"}) b.push_back(weight("b_" + arc + k));
+    if (has_weight(W)) {
+      return std::unique_ptr<Cell>(new FusedCell(b, weight(W), weight(U)));
+    }
     std::vector<Gate> fiog;
     for (const char* k : {".0", ".1", ".2", ".3"}) {
-      fiog.push_back({weight("b_" + arc + k), weight("W_" + arc + k), weight("U_" + arc + k)});
+      fiog.push_back({b[fiog.size()], weight(W + k), weight(U + k)});
     }
-    const bool fuses = fiog[0].b.dim()[0] <= most_fused;
-    return std::unique_ptr<Cell>(fuses ? static_cast<Cell*>(new FusedCell(fiog))
-                                       : new HoistedCell(fiog));
+    return std::unique_ptr<Cell>(new HoistedCell(fiog));
   }
 };
 
