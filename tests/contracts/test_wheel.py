@@ -88,7 +88,8 @@ def test_a_wheel_installs_one_name(installed: Path) -> None:
     assert not [path for path in installed.rglob("*") if path.is_symlink()]
 
 
-def test_a_wheel_leaves_packages_of_others_alone(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["wheel", "checkout"])
+def test_packages_of_others_are_left_alone(installed: Path, tmp_path: Path, place: str) -> None:
     """A system may use another package named datasets, which its worker finds."""
     (tmp_path / "theirs" / "datasets").mkdir(parents=True)
     (tmp_path / "theirs" / "datasets" / "__init__.py").write_text("LOADED = 'theirs'\n")
@@ -96,7 +97,8 @@ def test_a_wheel_leaves_packages_of_others_alone(installed: Path, tmp_path: Path
     tiny = ["hidden_size=4", "batch_size=1", "timing.min_seconds=0", "timing.n_mini_batches=1"]
     command = ["system=null", "system.adapter=mine", "dataset=sst_synthetic", *tiny]
     more = str(tmp_path / "theirs")
-    done = run(installed, tmp_path, "-m", "dynbatch.harness.commands.bench", *command, more=more)
+    ours = installed if place == "wheel" else ROOT / "src"
+    done = run(ours, tmp_path, "-m", "dynbatch.harness.commands.bench", *command, more=more)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (tmp_path / "results" / "raw").rglob("r0.json")
     record = read_record(path)

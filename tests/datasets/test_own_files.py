@@ -335,9 +335,12 @@ def test_tags_are_not_taken_for_words(
     file.write_text(FILES[form])
     chosen = {"dataset.path": str(file)}
     with pytest.raises(
-        ConfigError, match=f"model={model} {reason} .*; set model, or choose one of: "
+        ConfigError, match=f"model={model} {reason} .*; choose a model of: .*; or a dataset of: "
     ) as caught:
         resolve(dataset=form, model=model, **chosen)
+    models = str(caught.value).split("; choose a model of: ")[1].partition(";")[0].split(", ")
+    assert MODELS[form] in models
+    assert model not in models
     choices = str(caught.value).rpartition(": ")[2].split(", ")
     assert fitting in choices
     assert form not in choices
