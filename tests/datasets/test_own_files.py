@@ -245,6 +245,14 @@ def resolve(**settings: str) -> Any:
         ({"dataset.path": "nowhere.txt"}, "dataset.path=nowhere.txt cannot be read: No such file"),
         ({"dataset.path": "."}, "dataset.path=. cannot be read: it is a directory"),
         (
+            {"dataset.path": "m\udcfc.txt"},
+            "dataset.path='m\\udcfc.txt' is not allowed: expected UTF",
+        ),
+        (
+            {"data_root": "m\udcfc"},
+            "data_root='m\\udcfc' is not allowed: expected UTF-8; rename the",
+        ),
+        (
             {"dataset": "sst", "dataset.path": "mine.txt"},
             "dataset.path=mine.txt, but dataset=sst has its own files; choose one of: conll",
         ),
