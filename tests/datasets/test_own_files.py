@@ -123,6 +123,12 @@ def test_describe_finds_the_format(
             "Ann NNP B-PER\nlives O\n\nBob NNP B-PER\n",
             ["neither conll nor text", ":2: expected 3 columns", ":3: the sentence is empty"],
         ),
+        ("The|DT|O cat|NN|I-PER\n", ["first line is in no known format, 'The|DT|O cat|NN|I-PER'"]),
+        ("The|O cat|I-PER\n.|O\n", ["the first line is in no known format, 'The|O cat|I-PER'"]),
+        (
+            '{"words": [0], "labels": [0]}\n',
+            ["is not instances", ":1: expected the keys", "; set dataset.options.kind=chain"],
+        ),
         ("Ann\nlives\n\nBob\n", [":3: the sentence is empty: expected at least one word"]),
     ],
 )
@@ -135,6 +141,15 @@ def test_describe_asks_for_the_format_of_other_files(
     printed = capsys.readouterr().err
     assert all(reason in printed for reason in reasons)
     assert printed.count("\n") == 1
+
+
+def test_describe_finds_the_format_with_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text('{"words": [0], "labels": [0]}\n')
+    assert main(["describe", str(file), "dataset.options.kind=chain"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["format", "instances"]
 
 
 @pytest.mark.parametrize(
