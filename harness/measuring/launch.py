@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynbatch.harness.contracts.extras import PROJECT
 from dynbatch.harness.errors import BenchError, DataError, OutputError
 from dynbatch.harness.machine.files import drop_leftovers
 from dynbatch.harness.machine.folders import make_temporary_folder
@@ -368,7 +369,8 @@ def describe_missing_package(spec: TrialSpec, last_line: str) -> str | None:
     match = _MISSING.match(last_line) if spec.python is not None else None
     if match is None:
         return None
+    what = "-e '.[EXTRA]'" if is_checkout() else f"'{PROJECT}[EXTRA]'"
     return (
         f"system.python={spec.python} lacks {match.group(1)}, which the benchmark needs; run"
-        f" {spec.python} -m pip install -e '.[EXTRA]', where EXTRA is the framework"
+        f" {spec.python} -m pip install {what}, where EXTRA is the framework"
     )

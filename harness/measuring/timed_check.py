@@ -96,7 +96,7 @@ def estimate_change(fingerprint: Fingerprint, learning_rate: float) -> float:
     To first order it is the learning rate times the squared norm of the gradient.
     """
     sketches = fingerprint.sketches.items()
-    norms = [[s[0] for s in found] for name, found in sketches if name.startswith(GRADIENT)]
+    norms = [[s[0] for s in column] for name, column in sketches if name.startswith(GRADIENT)]
     squares = (sum(norm**2 for norm in of_one) for of_one in zip(*norms, strict=False))
     pairs = zip(squares, fingerprint.losses, strict=False)
     return max((learning_rate * square / abs(loss) for square, loss in pairs if loss), default=0.0)

@@ -145,13 +145,13 @@ def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:
 
 def find_models(instance_kind: str, labels: str, conf_dir: Path = CONF_DIR) -> list[str]:
     """Return the names of the models for instances of a kind; ANY labels fit every model."""
-    found = []
+    names = []
     for name in list_choices("model", conf_dir):
         with suppress(BenchError, ImportError):  # of another model's file
             kind = find_model_class(read_mapping(conf_dir / "model" / f"{name}.yaml")["model"])
             if kind.instance_kind == instance_kind and labels in (kind.labels, ANY):
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def find_group_of_option(key: str) -> str | None:

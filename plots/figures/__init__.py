@@ -6,6 +6,8 @@ This imports matplotlib first, without MPLBACKEND: it may name a window system t
 import os
 from contextlib import suppress
 
+__all__ = ["mpl"]
+
 _backend = os.environ.pop("MPLBACKEND", None)
 try:
     import matplotlib as mpl

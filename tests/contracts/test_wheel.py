@@ -35,6 +35,15 @@ from dynbatch.harness.values.paths import ROOT
 
 print(ROOT, hash_trial_source(TrialSpec.from_dict(json.loads(Path("spec.json").read_text()))))
 """
+ADVICE = """
+from types import SimpleNamespace
+from dynbatch.harness.commands.first_look import choose_command
+from dynbatch.harness.measuring.launch import describe_missing_package
+
+print(choose_command("try"), choose_command("all"), sep="\\n")
+missing = "ModuleNotFoundError: No module named 'numpy'"
+print(describe_missing_package(SimpleNamespace(python="theirs"), missing))
+"""
 pytestmark = pytest.mark.slow  # it builds the package
 READ = {
     "conf": (".yaml",),
@@ -121,6 +130,14 @@ def test_a_wheel_names_its_snakefile(installed: Path, tmp_path: Path) -> None:
     command = f"snakemake draw_policies_ratios --snakefile {file} --config scale=smoke"
     assert f"experiment=policies_ratios has no trials; draw it with {command}\n" in done.stderr
     assert file.is_file()
+
+
+def test_a_wheel_advises_no_makefile_and_no_checkout(installed: Path, tmp_path: Path) -> None:
+    file = installed / PACKAGE / "workflow" / "Snakefile"
+    done = run(installed, tmp_path, "-c", ADVICE)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["bench-try", f"snakemake all --snakefile {file}"], done.stderr
+    assert "theirs -m pip install 'dynamic-batching-benchmark[EXTRA]'" in lines[2]
 
 
 def test_a_wheel_runs_the_pipeline_outside_of_a_checkout(installed: Path, tmp_path: Path) -> None:
