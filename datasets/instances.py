@@ -96,14 +96,13 @@ def _parse_instance(line: str, kind: Kind) -> Instance:
         given = None
     if not isinstance(given, dict):
         raise DataError(f"expected a JSON object, got {line[:40]!r}; put one instance on each line")
-    arrays = {item.name: item for item in fields(KINDS[kind]) if item.init}
-    needed = [name for name, item in arrays.items() if item.default_factory is MISSING]
-    if kind == "tree":
-        needed = [name for name in needed if name not in ("left", "right")] + [CHILDREN]
-    allowed = [*needed, *(name for name in arrays if name not in (*needed, "left", "right"))]
-    if not set(needed) <= set(given) <= set(allowed):
+    if not _fits(given, kind):
+        _, allowed = _list_keys(kind)
+        others = [other for other in KINDS if _fits(given, other)]
+        advice = f"; set dataset.options.kind={others[0]}" if others else ""
         raise DataError(
-            f"expected the keys {', '.join(allowed)} of a {kind}, got {', '.join(given) or 'none'}"
+            f"expected the keys {', '.join(allowed)} of a {kind}, got"
+            f" {', '.join(given) or 'none'}{advice}"
         )
     children = given.pop(CHILDREN, None)
     for name, values in given.items():
@@ -112,6 +111,20 @@ def _parse_instance(line: str, kind: Kind) -> Instance:
         given |= _convert_children(children)
     built: Instance = KINDS[kind](**given)
     return built
+
+
+def _fits(given: Mapping[str, Any], kind: str) -> bool:
+    needed, allowed = _list_keys(kind)
+    return set(needed) <= set(given) <= set(allowed)
+
+
+def _list_keys(kind: str) -> tuple[list[str], list[str]]:
+    """Return the keys that an instance needs, and all that it may have."""
+    arrays = {item.name: item for item in fields(KINDS[kind]) if item.init}
+    needed = [name for name, item in arrays.items() if item.default_factory is MISSING]
+    if kind == "tree":
+        needed = [name for name in needed if name not in ("left", "right")] + [CHILDREN]
+    return needed, [*needed, *(name for name in arrays if name not in (*needed, "left", "right"))]
 
 
 def _check_ids(name: str, values: object) -> list[int]:

@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from html import escape
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import pandas as pd
-from matplotlib.figure import Figure
 
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.numbers import NOT_MEASURED
 from dynbatch.plots.captions import build_caption, build_title
 from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import mpl
 from dynbatch.plots.tables.cells import PAPER, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Without dates and program versions, equal data gives equal bytes.
 METADATA: dict[str, dict[str, str | None]] = {

@@ -85,6 +85,9 @@ def test_the_package_links_each_directory_relatively() -> None:
         name: f"../{name}" for name in FOLDERS
     }
     assert IMPORT_ROOT == ROOT
+    assert [(path.name, str(path.readlink())) for path in (ROOT / "src").iterdir()] == [
+        (PACKAGE, f"../{PACKAGE}")
+    ]
 
 
 @pytest.mark.parametrize("places", ["cwd", "PYTHONPATH"])

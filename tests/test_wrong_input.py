@@ -210,6 +210,7 @@ COLLECTED: list[Line] = [
     ([TOO_LONG], ["at most 3500 bytes"]),
     (["empty", "--out", TOO_LONG], ["at most 3500 bytes"]),
     (["a\0b"], ["has a NUL character"]),
+    (["a\udcfc"], ["PLACE='a\\udcfc' is not allowed: expected UTF-8; rename the file"]),
     (["pipe"], ["pipe cannot be read (it is a FIFO, not a file)"]),
     (["/dev/zero"], ["/dev/zero cannot be read"]),
 ]

@@ -175,24 +175,24 @@ def _show_progress(done_bytes: int, total_bytes: int | None) -> None:
 
 
 def _describe(name: str, split: str, root: Path, overrides: Sequence[str]) -> None:
-    settings = {"dataset": name}
-    if name not in _list_datasets() and Path(name).exists():
-        settings = {"dataset": _guess_format(Path(name)), "dataset.path": name}
-    elif name not in _list_datasets() and {"/", "."} & {*name}:
-        raise ConfigError(f"{name} does not exist; give an existing file, or a dataset's name")
-    _read_dataset(settings["dataset"])
     for text in overrides:
         if not text.startswith(OPTION):
             raise ConfigError(
                 f"unexpected argument {text}: expected {OPTION}options.KEY=VALUE; remove it"
             )
+    settings = {"dataset": name}
+    if name not in _list_datasets() and Path(name).exists():
+        settings = {"dataset": _guess_format(Path(name), overrides), "dataset.path": name}
+    elif name not in _list_datasets() and {"/", "."} & {*name}:
+        raise ConfigError(f"{name} does not exist; give an existing file, or a dataset's name")
+    _read_dataset(settings["dataset"])
     chosen = Composer().compose_config({**read_settings(overrides), **settings}).dataset
     corpus = load_corpus(chosen.loader, split, root, **build_dataset_options(chosen))
     form = [("format", chosen.name)] if chosen.path is not None else []
     _print_aligned([*form, *describe_corpus(corpus)])
 
 
-def _guess_format(path: Path) -> str:
+def _guess_format(path: Path, overrides: Sequence[str]) -> str:
     """Return the dataset that reads a file of the user's own.
 
     Its pattern matches the first line, and it is the only such dataset that reads the whole file.
@@ -203,7 +203,7 @@ def _guess_format(path: Path) -> str:
     first = next((line for line in read_own_file(path).lines if line.strip()), "")
     formats = list_formats()
     names = [name for name, pattern in formats.items() if re.match(pattern, first)]
-    faults = {name: _find_fault(name, path) for name in names}
+    faults = {name: _find_fault(name, path, overrides) for name in names}
     reading = [name for name, fault in faults.items() if not fault]
     if len(reading) == 1:
         return reading[0]
@@ -219,12 +219,13 @@ def _guess_format(path: Path) -> str:
     )
 
 
-def _find_fault(name: str, path: Path) -> str:
-    """Return the reason why a dataset cannot read a file, or ""."""
+def _find_fault(name: str, path: Path, overrides: Sequence[str]) -> str:
+    """Return the reason why a dataset cannot read a file with these options, or ""."""
+    settings = {**read_settings(overrides), "dataset": name, "dataset.path": str(path)}
     try:
-        chosen = Composer().compose_config({"dataset": name, "dataset.path": str(path)}).dataset
+        chosen = Composer().compose_config(settings).dataset
         load_corpus(chosen.loader, OWN_SPLIT, None, **build_dataset_options(chosen))
-    except DataError as error:
+    except (ConfigError, DataError) as error:
         return str(error)
     return ""
 

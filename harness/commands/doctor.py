@@ -25,9 +25,9 @@ from dynbatch.harness.measuring.processes.launch import (
     find_interpreter_fault,
 )
 from dynbatch.harness.measuring.processes.supervise import Ending, explain_death, supervise_child
-from dynbatch.harness.planning.config import Composer, find_datasets
+from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
-from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
+from dynbatch.harness.planning.yaml_files import find_datasets, list_choices, read_mapping
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
 from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command

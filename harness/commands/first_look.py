@@ -19,9 +19,11 @@ from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import format_override
+from dynbatch.harness.planning.requests import format_pipeline_command
 from dynbatch.harness.terminal.command_line import parse, plan
 from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
 from dynbatch.harness.terminal.measurement import lock_results, measure_all
+from dynbatch.harness.values.paths import is_checkout
 from dynbatch.plots.declaration import SYSTEMS
 from dynbatch.plots.draw import draw_experiment
 from dynbatch.plots.experiment import load_experiment
@@ -71,13 +73,21 @@ def run_first_look(results_dir: Path) -> int:
         code = measure_all(planned, servers)
     choices = build_choices(settings, os.environ)
     trials = plan_artifact(NAME, choices, Composer(choices.conf_dir))
-    experiment = load_experiment(NAME, choices, trials, command="make try")
+    experiment = load_experiment(NAME, choices, trials, command=choose_command("try"))
     draw_experiment(experiment, results_dir)
     stem, base = experiment.declaration.stems[0], experiment.compare[SYSTEMS][0]
     print("", (results_dir / f"{stem}.md").read_text(encoding="utf-8"), sep="\n")
     print(*compare_with_baselines(experiment.rows, base, experiment.systems), sep="\n")
-    print(f"\ntime of each phase: {results_dir / 'figures' / NAME}.png; all experiments: make all")
+    print(f"\ntime of each phase: {results_dir / 'figures' / NAME}.png", end="; ")
+    print(f"all experiments: {choose_command('all')}")
     return code
+
+
+def choose_command(target: str) -> str:
+    """Return the command for a target of the Makefile, which an installed package does not have."""
+    if is_checkout():
+        return f"make {target}"
+    return "bench-try" if target == "try" else format_pipeline_command(target)
 
 
 if __name__ == "__main__":

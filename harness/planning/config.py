@@ -20,7 +20,6 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from dynbatch.harness.contracts.corpus import ANY, CLASSES, LABELS, OWN_SPLIT, check_loader_options
-from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.contracts.policy import LearningSettings, check_policy_name
 from dynbatch.harness.errors import ConfigError, suggest_name
 from dynbatch.harness.machine.files import read_regular
@@ -31,7 +30,9 @@ from dynbatch.harness.planning.yaml_files import (
     GROUPS,
     NAMED,
     check_name,
+    find_datasets,
     find_group_of_option,
+    find_models,
     list_choices,
     list_formats,
     read_mapping,
@@ -401,22 +402,12 @@ def _check(spec: TrialSpec, dataset: DatasetFile, conf_dir: Path, needs_labels: 
             f" {dataset.labels}"
         )
     if fault:
-        fitting = ", ".join(find_datasets(model, conf_dir))
-        raise ConfigError(f"model={spec.model} {fault}; set model, or choose one of: {fitting}")
-
-
-def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:
-    """Return the names of the datasets with instances and labels for a model."""
-    contents = {
-        name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
-        for name in list_choices("dataset", conf_dir)
-    }
-    return [
-        name
-        for name, content in contents.items()
-        if content.get("instance_kind") == model.instance_kind
-        and content.get("labels", CLASSES) in (model.labels, ANY)
-    ]
+        labels = dataset.labels if needs_labels else ANY
+        models = find_models(dataset.instance_kind, labels, conf_dir)
+        raise ConfigError(
+            f"model={spec.model} {fault}; choose a model of: {', '.join(models) or 'none'}; or a"
+            f" dataset of: {', '.join(find_datasets(model, conf_dir))}"
+        )
 
 
 def _collect_defaults(kind: type[Any]) -> dict[str, Any]:

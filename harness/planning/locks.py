@@ -194,7 +194,7 @@ def _is_there(file: TextIO, path: Path) -> bool:
 def _build_lock_path(results_dir: Path, what: str) -> Path:
     """Return the path of a lock of a results directory; see _find_lock_folder."""
     resolved = str(results_dir.resolve())
-    name = f"{platform.node()}-{hashlib.sha256(resolved.encode()).hexdigest()[:16]}.{what}"
+    name = f"{platform.node()}-{hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]}.{what}"
     return _find_lock_folder(results_dir) / re.sub(r"[^\w.-]", "_", name)
 
 

@@ -27,6 +27,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.cgroup import read_cpu_quota
 from dynbatch.harness.machine.facts import Machine, count_usable_cpus, has_cuda_device
 from dynbatch.harness.machine.torch_device import explain_unusable_gpu
 from dynbatch.harness.planning.durations import parse_duration
@@ -176,10 +177,15 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
     """
     n_cpus = count_usable_cpus() if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:
-        reason = f"this machine has {n_cpus} usable CPUs"
+        quota = read_cpu_quota()
+        reason = f"this machine has {n_cpus} usable CPU{'s' if n_cpus > 1 else ''}"
+        reason += "" if quota is None else f" (CPU quota of {quota:.2g} cores)"
         if nodes is not None:
             reason = f"jobs on {nodes.name} have {n_cpus} CPUs (nodes.n_cpus)"
-        raise ConfigError(f"threads={spec.threads} is not allowed: {reason}; set 1 to {n_cpus}")
+        raise ConfigError(
+            f"threads={spec.threads} is not allowed: {reason}; set"
+            f" {'1' if n_cpus == 1 else f'1 to {n_cpus}'}"
+        )
     if spec.device == "cuda" and nodes is not None and nodes.gpu is None:
         raise ConfigError(
             f"device=cuda, but {nodes.name} has no GPU; set nodes.gpu, or set device=cpu"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import yaml
 
-from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.contracts.corpus import ANY, CLASSES
+from dynbatch.harness.contracts.model import Model, find_model_class
+from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.machine.files import check_regular
 from dynbatch.harness.values.paths import CONF_DIR
 
@@ -124,6 +127,31 @@ def list_formats(conf_dir: Path = CONF_DIR) -> dict[str, str]:
         for name, content in contents.items()
         if content.get("first_line")
     }
+
+
+def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:
+    """Return the names of the datasets with instances and labels for a model."""
+    contents = {
+        name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
+        for name in list_choices("dataset", conf_dir)
+    }
+    return [
+        name
+        for name, content in contents.items()
+        if content.get("instance_kind") == model.instance_kind
+        and content.get("labels", CLASSES) in (model.labels, ANY)
+    ]
+
+
+def find_models(instance_kind: str, labels: str, conf_dir: Path = CONF_DIR) -> list[str]:
+    """Return the names of the models for instances of a kind; ANY labels fit every model."""
+    names = []
+    for name in list_choices("model", conf_dir):
+        with suppress(BenchError, ImportError):  # of another model's file
+            kind = find_model_class(read_mapping(conf_dir / "model" / f"{name}.yaml")["model"])
+            if kind.instance_kind == instance_kind and labels in (kind.labels, ANY):
+                names.append(name)
+    return names
 
 
 def find_group_of_option(key: str) -> str | None:

@@ -32,6 +32,7 @@ KINK_TOLERANCE = 1e-2
 PASS_TOLERANCE = 1e-3
 
 SMOOTH = ("loss", "outputs")  # all other arrays are gradients
+GRADIENT = "gradient of "  # first words of their names
 
 Sketch = tuple[float, ...]  # norm, then products with signs
 
@@ -135,7 +136,7 @@ def sketch_result(result: Result, first_row: int = 0) -> dict[str, Sketch]:
         "outputs": sketch_array("outputs", np.asarray(result.outputs), first_row),
     }
     for name, gradient in result.gradients.items():
-        sketches[f"gradient of {name}"] = sketch_array(name, np.asarray(gradient))
+        sketches[f"{GRADIENT}{name}"] = sketch_array(name, np.asarray(gradient))
     return sketches
 
 

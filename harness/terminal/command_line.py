@@ -20,6 +20,7 @@ import hydra
 
 from dynbatch.harness.contracts.policy import AUTO, list_policy_names
 from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.machine.cgroup import read_cpu_quota
 from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.planning.artifacts import (
     Choices,
@@ -328,7 +329,13 @@ def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Me
 
 
 def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> Iterator[str]:
-    """Yield a line with the plan of the experiments, and one for each fallback dataset."""
+    """Yield lines on a CPU quota, the plan of the experiments, and each fallback dataset."""
+    quota = read_cpu_quota()
+    if quota is not None and any(quota <= measurement.spec.threads for measurement in planned):
+        yield (
+            f"the CPU quota of {quota:.2g} cores pauses trials, which disturbs their turns; give"
+            " the container whole CPUs (a CPU set)"
+        )
     chosen = {
         job.experiment: build_pipeline_choices(job) for job in jobs if job.experiment is not None
     }

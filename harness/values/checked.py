@@ -30,6 +30,7 @@ LONGEST_PATH_BYTES = 3500  # of Linux's 4095; the rest is for the harness's dire
 
 
 Kind = TypeVar("Kind")
+_NOT_UTF_8 = re.compile("[\ud800-\udfff]")  # Python reads bytes that are not UTF-8 as these
 PLACE = "a path"  # annotation of a string that is the path of a file or directory
 
 
@@ -99,7 +100,7 @@ def check_value(key: str, value: object, hint: Any) -> None:
 
 
 def check_path_text(name: str, text: str) -> None:
-    """Check that a path is not empty, has no NUL character and is not too long.
+    """Check that a path is not empty, is UTF-8 without NUL characters, and is not too long.
 
     Raises:
         ConfigError: The path is invalid.
@@ -108,6 +109,10 @@ def check_path_text(name: str, text: str) -> None:
         raise ConfigError(f"{name} is empty; set a path, or remove {name}")
     if "\0" in text:
         raise ConfigError(f"{name}={text!r} has a NUL character; remove it")
+    if _NOT_UTF_8.search(text):
+        raise ConfigError(
+            f"{name}={text!a} is not allowed: expected UTF-8; rename the file or directory"
+        )
     longest = max(map(_count_bytes, PurePath(text).parts), default=0)
     if longest > LONGEST_NAME_BYTES or _count_bytes(text) > LONGEST_PATH_BYTES:
         raise ConfigError(
@@ -118,7 +123,7 @@ def check_path_text(name: str, text: str) -> None:
 
 
 def _count_bytes(text: str) -> int:
-    return len(text.encode(errors="surrogateescape"))
+    return len(text.encode())
 
 
 def show(value: object) -> str:

@@ -70,5 +70,6 @@ def test_a_program_and_a_data_set_that_do_not_fit(
     assert main([*arguments, f"results_dir={tmp_path}"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "model=drnn expects chain instances, but dataset=sst_synthetic has tree" in line
-    assert "set model, or choose one of: " in line
+    assert "; choose a model of: cell, mv_rnn, tree_fc, " in line
+    assert "; or a dataset of: " in line
     assert "xnli_synthetic" in line

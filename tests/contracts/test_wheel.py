@@ -35,6 +35,15 @@ from dynbatch.harness.values.paths import ROOT
 
 print(ROOT, hash_trial_source(TrialSpec.from_dict(json.loads(Path("spec.json").read_text()))))
 """
+ADVICE = """
+from types import SimpleNamespace
+from dynbatch.harness.commands.first_look import choose_command
+from dynbatch.harness.measuring.processes.launch import describe_missing_package
+
+print(choose_command("try"), choose_command("all"), sep="\\n")
+missing = "ModuleNotFoundError: No module named 'numpy'"
+print(describe_missing_package(SimpleNamespace(python="theirs"), missing))
+"""
 pytestmark = pytest.mark.slow  # it builds the package
 READ = {
     "conf": (".yaml",),
@@ -88,7 +97,8 @@ def test_a_wheel_installs_one_name(installed: Path) -> None:
     assert not [path for path in installed.rglob("*") if path.is_symlink()]
 
 
-def test_a_wheel_leaves_packages_of_others_alone(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["wheel", "checkout"])
+def test_packages_of_others_are_left_alone(installed: Path, tmp_path: Path, place: str) -> None:
     """A system may use another package named datasets, which its worker finds."""
     (tmp_path / "theirs" / "datasets").mkdir(parents=True)
     (tmp_path / "theirs" / "datasets" / "__init__.py").write_text("LOADED = 'theirs'\n")
@@ -96,7 +106,8 @@ def test_a_wheel_leaves_packages_of_others_alone(installed: Path, tmp_path: Path
     tiny = ["hidden_size=4", "batch_size=1", "timing.min_seconds=0", "timing.n_mini_batches=1"]
     command = ["system=null", "system.adapter=mine", "dataset=sst_synthetic", *tiny]
     more = str(tmp_path / "theirs")
-    done = run(installed, tmp_path, "-m", "dynbatch.harness.commands.bench", *command, more=more)
+    ours = installed if place == "wheel" else ROOT / "src"
+    done = run(ours, tmp_path, "-m", "dynbatch.harness.commands.bench", *command, more=more)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (tmp_path / "results" / "raw").rglob("r0.json")
     record = read_record(path)
@@ -119,6 +130,14 @@ def test_a_wheel_names_its_snakefile(installed: Path, tmp_path: Path) -> None:
     command = f"snakemake draw_policies_ratios --snakefile {file} --config scale=smoke"
     assert f"experiment=policies_ratios has no trials; draw it with {command}\n" in done.stderr
     assert file.is_file()
+
+
+def test_a_wheel_advises_no_makefile_and_no_checkout(installed: Path, tmp_path: Path) -> None:
+    file = installed / PACKAGE / "workflow" / "Snakefile"
+    done = run(installed, tmp_path, "-c", ADVICE)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["bench-try", f"snakemake all --snakefile {file}"], done.stderr
+    assert "theirs -m pip install 'dynamic-batching-benchmark[EXTRA]'" in lines[2]
 
 
 def test_a_wheel_runs_the_pipeline_outside_of_a_checkout(installed: Path, tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
         ("{}", "expected the keys words, labels, children of a tree, got none"),
         ('{"words": [0], "labels": [0]}', "expected the keys words, labels, children of a tree"),
         (
+            '{"words": [0], "labels": [0]}',
+            "expected the keys words, labels, children of a tree, got words, labels; set"
+            " dataset.options.kind=chain",
+        ),
+        (
+            '{"target": [0], "source": [0]}',
+            "expected the keys words, labels, children of a tree, got target, source; set"
+            " dataset.options.kind=sentence_pair",
+        ),
+        (
             LEAF.replace("[0]", "[0.5]"),
             "words: expected whole numbers from 0 to 999999999,",
         ),

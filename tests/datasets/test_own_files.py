@@ -123,6 +123,12 @@ def test_describe_finds_the_format(
             "Ann NNP B-PER\nlives O\n\nBob NNP B-PER\n",
             ["neither conll nor text", ":2: expected 3 columns", ":3: the sentence is empty"],
         ),
+        ("The|DT|O cat|NN|I-PER\n", ["first line is in no known format, 'The|DT|O cat|NN|I-PER'"]),
+        ("The|O cat|I-PER\n.|O\n", ["the first line is in no known format, 'The|O cat|I-PER'"]),
+        (
+            '{"words": [0], "labels": [0]}\n',
+            ["is not instances", ":1: expected the keys", "; set dataset.options.kind=chain"],
+        ),
         ("Ann\nlives\n\nBob\n", [":3: the sentence is empty: expected at least one word"]),
     ],
 )
@@ -135,6 +141,15 @@ def test_describe_asks_for_the_format_of_other_files(
     printed = capsys.readouterr().err
     assert all(reason in printed for reason in reasons)
     assert printed.count("\n") == 1
+
+
+def test_describe_finds_the_format_with_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text('{"words": [0], "labels": [0]}\n')
+    assert main(["describe", str(file), "dataset.options.kind=chain"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["format", "instances"]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +260,14 @@ def resolve(**settings: str) -> Any:
         ({"dataset.path": "nowhere.txt"}, "dataset.path=nowhere.txt cannot be read: No such file"),
         ({"dataset.path": "."}, "dataset.path=. cannot be read: it is a directory"),
         (
+            {"dataset.path": "m\udcfc.txt"},
+            "dataset.path='m\\udcfc.txt' is not allowed: expected UTF",
+        ),
+        (
+            {"data_root": "m\udcfc"},
+            "data_root='m\\udcfc' is not allowed: expected UTF-8; rename the",
+        ),
+        (
             {"dataset": "sst", "dataset.path": "mine.txt"},
             "dataset.path=mine.txt, but dataset=sst has its own files; choose one of: conll",
         ),
@@ -335,9 +358,12 @@ def test_tags_are_not_taken_for_words(
     file.write_text(FILES[form])
     chosen = {"dataset.path": str(file)}
     with pytest.raises(
-        ConfigError, match=f"model={model} {reason} .*; set model, or choose one of: "
+        ConfigError, match=f"model={model} {reason} .*; choose a model of: .*; or a dataset of: "
     ) as caught:
         resolve(dataset=form, model=model, **chosen)
+    models = str(caught.value).split("; choose a model of: ")[1].partition(";")[0].split(", ")
+    assert MODELS[form] in models
+    assert model not in models
     choices = str(caught.value).rpartition(": ")[2].split(", ")
     assert fitting in choices
     assert form not in choices

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +18,7 @@ from dynbatch.harness.machine.facts import count_usable_cpus, describe_machine, 
 from dynbatch.harness.machine.noise import check_noise, read_scheduling
 from dynbatch.harness.planning.nodes import check_machine
 from dynbatch.harness.records.cross_check import collect_machine_facts
+from dynbatch.harness.terminal.command_line import describe_plan
 from tests.support.measured import MakeSpec
 
 V2 = "0::/\n"
@@ -106,8 +110,26 @@ def test_a_quota_bounds_the_threads(
     monkeypatch.setattr(facts, "list_usable_cpus", lambda: (0, 1, 2, 3))
     assert count_usable_cpus() == n_most
     check_machine(make_spec(threads=n_most))
-    with pytest.raises(ConfigError, match=f"this machine has {n_most} usable CPUs"):
+    cpus = "CPU" if n_most == 1 else "CPUs"
+    share = f"{n_most} usable {cpus} (CPU quota of {quota:.2g} cores); set 1"
+    with pytest.raises(ConfigError, match=re.escape(share)):
         check_machine(make_spec(threads=n_most + 1))
+
+
+@pytest.mark.parametrize(("quota", "is_told"), [(0.4, True), (1.0, True), (1.5, False)])
+def test_bench_tells_of_a_quota_that_pauses_its_trials(
+    quota: float,
+    is_told: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_spec: MakeSpec,
+) -> None:
+    contain(tmp_path, monkeypatch, V2, {"cpu.max": f"{quota * 1e5:.0f} 100000"})
+    planned: list[Any] = [SimpleNamespace(spec=make_spec())]
+    lines = list(describe_plan([], planned))
+    assert [f"the CPU quota of {quota:.2g} cores pauses trials" in line for line in lines] == (
+        [True] if is_told else []
+    )
 
 
 def test_a_turn_with_a_pause_by_the_quota_is_disturbed(

@@ -123,7 +123,12 @@ def test_kernel_variables_are_removed_from_workers(
 
 @pytest.mark.parametrize(
     "variable",
-    ["TORCHDYNAMO_DISABLE", "JAX_DISABLE_JIT", "OMP_PROC_BIND", "PYTHONDEVMODE", "NUMBA_OPT"],
+    [
+        *("TORCHDYNAMO_DISABLE", "JAX_DISABLE_JIT", "OMP_PROC_BIND", "PYTHONDEVMODE", "NUMBA_OPT"),
+        *("TORCHINDUCTOR_MAX_AUTOTUNE", "JAX_DISABLE_MOST_OPTIMIZATIONS", "TF_DETERMINISTIC_OPS"),
+        *("KERAS_BACKEND", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_DOMAIN_NUM_THREADS", "XLA_FLAGS"),
+        *("MALLOC_PERTURB_", "LD_PRELOAD", "PYTHONWARNINGS", "OPENBLAS_CORETYPE"),
+    ],
 )
 def test_shell_variables_are_removed_from_worker_environment(
     variable: str, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
@@ -132,6 +137,19 @@ def test_shell_variables_are_removed_from_worker_environment(
     environment = build_worker_environment(make_spec())
     assert variable not in environment
     assert variable in environment[LEFT_OUT].split()
+
+
+@pytest.mark.parametrize(
+    "variable", ["CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET", "TF_CLI_CONFIG_FILE", "BENCH_DATA"]
+)
+def test_other_variables_stay(
+    variable: str, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # replaced by the trial's number
+    environment = build_worker_environment(make_spec(threads=2))
+    assert (environment[variable], environment["OMP_NUM_THREADS"]) == ("1", "2")
+    assert not {variable, "OMP_NUM_THREADS"} & set(environment[LEFT_OUT].split())
 
 
 def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: MakeSpec) -> None:

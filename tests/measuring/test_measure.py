@@ -96,6 +96,16 @@ def test_pass_with_repeated_instances_gives_warning(make_spec: MakeSpec, tmp_pat
     assert "repeated_instances" not in measure(make_spec(), tmp_path / "other").warnings
 
 
+def test_steps_too_small_for_float32_are_no_wrong_result(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    """The loss of a single mini-batch often stays the same for some passes."""
+    timing = Timing(n_mini_batches=1, min_seconds=0.0, max_seconds=0.1, min_passes=50, last="keep")
+    own = {"adapter": "dynbatch.systems.on_core.vertex", "policy": "agenda", "batch_size": 64}
+    record = measure(make_spec(**own, timing=timing, learning_rate=1e-7), tmp_path)
+    assert (record.status, record.reason, record.n_instances) == ("ok", None, 8)
+
+
 def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> None:
     first = measure(make_spec(), tmp_path)
     other_system = measure(

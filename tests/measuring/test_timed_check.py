@@ -23,6 +23,7 @@ from dynbatch.harness.measuring.checks.timed_check import (
     N_PASSES_AGAIN,
     READINGS,
     compute_gap_limit,
+    estimate_change,
     find_hidden_fault,
     find_losses_fault,
     find_unseen_fault,
@@ -32,6 +33,7 @@ from dynbatch.harness.measuring.checks.timed_check import (
     sum_pass_losses,
 )
 from dynbatch.harness.measuring.passes import Passes
+from dynbatch.harness.records.fingerprint import Fingerprint
 from dynbatch.harness.values.instances import Chain
 from tests.support.engine_models import tree
 
@@ -198,6 +200,37 @@ def test_every_run_does_its_work(losses: list[float], trains: bool, words: str |
     fault = find_losses_fault(losses, [5.0, 7.0], trains=trains)
     assert (fault is None) == (words is None)
     assert words is None or words in str(fault)
+
+
+ULP = float(np.spacing(np.float32(5.0)))  # 1e-7 of the loss
+
+
+@pytest.mark.parametrize(
+    ("losses", "change", "is_wrong"),
+    [
+        ([5.0, 5.0, 5.0 - ULP, 5.0 - ULP, 5.0 - 2 * ULP], 1e-7, False),  # too small for float32
+        ([5.0] * 9, 1e-9, False),
+        ([5.0] * 9, 1e-3, True),
+        ([5.0, 4.9, 4.9, 4.8, 4.8], 1e-2, True),  # every other step is skipped
+        ([float(np.float32(4 + np.exp(-i))) for i in range(40)], 0.2, False),  # it converges
+        ([5.0, 4.9, *[4.8] * 40], 1e-2, True),  # steps end, not their effect
+    ],
+)
+def test_steps_too_small_for_float32_are_no_fault(
+    losses: list[float], change: float, is_wrong: bool
+) -> None:
+    assert (find_losses_fault(losses, [5.0], trains=True, change=change) is not None) == is_wrong
+
+
+def test_the_change_of_a_loss_is_estimated_from_gradients() -> None:
+    sketches = {
+        "outputs": ((9.0, 1.0, 1.0),) * 2,
+        "gradient of W": ((3.0, 0.0, 0.0), (0.0, 0.0, 0.0)),
+        "gradient of b": ((1.0, 1.0, 1.0), (2.0, 0.0, 0.0)),
+    }
+    fingerprint = Fingerprint(workload="", losses=(5.0, 8.0, 1.0), sketches=sketches)
+    assert estimate_change(fingerprint, 0.1) == pytest.approx(0.1 * 10 / 5)
+    assert estimate_change(fingerprint.model_copy(update={"sketches": {}}), 0.1) == 0
 
 
 def test_pass_losses_are_kept_until_one_is_not_finite() -> None:

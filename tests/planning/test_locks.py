@@ -64,6 +64,12 @@ def test_held_lock_is_refused_with_its_owner(tmp_path: Path) -> None:
     holder.join()
 
 
+def test_a_directory_whose_name_is_not_utf_8_has_a_lock(tmp_path: Path) -> None:
+    """The working directory may have such a name."""
+    with hold_results_dir(tmp_path / "m\udcfc" / "results", "bench", 0.0, print) as name:
+        assert name
+
+
 def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: P
     for name, own in {
         "plain": {},
         "own": {"MPLBACKEND": "module://nowhere.inline", "MATPLOTLIBRC": str(tmp_path)},
+        "unknown": {"MPLBACKEND": "no_such_backend", "MATPLOTLIBRC": str(tmp_path)},
     }.items():
         out = tmp_path / f"{name}.png"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MPL", "MATPLOT"))}
@@ -161,4 +162,4 @@ def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: P
             check=True,
         )
         pictures.append(out.read_bytes())
-    assert pictures[0] == pictures[1]
+    assert pictures[0] == pictures[1] == pictures[2]

@@ -9,7 +9,7 @@ that exceeds the limit is measured again in N_PASSES_AGAIN passes, of which the 
 counts: background load lengthens the gaps of some passes, but hidden work those of all.
 
 Every run must do its work: the loss of a mini-batch stays the same in inference and changes from
-pass to pass in training, as the parameters do.
+pass to pass in training, as the parameters do, unless the steps are too small for float32.
 
 While other systems have their turn, a system must not compute: its process may use OUTSIDE_SHARE of
 the CPU time of its own turns, plus OUTSIDE_S.
@@ -21,18 +21,19 @@ a schedule for them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynbatch.harness.measuring.clock import pause_collector, time_call
 from dynbatch.harness.measuring.passes import Passes
-from dynbatch.harness.records.fingerprint import Fingerprint, round_numbers
+from dynbatch.harness.records.fingerprint import GRADIENT, Fingerprint, round_numbers
 from dynbatch.harness.trials.workload import Workload
 from dynbatch.harness.values.arrays import draw_permutation
 
@@ -42,6 +43,8 @@ HIDDEN_SHARE = 0.05
 N_PASSES_AGAIN = 5
 OUTSIDE_SHARE, OUTSIDE_S = 0.1, 0.1
 LOSS_TOLERANCE = 1e-4
+# Relative changes of a loss: rounding in float32 neither hides one nor looks like one.
+NOT_HIDDEN, NOT_ROUNDING = 1e-6, 1e-5
 N_KEPT_PASSES = 16  # passes whose losses are compared with other systems'
 N_UNSEEN = 5  # most mini-batches to copy
 N_ATTEMPTS = 8  # most repetitions, each with other copies, to exclude background load
@@ -49,6 +52,7 @@ N_ATTEMPTS = 8  # most repetitions, each with other copies, to exclude backgroun
 JITTER_S = 20e-6
 # Largest median slowdown relative to the same instances when seen.
 MAX_SLOWER = 2.0
+_STILL = "two consecutive passes have equal losses, so no parameter changed"
 
 
 def find_passes_fault(
@@ -66,9 +70,11 @@ def find_passes_fault(
         samples_s: Seconds of the timed runs.
         untimed_gap_s: See settle_untimed_gap_s.
     """
-    trains = passes.system.settings.mode == "train"
-    still = trains and not has_gradients(fingerprint)  # without gradients no step has an effect
-    fault = None if still else find_losses_fault(passes.losses, fingerprint.losses, trains=trains)
+    settings = passes.system.settings
+    change = estimate_change(fingerprint, settings.learning_rate)
+    fault = find_losses_fault(
+        passes.losses, fingerprint.losses, trains=settings.mode == "train", change=change
+    )
     if fault is None and not passes.system.places_inputs:
         run_s = float(np.median(samples_s))
         fault = find_hidden_fault(untimed_gap_s, run_s, measure_reading_s(workload.mini_batches))
@@ -84,10 +90,16 @@ def judge_unseen(
     return find_unseen_fault(ratio), ratio
 
 
-def has_gradients(fingerprint: Fingerprint) -> bool:
-    """Return whether any gradient has a nonzero entry."""
-    gradients = (sketches for name, sketches in fingerprint.sketches.items() if name != "outputs")
-    return any(sketch[0] > 0 for sketches in gradients for sketch in sketches)
+def estimate_change(fingerprint: Fingerprint, learning_rate: float) -> float:
+    """Return the largest relative change of a mini-batch's loss by its first step.
+
+    To first order it is the learning rate times the squared norm of the gradient.
+    """
+    sketches = fingerprint.sketches.items()
+    norms = [[s[0] for s in column] for name, column in sketches if name.startswith(GRADIENT)]
+    squares = (sum(norm**2 for norm in of_one) for of_one in zip(*norms, strict=False))
+    pairs = zip(squares, fingerprint.losses, strict=False)
+    return max((learning_rate * square / abs(loss) for square, loss in pairs if loss), default=0.0)
 
 
 def sum_pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float, ...]:
@@ -214,21 +226,19 @@ def _skip_wait() -> None:
 
 
 def find_losses_fault(
-    losses: Sequence[float], expected: Sequence[float], *, trains: bool
+    losses: Sequence[float], expected: Sequence[float], *, trains: bool, change: float = math.inf
 ) -> str | None:
     """Return the reason if runs skipped their work, or None.
 
     Args:
         losses: Losses of all runs, pass after pass.
         expected: Loss of each mini-batch before the passes, which inference must repeat.
+        change: See estimate_change.
     """
     n = len(expected)
     passes = np.reshape(losses[: len(losses) // n * n], (-1, n))
     if trains:
-        still = any(np.array_equal(previous, next_) for previous, next_ in pairwise(passes))
-        return (
-            "two consecutive passes have equal losses, so no parameter changed" if still else None
-        )
+        return _STILL if has_skipped_steps(passes, change) else None
     deviations = np.abs(passes - np.asarray(expected))
     wrong = ~(deviations <= LOSS_TOLERANCE * np.abs(expected))
     if not np.any(wrong):
@@ -238,6 +248,26 @@ def find_losses_fault(
         f"the loss of mini-batch {k} is {passes[row, k]:.6g} in pass {row + 1}, expected"
         f" {expected[k]:.6g}"
     )
+
+
+def has_skipped_steps(passes: NDArray[np.floating[Any]], change: float) -> bool:
+    """Return whether the losses of two consecutive passes are equal although steps change them.
+
+    Steps that are too small for float32 may leave all losses equal. Therefore a loss must change by
+    more than NOT_ROUNDING just before or after, or, if all passes are equal, the estimated change
+    must be more than NOT_HIDDEN.
+
+    Args:
+        passes: Loss of each mini-batch, by pass.
+        change: See estimate_change.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        changes = np.abs(np.diff(passes, axis=0) / passes[:-1]).max(axis=1, initial=0.0)
+    equal = changes == 0
+    if len(equal) and equal.all():
+        return change > NOT_HIDDEN
+    large = changes > NOT_ROUNDING
+    return bool((equal[1:] & large[:-1]).any() or (equal[:-1] & large[1:]).any())
 
 
 def measure_unseen_ratio(

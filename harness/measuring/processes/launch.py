@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynbatch.harness.contracts.extras import PROJECT
 from dynbatch.harness.errors import BenchError, DataError, OutputError
 from dynbatch.harness.machine.files import drop_leftovers
 from dynbatch.harness.machine.folders import make_temporary_folder
@@ -41,7 +42,7 @@ from dynbatch.harness.records.record import (
 from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.trials.sources import WORKER, read_harness_versions
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.paths import IMPORT_ROOT
+from dynbatch.harness.values.paths import IMPORT_ROOT, ROOT, is_checkout
 
 Hear = Callable[[str], None]
 
@@ -65,32 +66,25 @@ _ALLOCATOR = {
     "MALLOC_TOP_PAD_": str(64 * 2**20),
     "MALLOC_ARENA_MAX": "1",  # a separate arena for autograd's thread would return memory
 }
-# Variables that select kernels for another CPU: OPENBLAS_CORETYPE=Haswell halves the speed of
-# OpenBLAS on a CPU with AVX-512 and does not affect other libraries.
-_KERNEL_VARIABLES = (
-    *("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_VERBOSE"),
-    *("MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR"),
-    *("DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"),
-    *("TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS"),
-    *("JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_PLATFORMS", "NVIDIA_TF32_OVERRIDE"),
-    *("BENCH_CPU_NAME", "BENCH_CPU_FEATURES", "NPY_DISABLE_CPU_FEATURES"),
+# Variables of libraries: they select kernels for another CPU (OPENBLAS_CORETYPE=Haswell halves the
+# speed of OpenBLAS on a CPU with AVX-512), turn compilation off, change precision, bind threads, or
+# make a library check or print more than usual. TF_CLI_... and TF_VAR_... are Terraform's.
+_LIBRARY_VARIABLE = re.compile(
+    r"(ATEN|CUBLAS|CUDNN|DNNL|GOMP|GOTO|JAX|KERAS|KMP|MALLOC|MKL|NPY|NUMBA|NUMEXPR|OMP|ONEDNN"
+    r"|OPENBLAS|PJRT|PYTORCH|TORCH\w*|XLA)_\w+"
+    r"|TF_(AUTO|CPP|CPU|CUBLAS|CUDNN|DETERMINISTIC|DISABLE|ENABLE|FORCE|FUNCTION|GPU|MKL|NUM|ONEDNN"
+    r"|USE|XLA)_\w+"
 )
-# Variables that turn compilation off, or make a library check or print more than usual.
-_DEBUG_VARIABLES = (
-    *("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHINDUCTOR_FORCE_DISABLE_CACHES"),
-    *("TORCH_LOGS", "TORCH_SHOW_CPP_STACKTRACES", "PYTORCH_JIT"),
-    *("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS", "JAX_LOG_COMPILES"),
-    *("JAX_ENABLE_CHECKS", "JAX_TRACEBACK_FILTERING", "NUMBA_DISABLE_JIT", "NUMBA_OPT"),
-    *("TF_XLA_AUTO_JIT", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL", "CUDA_LAUNCH_BLOCKING"),
-    *("PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONOPTIMIZE", "PYTHONINSPECT"),
-    *("MKL_VERBOSE", "DNNL_VERBOSE", "ONEDNN_VERBOSE", "OMP_DISPLAY_ENV", "KMP_SETTINGS"),
+_OTHER_VARIABLES = frozenset(
+    {
+        *("NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING"),
+        *("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_FORCE_PTX_JIT", "CUDA_CACHE_DISABLE"),
+        *("BENCH_CPU_NAME", "BENCH_CPU_FEATURES"),
+        *("LD_PRELOAD", "GLIBC_TUNABLES"),  # often another memory allocator
+        *("PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONOPTIMIZE", "PYTHONINSPECT"),
+        *("PYTHONWARNINGS", "PYTHONMALLOCSTATS", "PYTHONPERFSUPPORT", "PYTHONPROFILEIMPORTTIME"),
+    }
 )
-# Variables of OpenMP that bind or delay threads.
-_OPENMP_VARIABLES = (
-    *("OMP_SCHEDULE", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "OMP_DYNAMIC"),
-    *("OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT", "KMP_AFFINITY", "KMP_BLOCKTIME"),
-)
-_LEFT_OUT = frozenset({*_KERNEL_VARIABLES, *_DEBUG_VARIABLES, *_OPENMP_VARIABLES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +266,8 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     nothing is set. They are listed in the record.
     """
     threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
-    # A checkout need not be installed; an installed package is found after the standard library.
-    root = None if str(IMPORT_ROOT) in site.getsitepackages() else str(IMPORT_ROOT)
-    search = os.pathsep.join(entry for entry in (root, os.environ.get("PYTHONPATH")) if entry)
+    folder = _find_import_folder()
+    search = os.pathsep.join(entry for entry in (folder, os.environ.get("PYTHONPATH")) if entry)
     # Safe path: a directory named "dynbatch" in the working directory must not hide ours.
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
     # CUDA must number GPUs as the driver does, which reports their names.
@@ -282,9 +275,26 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     # The systems of a block share a GPU, so none may reserve its memory in advance.
     gpus |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
-    left_out = sorted(_LEFT_OUT & set(os.environ))
+    left_out = sorted(filter(_decides_numbers, os.environ.keys() - threads.keys() - fixed.keys()))
     given = {k: v for k, v in os.environ.items() if k not in left_out}
     return given | threads | fixed | {LEFT_OUT: " ".join(left_out), START: IMPORTED}
+
+
+def _find_import_folder() -> str | None:
+    """Return the directory that makes this package importable; None if the interpreter has it.
+
+    A checkout need not be installed. Its root would hide other packages of the names datasets or
+    plots, which a system may import, from this worker; `src` has only a link to the package.
+    """
+    if is_checkout():
+        return str(ROOT / "src")
+    # An installed package is found after the standard library.
+    return None if str(IMPORT_ROOT) in site.getsitepackages() else str(IMPORT_ROOT)
+
+
+def _decides_numbers(variable: str) -> bool:
+    """Return whether a variable of the shell may change what a library computes, or how."""
+    return variable in _OTHER_VARIABLES or _LIBRARY_VARIABLE.fullmatch(variable) is not None
 
 
 def _classify_death(
@@ -359,7 +369,8 @@ def describe_missing_package(spec: TrialSpec, last_line: str) -> str | None:
     match = _MISSING.match(last_line) if spec.python is not None else None
     if match is None:
         return None
+    what = "-e '.[EXTRA]'" if is_checkout() else f"'{PROJECT}[EXTRA]'"
     return (
         f"system.python={spec.python} lacks {match.group(1)}, which the benchmark needs; run"
-        f" {spec.python} -m pip install -e '.[EXTRA]', where EXTRA is the framework"
+        f" {spec.python} -m pip install {what}, where EXTRA is the framework"
     )
