@@ -39,7 +39,7 @@ from dynbatch.harness.records.record import (
     write_record,
 )
 from dynbatch.harness.records.reuse import OwnData
-from dynbatch.harness.trials.sources import WORKER, read_harness_versions
+from dynbatch.harness.trials.sources import WORKER, SourceHashes, read_harness_versions
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import IMPORT_ROOT
 
@@ -242,17 +242,28 @@ def drop_log(log: Path) -> None:
         log.unlink()
 
 
-def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
-    """Write and return the record of a round that is not started."""
-    return _write_unmeasured(spec, path, status, reason, format_now())
+def record_unmeasured(
+    spec: TrialSpec, path: Path, status: Status, reason: str, sources: SourceHashes | None = None
+) -> Record:
+    """Write and return the record of a round that is not started.
+
+    Args:
+        sources: Hashes of the code, if already computed.
+    """
+    return _write_unmeasured(spec, path, status, reason, format_now(), sources)
 
 
 def _write_unmeasured(
-    spec: TrialSpec, path: Path, status: Status, reason: str, started_at: str
+    spec: TrialSpec,
+    path: Path,
+    status: Status,
+    reason: str,
+    started_at: str,
+    sources: SourceHashes | None = None,
 ) -> Record:
     inputs = OwnData().hash_inputs(spec)  # else the record would seem to be of other data
     measured = Measured(status=status, reason=reason, inputs_sha256=inputs)
-    record = build_record(spec, measured, read_harness_versions(), started_at)
+    record = build_record(spec, measured, read_harness_versions(), started_at, sources)
     write_record(path, record)
     return record
 

@@ -48,6 +48,8 @@ class Measurement:
         records_invalid_data: whether invalid data gives a record instead of an error.
         nodes: required kind of machine; None: any.
         trace: path of a timeline; None: none is written.
+        unsupported: reason why this machine cannot run the trial, which is then recorded without
+            starting a process; None: unknown.
     """
 
     spec: TrialSpec
@@ -58,6 +60,7 @@ class Measurement:
     records_invalid_data: bool
     nodes: Nodes | None = None
     trace: Path | None = None
+    unsupported: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -317,6 +320,10 @@ def find_without_measuring(
     fault = None if nodes is None else nodes.explain_mismatch(describe_machine())
     if fault is not None:
         return record_unmeasured(spec, measurement.path, "machine_mismatch", fault), False
+    if measurement.unsupported is not None:
+        reason, sources = measurement.unsupported, present.sources
+        record = record_unmeasured(spec, measurement.path, "unsupported", reason, sources)
+        return record, False
     limited = None if measurement.force else _find_limited(measurement, present)
     if limited is not None:
         reason = f"{_AS_IN} {limited.trial.round}: {limited.reason}"

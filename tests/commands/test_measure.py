@@ -14,6 +14,7 @@ import pytest
 from dynbatch.harness.commands import measure
 from dynbatch.harness.machine import folders
 from dynbatch.harness.machine.facts import list_usable_cpus
+from dynbatch.harness.measuring import block
 from dynbatch.harness.measuring.launch import record_unmeasured
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
@@ -27,6 +28,7 @@ from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.planning.run_plan import VARIABLE, RunPlan, Step
 from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
 from dynbatch.harness.terminal.status import read_current_work
+from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -122,6 +124,18 @@ def test_failed_trial_does_not_affect_other_records(
     assert [record_at(tmp_path, spec).exists() for spec in specs] == [False, True]
     assert not is_done(tmp_path)
     assert not list(read_current_work(tmp_path))
+
+
+def test_a_trial_that_is_known_to_be_unsupported_starts_no_process(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block, "launch_worker", lambda *_: 1 // 0)
+    spec = make_spec()
+    ordered = replace(order(tmp_path, [spec]), unsupported={spec.trial_id: "no build of it"})
+    assert done_by(ordered) == 0
+    record = read_record(record_at(tmp_path, spec))
+    assert (record.status, record.reason) == ("unsupported", "no build of it")
+    assert record.source_sha256 == hash_trial_source(spec)
 
 
 def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> str:
