@@ -292,6 +292,9 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # The systems of a block share a GPU, so none may reserve its memory in advance.
     gpus |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    if spec.device == "cuda":  # only the GPU that the record names: TensorFlow would open all
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+        gpus |= {"CUDA_VISIBLE_DEVICES": visible.partition(",")[0].strip()}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
     left_out = sorted(_LEFT_OUT & set(os.environ))
     given = {k: v for k, v in os.environ.items() if k not in left_out}

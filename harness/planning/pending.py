@@ -93,7 +93,7 @@ class Pending:
         left_out = len(self.lacking) - len(self.now)
         rest = f"; {left_out} more are left for the next run" if left_out else ""
         if self.budget_s is not None:
-            rest += f" (budget={format_duration(self.budget_s).replace(' ', '')})"
+            rest += f" (budget: {format_duration(self.budget_s)})"
         if n_unsupported := len(trials & self.unsupported.keys()):
             rest += f"; {n_unsupported} of the trials are unsupported here, and recorded once"
         whole_s = sum(map(self._estimate_seconds, steps)) + DRAWN_S * n_drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from dynbatch.harness.planning.job_specs import (
 from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.planning.run_plan import VARIABLE, RunPlan, Step
 from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.terminal import measurement
 from dynbatch.harness.terminal.status import read_current_work
 from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.trials.spec import TrialSpec
@@ -136,6 +138,31 @@ def test_a_trial_that_is_known_to_be_unsupported_starts_no_process(
     record = read_record(record_at(tmp_path, spec))
     assert (record.status, record.reason) == ("unsupported", "no build of it")
     assert record.source_sha256 == hash_trial_source(spec)
+
+
+@pytest.mark.parametrize(("device", "n_locks"), [("cuda", 1), ("cpu", 0)])
+def test_a_gpu_has_one_block_at_a_time(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    n_locks: int,
+) -> None:
+    """Runs into other results directories wait for its lock."""
+    found: list[list[Path]] = []
+
+    def look(*_: Any) -> None:
+        found.append([*(tmp_path / "memory").rglob("*H200__GPU-1.turn")])
+        for lock in found[-1]:
+            with lock.open("a") as file, pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    monkeypatch.setattr(measurement, "find_used_gpu", lambda: "H200, GPU-1")
+    monkeypatch.setattr(measurement, "measure_block", look)
+    assert done_by(order(tmp_path / "results", [make_spec(device=device)])) == 0
+    ((*locks,),) = found
+    assert len(locks) == n_locks
+    assert not any(lock.exists() for lock in locks)
 
 
 def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> str:

@@ -116,7 +116,7 @@ def test_compile_time_and_budget_are_announced(
     rewritten(path, compile_s=120.0)
     found = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes(), "9h")
     text = found.describe_work(found.now, n_drawn=0)
-    assert ", 6 min of it to compile, by 1 records of this machine (budget=9h)" in text
+    assert ", 6 min of it to compile, by 1 records of this machine (budget: 9 h)" in text
 
 
 def test_outdated_records_beyond_the_budget_are_set_aside(
