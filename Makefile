@@ -36,19 +36,25 @@ BOX_PACKAGES ?=
 # FILE.build, which has the packages that build the others.
 HASHES ?=
 MINUTES ?= 9
+# An index of PyTorch's, if its build on the registry does not fit: cpu (without CUDA's libraries),
+# cu128 (a driver for CUDA 12.8), or a URL. Its newest PyTorch is installed, in place of another.
+TORCH_INDEX ?=
+TORCH_URL = $(if $(findstring ://,$(TORCH_INDEX)),,https://download.pytorch.org/whl/)$(TORCH_INDEX)
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
+WITH_TORCH := nvidia-[cn]|triton|cuda-
 # Lines NAME==VERSION, the first of each name, without the local part of a version (+cu128).
 ONE_OF_EACH := sed -E '/^-|^\#|@/d; s/[+ ;].*//' | awk -F= '{ name = tolower($$1); gsub("_", "-", name) } !seen[name]++'
 
-.PHONY: help all try medium install test test-quick test-cluster campaign dynet-native dynet-cuda hashes wheelhouse constraints gpu clean
+.PHONY: help all try medium install test test-quick test-cluster campaign dynet-native dynet-cuda gpu-peers hashes wheelhouse constraints gpu clean
 
 # These targets; the first one, so that make alone starts nothing.
 help:
 	@sed -n 's/^# \(make [a-z-]*:\)/\1/p' $(firstword $(MAKEFILE_LIST))
 
 all: install
+	$(if $(OFFLINE)$(findstring device=cpu,$(CONFIG)),,-$(BIN)/python -m scripts.gpu_peers if-usable)
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
 
 # Three systems on one workload: a table, a picture, and what they say.
@@ -58,11 +64,16 @@ try: install
 
 # Papers' shapes with fewer points, six rounds for headlines: what is worth looking at.
 medium: install
+	$(if $(OFFLINE)$(findstring device=cpu,$(CONFIG)),,-$(BIN)/python -m scripts.gpu_peers if-usable)
 	$(if $(findstring --config,$(SNAKEMAKE)),$(error SNAKEMAKE has --config, which would replace scale=medium; say CONFIG="key=value" instead))
 	$(BIN)/snakemake all --config scale=medium $(CONFIG) $(SNAKEMAKE)
 
 install: $(VENV)/.installed
 
+# Another TORCH_INDEX than that of the last installation installs again.
+ifneq ($(TORCH_INDEX),$(if $(TORCH_INDEX),$(shell cat $(VENV)/.torch_index 2> /dev/null)))
+.PHONY: $(VENV)/.installed
+endif
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifdef OFFLINE
@@ -76,9 +87,16 @@ else ifdef HASHES
 	$(PIP) install --require-hashes -r $(HASHES).build
 	$(PIP) install --require-hashes --no-build-isolation -r $(HASHES)
 	$(PIP) install $(ITSELF)
+else ifneq ($(TORCH_INDEX),)
+	$(PIP) freeze | sed -nE 's/^(($(WITH_TORCH))[^=]*|torch)==.*/\1/p' | xargs -r $(PIP) uninstall --yes
+	$(PIP) install --index-url $(TORCH_URL) torch
+	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
+	$(PIP) install -c $(VENV)/constraints.txt --editable ".[$(EXTRAS)]"
+	echo $(TORCH_INDEX) > $(VENV)/.torch_index
 else
 	$(PIP) install -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
+	$(BIN)/python -m dynbatch.harness.machine.torch_device
 	$(BIN)/python -m dynbatch.harness.commands.compile_ahead
 	touch $@
 
@@ -94,7 +112,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-ind
 # The versions that the tests ran with. CUDA's packages are left out, so that they also fit a machine
 # with a GPU.
 constraints:
-	(echo "# Written by make constraints: the versions that the tests ran with."; $(BIN)/python -m pip freeze --exclude-editable | $(ONE_OF_EACH) | grep -vE '^(nvidia-[cn]|triton|cuda-|setuptools)') > constraints.txt
+	(echo "# Written by make constraints: the versions that the tests ran with."; $(BIN)/python -m pip freeze --exclude-editable | $(ONE_OF_EACH) | grep -vE '^($(WITH_TORCH)|setuptools)') > constraints.txt
 
 # Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
 test: install
@@ -129,6 +147,10 @@ dynet-native: install
 # The same for NVIDIA GPUs (sm_80, sm_90); needs nvcc of CUDA 13, but no GPU.
 dynet-cuda: install
 	DEVICE=cuda PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
+
+# TensorFlow and JAX with CUDA, each in an environment of its own, in which their trials on CUDA run.
+gpu-peers: install
+	$(BIN)/python -m scripts.gpu_peers
 
 # Wheels that a machine with a GPU and without a network lacks, for make install OFFLINE=wheelhouse
 # there. PyTorch, Triton, NumPy and all of BOX_PACKAGES are its own; oneDNN is left out for its size:

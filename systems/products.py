@@ -4,13 +4,14 @@ Every matmul with a parameter that a model's vertices need runs once per paramet
 of a mini-batch, as if no vertex depended on another; in training the two matmuls of its derivative
 run too. It has no gathers, elementwise operators or lookups. No strategy can be faster with this
 library, because no batch has more rows. The throughput of a system divided by this one's is its
-percentage of the matmul bound.
+percentage of the matmul bound. On a GPU, cuBLAS multiplies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 import llvmlite
@@ -36,6 +37,8 @@ from dynbatch.harness.vertex.operators import EDGE
 from dynbatch.harness.vertex.program import VertexFunction
 from dynbatch.systems.null_system import Control
 
+ON_CUDA = "dynbatch.systems.on_torch.bounds"
+CUDA_CHECK = "dynbatch.harness.engine.torch_cuda"
 OUTPUT = "output"
 CONSTANTS = ("zeros", "ones")
 EVERY_ROW = 2**30
@@ -77,6 +80,36 @@ class ParameterMatmul:
     passes_on: bool
 
 
+class CpuMatmuls:
+    """Matmuls of rows with parameters by compiled code.
+
+    Args:
+        rows_at_once: number of rows per call.
+    """
+
+    def __init__(self, blas: str, threads: int, rows_at_once: int) -> None:
+        self._multiplying = prepare_libraries(blas, threads)
+        self._how = rows_at_once, make_context(self._multiplying.scratch)
+        self.library = self._multiplying.names
+
+    def place(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the array."""
+        return array
+
+    def forward(self, x: Matrix, weight: Matrix, y: Matrix, n: int) -> None:
+        """Compute y = x W of the first n rows."""
+        forward(x, weight, y, n, *self._how)
+
+    def backward(
+        self, x: Matrix, weight: Matrix, dy: Matrix, gradient: Matrix, n: int, passes_on: bool
+    ) -> None:
+        """Compute the gradient x^T dy, and x = dy W^T if the left operand has a gradient."""
+        backward(x, weight, dy, gradient, n, passes_on, *self._how)
+
+    def synchronize(self) -> None:
+        """Do nothing: each call waits for its result."""
+
+
 class Adapter(Control):
     """System that multiplies random arrays of the sizes that a mini-batch needs."""
 
@@ -86,11 +119,15 @@ class Adapter(Control):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Return the reason if the device is not the CPU or the library is unavailable."""
+        """Return the reason if the library is unavailable."""
+        blas = cls.options_of(settings).blas
         if settings.device != "cpu":
-            return "it runs the matmuls of compiled code on a CPU only; set device=cpu"
+            if blas != "auto":
+                return f"blas={blas} is a library for CPUs; set system.options.blas=auto"
+            reason: str | None = import_module(CUDA_CHECK).explain_no_cuda()
+            return reason
         try:
-            select_library(cls.options_of(settings).blas)
+            select_library(blas)
         except UnsupportedTrial as error:
             return str(error)
         return None
@@ -106,13 +143,21 @@ class Adapter(Control):
             for function in trace_functions(model).values()
             for product in list_matmuls(function)
         ]
-        self._multiplying = prepare_libraries(self.options.blas, self.settings.threads)
-        self._context = make_context(self._multiplying.scratch)
+        self._matmuls = self._make_matmuls()
         self._random = np.random.default_rng(self.settings.seed)
         self._factors = [self._draw_array(product.k, product.m) for product in self._products]
-        self._gradients = [np.empty_like(factor) for factor in self._factors]
+        self._gradients = [
+            self._matmuls.place(np.empty((product.k, product.m), np.float32))
+            for product in self._products
+        ]
         self._x = [self._draw_array(1, product.k) for product in self._products]
         self._y = [self._draw_array(1, product.m) for product in self._products]
+
+    def _make_matmuls(self) -> Any:
+        at_once = self.options.rows_at_once or EVERY_ROW
+        if self.settings.device != "cpu":
+            return import_module(ON_CUDA).Matmuls(self.settings.device, at_once)
+        return CpuMatmuls(self.options.blas, self.settings.threads, at_once)
 
     def compile_for(self, instances: Sequence[Any]) -> None:
         """Count the rows of a mini-batch, which is not to be timed, and allocate their arrays."""
@@ -133,18 +178,22 @@ class Adapter(Control):
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Run all forward matmuls, then in training both matmuls of each derivative."""
         clock.mark("construct")
-        how = self.options.rows_at_once or EVERY_ROW, self._context
         sizes = list(zip(self._factors, self._x, self._y, self._n_rows, strict=True))
         for weight, x, y, n in sizes:
-            forward(x, weight, y, n, *how)
+            self._matmuls.forward(x, weight, y, n)
         clock.mark("forward")
         if self.settings.mode != "train":
             return
         for product, gradient, (weight, x, y, n) in zip(
             self._products, self._gradients, sizes, strict=True
         ):
-            backward(x, weight, y, gradient, n, product.passes_on, *how)
+            self._matmuls.backward(x, weight, y, gradient, n, product.passes_on)
         clock.mark("backward")
+
+    def synchronize(self) -> None:
+        """Wait for the device, once there are arrays on it."""
+        if hasattr(self, "_matmuls"):
+            self._matmuls.synchronize()
 
     def counters(self) -> Counters:
         """Return the work of the last mini-batch, with one batch per matmul."""
@@ -161,14 +210,15 @@ class Adapter(Control):
     def effective_options(self) -> dict[str, str]:
         """Return the options, the library that multiplies and the work of the last mini-batch."""
         work = {"last mini-batch": f"{self._count_flop() / 1e9:.3g} GFLOP"}
-        return super().effective_options() | {"blas": self._multiplying.names} | work
+        return super().effective_options() | {"blas": self._matmuls.library} | work
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the compiler and of the matmul library."""
-        return {"llvmlite": llvmlite.__version__, "blas": self._multiplying.names}
+        return {"llvmlite": llvmlite.__version__, "blas": self._matmuls.library}
 
-    def _draw_array(self, n: int, width: int) -> NDArray[np.float32]:
-        return self._random.standard_normal((n, width), dtype=np.float32)
+    def _draw_array(self, n: int, width: int) -> Any:
+        """Return random numbers on the device."""
+        return self._matmuls.place(self._random.standard_normal((n, width), dtype=np.float32))
 
 
 def list_matmuls(function: VertexFunction) -> Iterator[ParameterMatmul]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from statistics import median
 
@@ -15,27 +15,17 @@ from dynbatch.harness.machine.facts import Machine, describe_machine, has_cuda_d
 from dynbatch.harness.machine.folders import make_temporary_folder
 from dynbatch.harness.machine.noise import Finding, check_noise
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
-from dynbatch.harness.measuring.processes.child_output import read_last_line
+from dynbatch.harness.measuring.probe import Availability, check_systems, group_by_adapter
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
-from dynbatch.harness.measuring.processes.launch import (
-    build_worker_environment,
-    describe_missing_package,
-    explain_unstartable,
-    find_interpreter,
-    find_interpreter_fault,
-)
-from dynbatch.harness.measuring.processes.supervise import Ending, explain_death, supervise_child
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
 from dynbatch.harness.planning.yaml_files import find_datasets, list_choices, read_mapping
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
 from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
-from dynbatch.harness.trials.spec import Limits, TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import CONF_DIR
 
-PROBE = "dynbatch.harness.measuring.probe"
-PROBE_LIMITS = Limits(time_s=120.0)
 NO_CUDA = "no NVIDIA device is visible"
 FIRST_MODEL = "tree_lstm"
 ITSELF = {
@@ -45,15 +35,6 @@ ITSELF = {
 SECONDS_OF_ITSELF = 1.5  # of timed work for each side; a repetition also starts two processes
 TRUSTED = 0.01  # largest deviation of the engine from itself
 _SMALL = {"batch_size": 1, "hidden_size": 8, "mode": "infer"}
-
-
-@dataclass(frozen=True, slots=True)
-class Availability:
-    """Availability of a system on a device; `reason` is None if it runs."""
-
-    system: str
-    device: str
-    reason: str | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,12 +63,12 @@ def check_all_systems() -> list[Availability]:
     """Check every system on every device, in one process per adapter."""
     composer = Composer()
     devices = ("cpu", "cuda") if has_cuda_device() else ("cpu",)
-    by_adapter: dict[tuple[str, str], list[TrialSpec]] = {}
-    for system in read_systems(CONF_DIR):
-        for device in devices:
-            spec = _build_small_trial(system, device, composer)
-            by_adapter.setdefault((spec.adapter, find_interpreter(spec)), []).append(spec)
-    answers = [answer for specs in by_adapter.values() for answer in check_systems(specs)]
+    specs = [
+        _build_small_trial(system, device, composer)
+        for system in read_systems(CONF_DIR)
+        for device in devices
+    ]
+    answers = [answer for alike in group_by_adapter(specs) for answer in check_systems(alike)]
     if "cuda" not in devices:
         names = dict.fromkeys(answer.system for answer in answers)
         answers += [Availability(name, "cuda", NO_CUDA) for name in names]
@@ -103,38 +84,6 @@ def _build_small_trial(system: SystemFile, device: str, composer: Composer) -> T
     generated = [name for name in fitting if name.endswith("_synthetic")]
     chosen = {"system": system.name, "model": model, "dataset": (generated or fitting)[0]}
     return composer.resolve_trial({**chosen, "device": device, **_SMALL})
-
-
-def check_systems(specs: Sequence[TrialSpec]) -> list[Availability]:
-    """Check the systems of one adapter in a new process."""
-    reason = explain_unstartable(specs[0])
-    if reason is not None:
-        return _make_answers(specs, reason)
-    first = specs[0]
-    with make_temporary_folder() as folder:
-        asked, answered, log = (folder / name for name in ("specs", "answers", "log"))
-        asked.write_text(json.dumps([spec.to_dict() for spec in specs]), encoding="utf-8")
-        probe = (PROBE, str(asked), str(answered))
-        environment = build_worker_environment(first)
-        ending = supervise_child(find_interpreter(first), probe, environment, PROBE_LIMITS, log)
-        if ending.returncode != 0 or not answered.exists():
-            return _make_answers(specs, _explain_failure(first, ending, read_last_line(log)))
-        reasons = json.loads(answered.read_text(encoding="utf-8"))
-    return [Availability(s.system, s.device, r) for s, r in zip(specs, reasons, strict=True)]
-
-
-def _explain_failure(spec: TrialSpec, ending: Ending, last_words: str) -> str:
-    if ending.status == "timeout":
-        return f"import timed out after {PROBE_LIMITS.time_s:g} s"
-    if ending.returncode is None or ending.reason is not None:
-        return f"import failed: {ending.reason}"
-    reason = explain_death(ending.returncode, last_words)
-    lacks = describe_missing_package(spec, last_words) or find_interpreter_fault(spec, reason)
-    return lacks or f"import failed: {reason}"
-
-
-def _make_answers(specs: Sequence[TrialSpec], reason: str) -> list[Availability]:
-    return [Availability(spec.system, spec.device, reason) for spec in specs]
 
 
 def measure_against_itself(n_repetitions: int = 3) -> list[float]:

@@ -109,6 +109,7 @@ def _build_measurement(order: Order, step: Step) -> Measurement:
         force=False,
         records_invalid_data=True,
         nodes=order.nodes,
+        unsupported=order.unsupported.get(step.name),
     )
 
 

@@ -55,12 +55,22 @@ def _is_installed(package: str) -> bool:
 
 
 def read_requirements() -> dict[str, list[Requirement]]:
-    """Return the requirements of each extra, from the checkout or the installed benchmark."""
+    """Return the requirements of each extra on this machine.
+
+    They are those of the checkout, or of the installed benchmark.
+    """
     project = ROOT / "pyproject.toml"
     if project.exists():
         project_table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
         extras: dict[str, list[str]] = project_table["optional-dependencies"]
-        return {name: [Requirement(text) for text in texts] for name, texts in extras.items()}
+        return {
+            name: [
+                item
+                for item in map(Requirement, texts)
+                if not item.marker or item.marker.evaluate()
+            ]
+            for name, texts in extras.items()
+        }
     by_extra: dict[str, list[Requirement]] = {}
     for text in importlib.metadata.requires(PROJECT) or ():
         requirement = Requirement(text)

@@ -6,6 +6,8 @@ import sys
 
 import torch
 
+from dynbatch.harness.machine.facts import describe_driver
+
 
 def explain_no_cuda() -> str | None:
     """Return the reason why PyTorch cannot compute on a GPU, with a fix; None if it can.
@@ -13,13 +15,15 @@ def explain_no_cuda() -> str | None:
     The check runs a kernel, because PyTorch may see a GPU for which its build has no code.
     """
     build = f"this PyTorch ({torch.__version__})"
+    driver = describe_driver()
+    got = "none" if driver is None else f"{driver[0]} for CUDA {_format_cuda(driver[1])}"
     if torch.version.cuda is None:
-        return f"{build} is built for CPUs; install a CUDA build, or use device=cpu"
-    if not torch.cuda.is_available():
         return (
-            f"{build} found no usable GPU; install a driver for CUDA {torch.version.cuda}, or use"
-            " device=cpu"
+            f"{build} is built for CPUs: expected a build for CUDA (driver: {got}); {_fix(driver)}"
         )
+    if not torch.cuda.is_available():
+        wanted = f"expected a driver for CUDA {torch.version.cuda}, got {got}"
+        return f"{build} finds no usable GPU: {wanted}; {_fix(driver)}"
     try:
         torch.ones(1, device="cuda").add_(1).item()
     except torch.OutOfMemoryError:
@@ -27,10 +31,22 @@ def explain_no_cuda() -> str | None:
     except RuntimeError as error:
         first = (str(error).splitlines() or ["no error message"])[0]
         return (
-            f"{build} cannot compute on {torch.cuda.get_device_name()} ({first}); install a build"
-            " for this GPU, or use device=cpu"
+            f"{build} cannot compute on {torch.cuda.get_device_name()} ({first}): expected a build"
+            f" for this GPU; {_fix(driver)}"
         )
     return None
+
+
+def _fix(driver: tuple[str, tuple[int, int]] | None) -> str:
+    """Return the fix: a build for the newest CUDA that the driver allows, if there is a driver."""
+    if driver is None:
+        return "install NVIDIA's driver, or set device=cpu"
+    index = f"cu{_format_cuda(driver[1]).replace('.', '')}"
+    return f"run make install TORCH_INDEX={index}, or set device=cpu"
+
+
+def _format_cuda(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def main() -> int:

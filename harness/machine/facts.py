@@ -10,8 +10,9 @@ import platform
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pynvml
@@ -20,6 +21,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.cgroup import read_cpu_quota, read_memory_limit
 from dynbatch.harness.machine.files import read_lines, read_text
 
+T = TypeVar("T")
 CPUS = Path("/sys/devices/system/cpu")
 # Lines of /proc/cpuinfo that name a processor and its instructions, on x86 and on Arm.
 _INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")
@@ -170,27 +172,79 @@ def find_used_gpu() -> str | None:
         return None
 
 
-def is_gpu_throttled() -> bool:
-    """Return whether the default GPU is currently slowed down because of heat or power."""
-    reasons = (
-        pynvml.nvmlClocksThrottleReasonHwSlowdown
-        | pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
-        | pynvml.nvmlClocksThrottleReasonSwPowerCap
-    )
-    try:
-        with _open_default_gpu() as handle:
-            return bool(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons)
-    except pynvml.NVMLError:
-        return False
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """State of the GPU that CUDA programs use by default, at one moment.
+
+    Attributes:
+        sm_clock_mhz: Clock rate; None if the driver does not report it.
+        is_limited: Whether heat or power limit the clock rate.
+        limited_s: Seconds for which they have done so since the driver was loaded, by cause; only
+            of causes that the driver counts.
+        processes: Processes that compute on it, as the driver numbers them; None if unknown.
+    """
+
+    sm_clock_mhz: int | None
+    is_limited: bool
+    limited_s: dict[str, float]
+    processes: tuple[int, ...] | None
 
 
-def read_sm_clock_mhz() -> int | None:
-    """Return the default GPU's current SM clock; None if the driver does not report it."""
+_LIMITS = {
+    "power": pynvml.NVML_PERF_POLICY_POWER,
+    "heat": pynvml.NVML_PERF_POLICY_THERMAL,
+    "board": pynvml.NVML_PERF_POLICY_BOARD_LIMIT,
+}
+_LIMITED = (
+    pynvml.nvmlClocksThrottleReasonHwSlowdown
+    | pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
+    | pynvml.nvmlClocksThrottleReasonSwPowerCap
+)
+
+
+def read_gpu() -> GpuReading | None:
+    """Read the state of the default GPU; None if there is none."""
     try:
         with _open_default_gpu() as handle:
-            return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
+            return _read_gpu(handle)
     except pynvml.NVMLError:
         return None
+
+
+def _read_gpu(handle: Any) -> GpuReading:
+    clock = _ask_driver(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)))
+    flags = _ask_driver(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+    limited_ns = {
+        cause: _ask_driver(partial(_read_limited_ns, handle, policy))
+        for cause, policy in _LIMITS.items()
+    }
+    running = _ask_driver(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    return GpuReading(
+        sm_clock_mhz=clock,
+        is_limited=bool((flags or 0) & _LIMITED),
+        limited_s={cause: 1e-9 * ns for cause, ns in limited_ns.items() if ns is not None},
+        processes=None if running is None else tuple(sorted(process.pid for process in running)),
+    )
+
+
+def _read_limited_ns(handle: Any, policy: int) -> int:
+    return int(pynvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime)
+
+
+def describe_driver() -> tuple[str, tuple[int, int]] | None:
+    """Return the version of NVIDIA's driver, and the newest CUDA for which it is; None without."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        version = str(pynvml.nvmlSystemGetDriverVersion())
+        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())  # 12080: 12.8
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+    return version, (cuda // 1000, cuda % 1000 // 10)
 
 
 @contextmanager
@@ -213,7 +267,7 @@ def _open_default_gpu() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def _ask_driver(ask: Callable[[], int]) -> int | None:
+def _ask_driver(ask: Callable[[], T]) -> T | None:
     try:
         return ask()
     except pynvml.NVMLError:

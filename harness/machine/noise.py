@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from contextlib import suppress
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from dynbatch.harness.machine.cgroup import count_throttled_periods
-from dynbatch.harness.machine.facts import CPUS, Machine, is_gpu_throttled
+from dynbatch.harness.machine.facts import CPUS, GpuReading, Machine, read_gpu
 from dynbatch.harness.machine.files import read_text
 from dynbatch.harness.machine.process import apply_to_family
 
@@ -94,21 +95,70 @@ def _read_wait_s() -> float:
     return sum(int(text.split()[1]) for text in texts if text) * _NS
 
 
-class ThrottleWatch:
-    """Watch for heat or power limits during the timed passes.
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """Causes outside of a system that slowed down its timed passes, as far as they are known.
+
+    Attributes:
+        is_throttled: Whether heat or power limited the CPU or the GPU.
+        gpu_clocks_mhz: Clock rates of the GPU before and after the passes; None without a GPU.
+        gpu_limited_s: Seconds for which its clock rate was limited, by cause; None if not counted.
+        gpu_others: Other processes that computed on it before and after; None if unknown.
+    """
+
+    is_throttled: bool
+    gpu_clocks_mhz: tuple[int | None, int | None] | None = None
+    gpu_limited_s: dict[str, float] | None = None
+    gpu_others: tuple[int | None, int | None] | None = None
+
+    @property
+    def is_gpu_shared(self) -> bool:
+        return any(self.gpu_others or ())
+
+
+class SlowdownWatch:
+    """Watch for slowdowns from its creation on.
 
     Args:
-        device: Device of the trial.
+        device: Device of the trial, which the process has already used.
     """
 
     def __init__(self, device: str) -> None:
-        self._device = device
         self._n_before = _count_throttles()
+        self._gpu = read_gpu() if device == "cuda" else None
+        self._n_others = _count_other_processes(self._gpu)
 
-    def is_throttled(self) -> bool:
-        """Return whether the processor was throttled since the start, or the GPU is now."""
-        on_cpu = _count_throttles() > self._n_before
-        return on_cpu or (self._device == "cuda" and is_gpu_throttled())
+    def stop(self) -> Slowdown:
+        """Return what was noticed."""
+        is_throttled = _count_throttles() > self._n_before
+        before, after = self._gpu, None if self._gpu is None else read_gpu()
+        if before is None or after is None:
+            return Slowdown(is_throttled)
+        limited_s = {
+            cause: after.limited_s[cause] - seconds
+            for cause, seconds in before.limited_s.items()
+            if cause in after.limited_s
+        }
+        is_limited = before.is_limited or after.is_limited or any(limited_s.values())
+        return Slowdown(
+            is_throttled or is_limited,
+            (before.sm_clock_mhz, after.sm_clock_mhz),
+            limited_s or None,
+            (self._n_others, _count_other_processes(after)),
+        )
+
+
+def _count_other_processes(gpu: GpuReading | None) -> int | None:
+    """Count the processes on a GPU that are not of this process's block.
+
+    All processes of a block descend from one. In a container, the driver may number processes as
+    its host does, or report none: then it does not report this process either.
+    """
+    if gpu is None or gpu.processes is None or os.getpid() not in gpu.processes:
+        return None
+    first = psutil.Process().parent() or psutil.Process()
+    own = {os.getpid(), first.pid, *(child.pid for child in first.children(recursive=True))}
+    return len({*gpu.processes} - own)
 
 
 def _count_throttles() -> int:
@@ -163,6 +213,7 @@ def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
         judge_turbo(machine),
         judge_memory(psutil.virtual_memory().available, machine.memory_bytes),
         judge_swap(psutil.swap_memory().used),
+        *([judge_gpu(read_gpu())] if machine.gpus else []),
     ]
 
 
@@ -210,3 +261,14 @@ def judge_swap(used: int) -> Finding:
         "pages may be swapped in during a measurement; free memory first" if used > 2**20 else ""
     )
     return Finding("swap used", f"{used / 2**20:.0f} MiB", advice)
+
+
+def judge_gpu(gpu: GpuReading | None) -> Finding:
+    """Check the number of processes that compute on the GPU, and its clock rate."""
+    if gpu is None or gpu.processes is None:
+        return Finding("GPU", "unknown to the driver")
+    value = f"{len(gpu.processes)} processes"
+    if gpu.processes:
+        return Finding("GPU", value, "other processes slow it down; stop them first")
+    advice = "heat or power limit its clock rate; cool it first" if gpu.is_limited else ""
+    return Finding("GPU", value, advice)

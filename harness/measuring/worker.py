@@ -29,8 +29,7 @@ import numpy as np
 
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
-from dynbatch.harness.machine.facts import read_sm_clock_mhz
-from dynbatch.harness.machine.noise import ThrottleWatch
+from dynbatch.harness.machine.noise import SlowdownWatch
 from dynbatch.harness.machine.process import (
     freeze_new_objects,
     measure_peak_bytes,
@@ -258,6 +257,7 @@ def _time(
     first: Record | None,
     turns: Turns,
 ) -> None:
+    n_at_first = query_system(system, "n_compilations")
     passes = _warm_up(spec, workload, system, measured)
     reset_peak_memory()
     system.reset_peak_memory()
@@ -265,28 +265,28 @@ def _time(
     system.data_movement_fraction()  # discards the runs so far, which are not timed
     n_warm = len(passes.untimed_gap_s)
     measured.timer_overhead_s = measure_empty_sample_s(system.synchronize)
-    clock_mhz = read_sm_clock_mhz() if spec.device == "cuda" else None
-    throttling = ThrottleWatch(spec.device)
+    watch = SlowdownWatch(spec.device)
     timed = take_turns(passes, workload.mini_batches, turns)
-    is_throttled = throttling.is_throttled()
-    if clock_mhz is not None:
-        measured.gpu_clocks_mhz = (clock_mhz, read_sm_clock_mhz())
+    slowdown = watch.stop()
+    for name in ("gpu_clocks_mhz", "gpu_limited_s", "gpu_others"):
+        setattr(measured, name, getattr(slowdown, name))
     peak_bytes = query_system(system, "peak_memory_bytes")
     measured.peak_memory_bytes = measure_peak_bytes() if peak_bytes is None else peak_bytes
-    n_in_passes = (query_system(system, "n_compilations") or 0) - (n_before or 0)
-    if measured.n_compilations is not None:
-        measured.n_compilations += n_in_passes
+    n_at_last = query_system(system, "n_compilations") or 0
+    if measured.n_compilations is not None:  # without those of the check
+        measured.n_compilations += n_at_last - (n_at_first or 0)
     measured.data_movement_fraction = query_system(system, "data_movement_fraction")
     # A system may change its way of running during passes.
     measured.effective_options = list_effective_options(system)
     _keep_times(timed, system, measured)
     signs = {
         "too_short": is_too_short(measured.samples_s, measured.timer_overhead_s),
-        "throttled": is_throttled,
+        "throttled": slowdown.is_throttled,
+        "gpu_shared": slowdown.is_gpu_shared,
         "disturbed": are_mostly_disturbed(timed.turns),
         "diverged": system.computes and not np.isfinite(system.last_loss()),
         "repeated_instances": workload.repeats_instances,
-        "recompiled_while_timed": n_in_passes > 0,
+        "recompiled_while_timed": n_at_last > (n_before or 0),
         "reduced_precision": not is_exact(spec.precision),
     }
     measured.warnings += tuple(name for name, applies in signs.items() if applies)

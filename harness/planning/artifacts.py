@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import CONF_DIR, find_data_root
+
+CUDA_BUDGET = "4h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,10 @@ def build_choices(
     environment: Mapping[str, str],
     datasets: frozenset[str] | None = None,
 ) -> Choices:
-    """Build choices with defaults: the papers' sizes if CUDA is available, else small ones."""
+    """Build choices with defaults: scale medium if CUDA is available, else smoke."""
     device = config.get("device") or choose_device(read_nodes(config))
     return Choices(
-        scale=str(config.get("scale") or ("paper" if device == "cuda" else "smoke")),
+        scale=str(config.get("scale") or ("medium" if device == "cuda" else "smoke")),
         device=str(device),
         threads=int(config.get("threads") or 1),
         data_root=Path(config.get("data_root") or find_data_root(environment)).expanduser(),
@@ -87,6 +90,25 @@ def build_choices(
         conf_dir=Path(config.get("conf_dir") or CONF_DIR).resolve(),
         datasets=datasets,
     )
+
+
+def choose_budget(config: Mapping[str, Any], device: str) -> str | None:
+    """Return the time limit of a run; on a GPU of this machine, the default scale has a default."""
+    is_default = device == "cuda" and not {"scale", "nodes", "records"} & config.keys()
+    return config.get("budget") or (CUDA_BUDGET if is_default else None)
+
+
+def describe_undecidable(choices: Choices) -> str:
+    """Return a line with the number of claims that a run cannot decide, and why."""
+    claims = read_claims(choices.conf_dir)
+    reasons = Counter(
+        reason
+        for claim in claims
+        if (reason := claim.explain_undecidable(choices.scale, choices.device))
+    )
+    parts = [f"{n} {reason}" for reason, n in reasons.most_common()]
+    rest = f": {', '.join(parts)}" if parts else ""
+    return f"{reasons.total()} of {len(claims)} claims cannot be decided by this run{rest}"
 
 
 def plan_artifact(

@@ -168,7 +168,15 @@ class Claim:
 
     def is_decidable(self, scale: str, device: str) -> bool:
         """Return whether measurements at this scale, on this device, can decide the claim."""
-        return scale in self.decided_at and self.device in (ANY_DEVICE, device)
+        return self.explain_undecidable(scale, device) is None
+
+    def explain_undecidable(self, scale: str, device: str) -> str | None:
+        """Return why measurements at this scale, on this device, cannot decide it, or None."""
+        if not self.decided_at:
+            return "cannot be measured here"
+        if self.device not in (ANY_DEVICE, device):
+            return f"need device={self.device}"
+        return None if scale in self.decided_at else f"need scale={self.decided_at[0]}"
 
 
 def read_claims(conf_dir: Path) -> tuple[Claim, ...]:

@@ -314,7 +314,7 @@ def resolve_spec(
         system=system.name,
         adapter=system.adapter,
         system_options=system.options,
-        python=system.python,
+        python=system.find_python(config.device),
         model=model.name,
         model_module=model.model,
         model_options=model.options,

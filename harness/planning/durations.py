@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -51,25 +51,34 @@ class Timed(NamedTuple):
     model: str
     mode: str
     seconds: float
+    compile_s: float = 0.0
 
 
 class Durations:
     """Measured durations of processes: by trial, else by system and model, else by system."""
 
     def __init__(self, timed: Iterable[Timed] = ()) -> None:
-        self._by: dict[tuple[str, ...], list[float]] = {}
+        self._by: dict[tuple[str, ...], list[Timed]] = {}
         self.n_known = 0
         for record in timed:
             self.n_known += 1
             for key in _build_keys(record.trial_id, record.system, record.model, record.mode):
-                self._by.setdefault(key, []).append(record.seconds)
+                self._by.setdefault(key, []).append(record)
 
     def estimate_seconds(self, spec: TrialSpec) -> float:
         """Return the expected seconds of one round of a trial."""
-        for key in _build_keys(spec.trial_id, spec.system, spec.model, spec.mode):
-            if key in self._by:
-                return median(self._by[key])
-        return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
+        alike = self._find_alike(spec)
+        if not alike:
+            return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
+        return median(record.seconds for record in alike)
+
+    def estimate_compile_s(self, spec: TrialSpec) -> float:
+        """Return the expected seconds of compilation in a round; 0 if none has been measured."""
+        return median([record.compile_s for record in self._find_alike(spec)] or [0.0])
+
+    def _find_alike(self, spec: TrialSpec) -> Sequence[Timed]:
+        keys = _build_keys(spec.trial_id, spec.system, spec.model, spec.mode)
+        return next((self._by[key] for key in keys if key in self._by), ())
 
 
 def estimate_usual_s(adapter: str, min_seconds: float) -> float:
@@ -108,7 +117,8 @@ def read_durations(results_dir: Path, cpu: str) -> Iterator[Timed]:
             for content in members:
                 trial = content["trial"]
                 names = (trial["system"], trial["model"], trial["mode"])
-                yield Timed(content["trial_id"], *names, seconds)
+                compile_s = float(content.get("compile_s") or 0.0)
+                yield Timed(content["trial_id"], *names, seconds, compile_s)
 
 
 def _read_time(content: dict[str, Any], key: str) -> datetime:

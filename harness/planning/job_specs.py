@@ -34,6 +34,7 @@ class Order:
         code: required result of `compute_code_version` on a node; empty without nodes.
         repetitions: steps of each repetition, in the order of measurement.
         specs: trials of the repetitions, by trial_id.
+        unsupported: reasons of trials that this machine cannot run, by trial_id.
         count: arguments of `bench-schedule`; empty if trials are measured.
         shares_machine: whether a count may run at the same time as others, because it is not timed.
     """
@@ -43,6 +44,7 @@ class Order:
     code: str = ""
     repetitions: tuple[tuple[Step, ...], ...] = ()
     specs: Mapping[str, TrialSpec] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
     count: tuple[str, ...] = ()
     shares_machine: bool = False
 
@@ -54,6 +56,7 @@ class Order:
             "code": self.code,
             "repetitions": self.repetitions,
             "specs": {name: spec.to_dict() for name, spec in self.specs.items()},
+            "unsupported": dict(self.unsupported),
             "count": self.count,
             "shares_machine": self.shares_machine,
         }
@@ -92,6 +95,7 @@ def _parse_order(content: Mapping[str, Any]) -> Order:
         code=content["code"],
         repetitions=tuple(tuple(Step(*step) for step in steps) for steps in content["repetitions"]),
         specs={name: TrialSpec.from_dict(values) for name, values in content["specs"].items()},
+        unsupported=content["unsupported"],
         count=tuple(content["count"]),
         shares_machine=content["shares_machine"],
     )

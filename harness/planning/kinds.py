@@ -24,11 +24,13 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.values.checked import OneOf, Text, read
 from dynbatch.harness.values.packages import PACKAGE
+from dynbatch.harness.values.paths import ROOT
 
 KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "model_rewrite"),
     *("upper_bound", "bandwidth", "control"),
 )
+GPU_PEERS = ROOT / ".gpu-peers"  # environments of frameworks with CUDA, made by make gpu-peers
 _GRAMMAR = "expected NAME, kind:KIND, slow:KIND or not:NAME"
 
 
@@ -48,7 +50,7 @@ class SystemFile:
         variant_of: system from which this one differs in one setting, such as a compiler. Both are
             measured; figures show the faster one (plots/tables/declared.py). None: not a variant.
         adapter: module whose class Adapter runs it.
-        python: interpreter that measures it, if its framework needs its own environment.
+        python: interpreter that measures it; None: this one, or on CUDA that of make gpu-peers.
     """
 
     name: Text
@@ -72,6 +74,13 @@ class SystemFile:
         parts = self.adapter.split(".")
         depth = 3 if parts[0] == PACKAGE else 2  # dynbatch.systems.on_torch, or theirs.on_torch
         return ".".join(parts[:depth]) or self.name
+
+    def find_python(self, device: str) -> str | None:
+        """Return the interpreter that measures it; on CUDA, by default that of gpu-peers."""
+        if self.python is not None or device != "cuda":
+            return self.python
+        peer = GPU_PEERS / self.framework.rpartition(".on_")[2]
+        return str(peer / "bin" / "python") if (peer / ".installed").exists() else None
 
     def can_run(self, model: str) -> bool:
         """Return whether the adapter supports the model, without importing its framework."""

@@ -98,6 +98,21 @@ def hold_machine(holder: str, patience_s: float, say: Say, *, alone: bool = True
 
 
 @contextmanager
+def hold_gpu(gpu: str, results_dir: Path, holder: str, say: Say) -> Iterator[str]:
+    """Hold this user's lock of a GPU within the block, after any wait; see `hold_results_dir`.
+
+    Args:
+        gpu: model and UUID.
+        results_dir: results directory of the trials.
+    """
+    name = re.sub(r"[^\w.-]", "_", f"{platform.node()}-{gpu}.turn")
+    path = _find_lock_folder(results_dir) / name
+    message_parts = (gpu, "on", "")
+    with _hold_lock(path, message_parts, holder, math.inf, say, True, _do_nothing) as lock:
+        yield lock
+
+
+@contextmanager
 def _hold_lock(
     path: Path,
     message_parts: tuple[str, str, str],

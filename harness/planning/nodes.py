@@ -19,7 +19,6 @@ nodes:                   # in a file of profiles/, passed to snakemake as --conf
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -151,19 +150,24 @@ def check_executor(nodes: Nodes | None, executor: str) -> None:
 
 
 def choose_device(nodes: Nodes | None = None) -> str:
-    """Return "cuda" if the nodes have a GPU, or PyTorch can use one here, else "cpu".
+    """Return "cuda" if the nodes have a GPU, or there is one here, else "cpu".
 
-    If PyTorch cannot use an existing device, print one line to stderr.
+    Raises:
+        ConfigError: if there is one here that PyTorch cannot use.
     """
     if nodes is not None:
         return nodes.device
     if not has_cuda_device():
         return "cpu"
+    _check_gpu()
+    return "cuda"
+
+
+def _check_gpu() -> None:
+    """Raise ConfigError if PyTorch cannot use the GPU of this machine."""
     reason = explain_unusable_gpu()
     if reason is not None:
-        print(f"device=cpu with its sizes, although a GPU is visible: {reason}", file=sys.stderr)
-        return "cpu"
-    return "cuda"
+        raise ConfigError(f"the GPU cannot be used: {reason}")
 
 
 def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
@@ -173,7 +177,7 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
         nodes: nodes that measure; None: this machine measures.
 
     Raises:
-        ConfigError: for more threads than CPUs, or a device that does not exist.
+        ConfigError: for more threads than CPUs, or a device that does not exist or cannot be used.
     """
     n_cpus = count_usable_cpus() if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:
@@ -190,5 +194,7 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
         raise ConfigError(
             f"device=cuda, but {nodes.name} has no GPU; set nodes.gpu, or set device=cpu"
         )
-    if spec.device == "cuda" and nodes is None and not has_cuda_device():
-        raise ConfigError("device=cuda, but no NVIDIA device is visible; set device=cpu")
+    if spec.device == "cuda" and nodes is None:
+        if not has_cuda_device():
+            raise ConfigError("device=cuda, but no NVIDIA device is visible; set device=cpu")
+        _check_gpu()

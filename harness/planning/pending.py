@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynbatch.harness.errors import ConfigError
@@ -30,6 +30,13 @@ from dynbatch.harness.trials.spec import TrialSpec
 # Failed trials of an earlier run are measured again only on request (--forcerun). A wrong machine
 # is not a failure of the trial: the next job may run on the right one.
 KEPT = TRIED_AGAIN - {"machine_mismatch"}
+SKIPPED_S = 0.1  # a record without a process
+ExplainUnsupported = Callable[[Iterable[TrialSpec]], Mapping[str, str]]
+
+
+def _explain_nothing(_: Iterable[TrialSpec]) -> Mapping[str, str]:
+    """Leave it to each trial's process to find out what it does not support."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,8 @@ class Pending:
         now: steps of `lacking` that this run may measure: all, or those within the budget.
         n_known: number of records of this machine from which durations are estimated.
         budget_s: time limit of the run; None: unlimited.
+        compile_s: seconds of compilation in the steps whose system and model have records.
+        unsupported: reasons of trials that this machine cannot run, by trial_id; each has one step.
     """
 
     scale: str
@@ -52,6 +61,8 @@ class Pending:
     now: frozenset[Step]
     n_known: int
     budget_s: float | None = None
+    compile_s: Mapping[Step, float] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def is_lacking(self, step: Step) -> bool:
         """Return whether a step is missing, so that a run has to measure it."""
@@ -81,11 +92,17 @@ class Pending:
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
         left_out = len(self.lacking) - len(self.now)
         rest = f"; {left_out} more are left for the next run" if left_out else ""
+        if self.budget_s is not None:
+            rest += f" (budget: {format_duration(self.budget_s)})"
+        if n_unsupported := len(trials & self.unsupported.keys()):
+            rest += f"; {n_unsupported} of the trials are unsupported here, and recorded once"
         whole_s = sum(map(self._estimate_seconds, steps)) + DRAWN_S * n_drawn
+        compile_s = sum(self.compile_s.get(step, 0.0) for step in steps)
+        compiling = f", {format_duration(compile_s)} of it to compile" if compile_s else ""
         return (
             f"{len(steps)} rounds of {len(trials)} trials and counts to measure at {self.scale}"
-            f" scale, {n_drawn} experiments to draw: about {format_duration(whole_s)}, by"
-            f" {source}{rest}"
+            f" scale, {n_drawn} experiments to draw: about {format_duration(whole_s)}{compiling},"
+            f" by {source}{rest}"
         )
 
     def put_outdated_aside(self) -> None:
@@ -112,6 +129,7 @@ def find_pending(
     sources: SourceHashes,
     budget: str | None = None,
     cpu: str | None = None,
+    explain_unsupported: ExplainUnsupported = _explain_nothing,
 ) -> Pending:
     """Find the steps that have no valid record, and select those within the budget.
 
@@ -121,6 +139,9 @@ def find_pending(
         first: experiments that have priority within a budget.
         budget: duration such as "45m"; None: unlimited.
         cpu: text in the name of the measuring CPU; None: this machine measures.
+        explain_unsupported: returns why this machine cannot run trials, by trial_id. It is called
+            with the trials on CUDA whose first round is missing. Of a trial that cannot run, only
+            the first round gets a record.
 
     Raises:
         ConfigError: for a budget that is not a duration, or too short for any round.
@@ -132,15 +153,28 @@ def find_pending(
     seconds: dict[Step, float] = {}
     files: dict[Step, Path] = {}
     lacking: set[Step] = set()
-    for trial in order_trials(trial for plan in plans.values() for trial in plan):
+    compile_s: dict[Step, float] = {}
+    trials = order_trials(trial for plan in plans.values() for trial in plan)
+    for trial in trials:
         takes_s = durations.estimate_seconds(trial.spec)
+        is_hopeless = False  # unsupported in the first round, with today's code
         for round_, path in enumerate(trial.list_record_paths(choices.results_dir)):
             record = find_record(path) if path.exists() else None
             spec = trial.spec.replace_round(round_)
             if not present.is_kept(record, spec):
                 step = Step(trial.trial_id, round_)
                 seconds[step], files[step] = takes_s, path
-                lacking |= set() if _is_failure(record, spec, present) else {step}
+                compile_s[step] = durations.estimate_compile_s(spec)
+                is_failure = _is_failure(record, spec, present)
+                if round_ == 0 and is_failure and record is not None:
+                    is_hopeless = record.status == "unsupported"
+                lacking |= set() if is_failure or is_hopeless else {step}
+    first_missing = [trial for trial in trials if Step(trial.trial_id, 0) in lacking]
+    unsupported = explain_unsupported(t.spec for t in first_missing if t.spec.device == "cuda")
+    for trial in first_missing:
+        if trial.trial_id in unsupported:
+            lacking -= {Step(trial.trial_id, round_) for round_ in range(1, trial.rounds)}
+            seconds[Step(trial.trial_id, 0)] = SKIPPED_S
     for sweep in (sweep for sweeps in counts.values() for sweep in sweeps):
         step, path = Step(sweep.sweep_id, 0), sweep.build_path(choices.results_dir)
         if not path.exists():
@@ -151,8 +185,17 @@ def find_pending(
     if budget_s is not None:
         lacks = _find_missing(plans, counts, first, lacking)
         now = select_within_budget(budget_s - DRAWN_S * len(plans), lacks, seconds)
-    known = durations.n_known
-    return Pending(choices.scale, seconds, files, frozenset(lacking), now, known, budget_s)
+    return Pending(
+        choices.scale,
+        seconds,
+        files,
+        frozenset(lacking),
+        now,
+        durations.n_known,
+        budget_s,
+        compile_s,
+        unsupported,
+    )
 
 
 def _find_missing(

@@ -21,7 +21,7 @@ from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.records.files import write_whole
 from dynbatch.harness.records.fingerprint import Fingerprint
 from dynbatch.harness.records.turns import Turn, collect_turn_seconds, compute_pass_s
-from dynbatch.harness.trials.sources import hash_trial_source
+from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 2
@@ -95,8 +95,8 @@ class Measured(BaseModel):
         policy_search_s: Time of choosing a policy, with policy=auto.
         policy_choice: The chosen policy and the candidates, with policy=auto.
         compile_s: Time of `prepare` and of compiling for mini-batches' shapes before the passes.
-        n_compilations: Number of programs traced or compiled; null if a system does not compile for
-            shapes.
+        n_compilations: Number of programs traced or compiled, and of captured CUDA graphs, without
+            those of the check; null if a system does not compile for shapes.
         n_warmup: Number of warm-up passes.
         timer_overhead_s: Time that the clock shows for an empty run.
         samples_s: Times of unmarked runs, pass after pass over the fixed list of n_mini_batches.
@@ -116,6 +116,10 @@ class Measured(BaseModel):
         block: Block in which the round was measured; rounds of one block share cycles.
         turns: Turns of unmarked passes, in order of time; their passes are those of samples_s.
         effective_options: Options including defaults, and the backend and libraries used.
+        gpu_limited_s: Seconds during the passes for which heat or power limited the GPU's clock
+            rate, by cause; null if its driver does not count them.
+        gpu_others: Number of processes outside of the block that computed on the GPU before and
+            after the passes; null if its driver does not report them.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -153,6 +157,8 @@ class Measured(BaseModel):
     inputs_sha256: str | None = None
     effective_options: dict[str, str] = Field(default_factory=dict)
     gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and after the passes
+    gpu_limited_s: dict[str, float] | None = None
+    gpu_others: tuple[int | None, int | None] | None = None
     core_rate_per_s: float | None = None
     block: str | None = None
     turns: tuple[Turn, ...] = ()
@@ -248,18 +254,23 @@ def compute_throughput(measured: Measured) -> float | None:
 
 
 def build_record(
-    spec: TrialSpec, measured: Measured, versions: dict[str, str], started_at: str
+    spec: TrialSpec,
+    measured: Measured,
+    versions: dict[str, str],
+    started_at: str,
+    sources: SourceHashes | None = None,
 ) -> Record:
     """Build the record of a round that ends now on this machine.
 
     Args:
         started_at: Result of `format_now` at the start.
+        sources: Hashes of the code, if already computed.
     """
     return Record(
         **dict(measured),
         trial=build_trial(spec),
         trial_id=spec.trial_id,
-        source_sha256=hash_trial_source(spec),
+        source_sha256=(sources or SourceHashes()).hash_trial(spec),
         machine=describe_machine().to_dict(),
         gpu=find_used_gpu() if spec.device == "cuda" else None,
         versions=versions,

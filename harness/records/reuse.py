@@ -42,13 +42,13 @@ class Present:
     """Current code, data, machine and versions, which stay the same during one run.
 
     Args:
-        sources: Hashes of the code, if already computed.
+        sources: Hashes of the code, if already computed; an attribute, too.
         measures_here: Whether this machine measures; if not, records of any machine and any
             versions are reused.
     """
 
     def __init__(self, sources: SourceHashes | None = None, *, measures_here: bool = True) -> None:
-        self._sources = sources or SourceHashes()
+        self.sources = sources or SourceHashes()
         self._measures_here = measures_here
         self._own_data = OwnData()
         self._machine: dict[str, Any] | None = None
@@ -58,13 +58,13 @@ class Present:
         """Return whether a record makes measuring a trial's round unnecessary."""
         return (
             record is not None
-            and record.is_valid_for(spec, self._sources.hash_trial(spec))
+            and record.is_valid_for(spec, self.sources.hash_trial(spec))
             and self.find_change(record, spec) is None
         )
 
     def is_of_this_code(self, record: Record, spec: TrialSpec) -> bool:
         """Return whether a record is of the trial's current code, whatever its status."""
-        return record.source_sha256 == self._sources.hash_trial(spec)
+        return record.source_sha256 == self.sources.hash_trial(spec)
 
     def find_change(self, record: Record, spec: TrialSpec) -> str | None:
         """Return in which data, machine or version a record of this trial differs, or None."""

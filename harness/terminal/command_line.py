@@ -266,7 +266,7 @@ def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
 
 
 def build_pipeline_choices(job: BenchJob) -> Choices:
-    """Return the pipeline's choices for a job; the default scale is "paper" with CUDA."""
+    """Return the pipeline's choices for a job; the default scale is "medium" with CUDA."""
     config = job.config
     places = {"data_root": config.data_root, "results_dir": config.results_dir}
     settings = {

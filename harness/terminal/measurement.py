@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.errors import BenchError, OutputError
-from dynbatch.harness.machine.facts import describe_machine
+from dynbatch.harness.machine.facts import describe_machine, find_used_gpu
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.processes.launch import record_unmeasured, run_tracer
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
+from dynbatch.harness.planning.locks import hold_gpu
 from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.planning.ordering import format_point
 from dynbatch.harness.records.files import WatchedFolders, check_room
@@ -48,6 +49,8 @@ class Measurement:
         records_invalid_data: whether invalid data gives a record instead of an error.
         nodes: required kind of machine; None: any.
         trace: path of a timeline; None: none is written.
+        unsupported: reason why this machine cannot run the trial, which is then recorded without
+            starting a process; None: unknown.
     """
 
     spec: TrialSpec
@@ -58,6 +61,7 @@ class Measurement:
     records_invalid_data: bool
     nodes: Nodes | None = None
     trace: Path | None = None
+    unsupported: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -223,12 +227,22 @@ class _Run:
             self._write_progress(missing[number], text)
 
         try:
-            measure_block(entries, self._servers, hear, settle)
+            with self._hold_gpu(missing):
+                measure_block(entries, self._servers, hear, settle)
         except OutputError:
             for position in missing:
                 if self.records[position] is None:
                     self.reporter.write_result(f"{self._names[position]}  not saved")
             raise
+
+    def _hold_gpu(self, positions: Sequence[int]) -> AbstractContextManager[object]:
+        """Return a lock of the GPU if a trial uses it: blocks of other runs wait for their turn."""
+        on_gpu = [self.planned[k] for k in positions if self.planned[k].spec.device == "cuda"]
+        gpu = find_used_gpu() if on_gpu else None
+        if gpu is None:
+            return nullcontext()
+        spec, results_dir = on_gpu[0].spec, on_gpu[0].results_dir
+        return hold_gpu(gpu, results_dir, spec.command or spec.trial_id, print_error)
 
     def _write_progress(self, position: int, text: str) -> None:
         system = self.planned[position].spec.system
@@ -317,6 +331,10 @@ def find_without_measuring(
     fault = None if nodes is None else nodes.explain_mismatch(describe_machine())
     if fault is not None:
         return record_unmeasured(spec, measurement.path, "machine_mismatch", fault), False
+    if measurement.unsupported is not None:
+        reason, sources = measurement.unsupported, present.sources
+        record = record_unmeasured(spec, measurement.path, "unsupported", reason, sources)
+        return record, False
     limited = None if measurement.force else _find_limited(measurement, present)
     if limited is not None:
         reason = f"{_AS_IN} {limited.trial.round}: {limited.reason}"

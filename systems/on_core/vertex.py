@@ -146,10 +146,11 @@ class Adapter(System):
     def compile_for(self, instances: Sequence[Any]) -> None:
         """Run without an update: code is generated and compiled when a stage first runs.
 
-        After a run that compiled nothing, further mini-batches are not run.
+        After a run that compiled nothing, further mini-batches are not run, except on CUDA, where
+        each size of a mini-batch may need a graph of its own.
         """
         n_before = self.n_compilations()
-        if n_before != self._n_programs:
+        if n_before != self._n_programs or self.settings.device != "cpu":
             self._n_programs = n_before
             self.load(instances)
             self.run(NoClock(), update=False)

@@ -307,7 +307,7 @@ class Adapter(LevelsAdapter):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Return why the system cannot run: no LSTM cell, or no C++ compiler on a CPU."""
+        """Return why the system cannot run: no LSTM cell, or no compiler for what it generates."""
         has_lstm = model.instance_kind in SENTENCES and not isinstance(model, ProgramModel)
         if not has_lstm and model.name not in TREES:
             return (
@@ -316,6 +316,8 @@ class Adapter(LevelsAdapter):
             )
         if settings.device == "cpu" and _find_compiler() is None:
             return "torch.compile needs a C++ compiler on a CPU; install g++, or set CXX"
+        if settings.device == "cuda" and not any(map(shutil.which, _list_c_compilers())):
+            return "torch.compile needs a C compiler for Triton; install gcc, or set CC"
         return super().skip(model, settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
@@ -346,6 +348,12 @@ class Adapter(LevelsAdapter):
         return super().effective_options() | {
             "compiled_graphs_from_cache": str(counters["inductor"]["fxgraph_cache_hit"]),
         }
+
+
+def _list_c_compilers() -> tuple[str, ...]:
+    """Return the C compilers that Triton tries."""
+    named = os.environ.get("CC")
+    return (named,) if named else ("gcc", "clang")
 
 
 def _find_compiler() -> str | None:

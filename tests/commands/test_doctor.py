@@ -10,6 +10,7 @@ import pytest
 from dynbatch.harness.commands import doctor
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.machine.noise import Finding
+from dynbatch.harness.measuring.probe import explain_unsupported
 from dynbatch.harness.measuring.processes.launch import find_interpreter
 from dynbatch.harness.trials.spec import TrialSpec
 
@@ -74,6 +75,24 @@ def test_every_system_is_checked_with_a_supported_model(monkeypatch: pytest.Monk
     assert {"torch_rnn", "subgraph_pq", "vertex"} <= set(reasons)
     printed = [reason for reason in reasons.values() if reason and "model" in reason]
     assert printed == []
+
+
+def test_only_certain_reasons_spare_a_process(
+    make_spec: MakeSpec, make_module: Callable[[str], str]
+) -> None:
+    """A trial whose adapter crashes, or that is wrong, gives its reason itself."""
+    specs = {
+        "good": make_spec(system_options={"fault": "null"}),
+        "skipping": make_spec(system_options={"fault": "skip"}),
+        "missing": make_spec(system="elsewhere", adapter="x", python="/no/python"),
+        "crashing": make_spec(adapter=make_module("raise RuntimeError('broken')")),
+        "wrong": make_spec(adapter="tests.conftest_that_is_not_there"),
+    }
+    reasons = explain_unsupported(specs.values())
+    found = {name: reasons.get(spec.trial_id) for name, spec in specs.items()}
+    assert found["skipping"] == "not on this machine"
+    assert "does not start" in str(found["missing"])
+    assert found["good"] == found["crashing"] == found["wrong"] is None
 
 
 def test_missing_interpreter_is_reported_for_its_systems(make_spec: MakeSpec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import pytest
 from dynbatch.harness.commands import measure
 from dynbatch.harness.machine import folders
 from dynbatch.harness.machine.facts import list_usable_cpus
+from dynbatch.harness.measuring import block
 from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
@@ -26,7 +28,9 @@ from dynbatch.harness.planning.job_specs import (
 from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.planning.run_plan import VARIABLE, RunPlan, Step
 from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.terminal import measurement
 from dynbatch.harness.terminal.status import read_current_work
+from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -122,6 +126,43 @@ def test_failed_trial_does_not_affect_other_records(
     assert [record_at(tmp_path, spec).exists() for spec in specs] == [False, True]
     assert not is_done(tmp_path)
     assert not list(read_current_work(tmp_path))
+
+
+def test_a_trial_that_is_known_to_be_unsupported_starts_no_process(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block, "launch_worker", lambda *_: 1 // 0)
+    spec = make_spec()
+    ordered = replace(order(tmp_path, [spec]), unsupported={spec.trial_id: "no build of it"})
+    assert done_by(ordered) == 0
+    record = read_record(record_at(tmp_path, spec))
+    assert (record.status, record.reason) == ("unsupported", "no build of it")
+    assert record.source_sha256 == hash_trial_source(spec)
+
+
+@pytest.mark.parametrize(("device", "n_locks"), [("cuda", 1), ("cpu", 0)])
+def test_a_gpu_has_one_block_at_a_time(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    n_locks: int,
+) -> None:
+    """Runs into other results directories wait for its lock."""
+    found: list[list[Path]] = []
+
+    def look(*_: Any) -> None:
+        found.append([*(tmp_path / "memory").rglob("*H200__GPU-1.turn")])
+        for lock in found[-1]:
+            with lock.open("a") as file, pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    monkeypatch.setattr(measurement, "find_used_gpu", lambda: "H200, GPU-1")
+    monkeypatch.setattr(measurement, "measure_block", look)
+    assert done_by(order(tmp_path / "results", [make_spec(device=device)])) == 0
+    ((*locks,),) = found
+    assert len(locks) == n_locks
+    assert not any(lock.exists() for lock in locks)
 
 
 def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> str:

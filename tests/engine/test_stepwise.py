@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dynbatch.harness.engine.engine
 from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.engine.backend import Backend
 from dynbatch.harness.engine.backends.cuda import backend as cuda
 from dynbatch.harness.engine.backends.cuda import memory
@@ -162,14 +163,24 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_a_build_for_cpus(pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     pretend(cuda=None)
-    assert "is built for CPUs; install a CUDA build" in str(explain_no_cuda())
+    assert (
+        "is built for CPUs: expected a build for CUDA (driver: none); install NVIDIA's driver, o"
+        in str(explain_no_cuda())
+    )
     assert main() == 0
     assert capsys.readouterr().out.strip() == explain_no_cuda()
 
 
-def test_a_driver_that_is_too_old(pretend: Callable[..., None]) -> None:
+def test_a_driver_that_is_too_old(
+    pretend: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line has what was found, what is needed, and a build that fits."""
     pretend(sees=False)
-    assert "install a driver for CUDA 12.8" in str(explain_no_cuda())
+    monkeypatch.setattr(torch_cuda, "describe_driver", lambda: ("535.54", (12, 2)))
+    assert str(explain_no_cuda()).endswith(
+        " finds no usable GPU: expected a driver for CUDA 12.8, got 535.54 for CUDA 12.2;"
+        " run make install TORCH_INDEX=cu122, or set device=cpu"
+    )
 
 
 def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pynvml
@@ -17,16 +19,18 @@ import pytest
 
 from dynbatch.harness.machine import facts, noise
 from dynbatch.harness.machine.facts import (
+    GpuReading,
+    describe_driver,
     describe_machine,
     find_used_gpu,
     has_cuda_device,
     hash_cpu,
-    is_gpu_throttled,
-    read_sm_clock_mhz,
+    read_gpu,
 )
 from dynbatch.harness.machine.noise import (
     Scheduling,
     judge_governor,
+    judge_gpu,
     judge_load,
     judge_memory,
     judge_swap,
@@ -150,9 +154,46 @@ def test_background_load_excludes_own_work(
 
 def test_throttling_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cpu(monkeypatch, _count_throttles=[5, 5, 6])
-    watch = noise.ThrottleWatch("cpu")
-    assert not watch.is_throttled()
-    assert watch.is_throttled()
+    watch = noise.SlowdownWatch("cpu")
+    assert watch.stop() == noise.Slowdown(is_throttled=False)
+    assert watch.stop() == noise.Slowdown(is_throttled=True)
+
+
+IDLE = GpuReading(1755, is_limited=False, limited_s={"power": 3.0}, processes=(os.getpid(),))
+SLOWER = {"limited_s": {"power": 3.5}}
+FOREIGN = {"processes": (os.getpid(), 2**22 + 1)}  # above the largest process id
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_throttled", "others"),
+    [
+        ({}, {}, False, (0, 0)),
+        ({}, SLOWER, True, (0, 0)),  # limited between the readings, at neither of them
+        ({}, {"is_limited": True}, True, (0, 0)),
+        ({"is_limited": True, "limited_s": {}}, {"limited_s": {}}, True, (0, 0)),
+        (FOREIGN, {}, False, (1, 0)),
+        ({}, FOREIGN, False, (0, 1)),
+        ({}, {"processes": (os.getpid(), os.getppid())}, False, (0, 0)),  # of the same block
+        ({"processes": (1, 2)}, {"processes": None}, False, (None, None)),  # a host's numbers
+    ],
+)
+def test_what_happens_to_a_gpu_during_the_passes_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    is_throttled: bool,
+    others: tuple[int | None, int | None],
+) -> None:
+    readings = iter([replace(IDLE, **before), replace(IDLE, **after)])
+    monkeypatch.setattr(noise, "read_gpu", lambda: next(readings))
+    monkeypatch.setattr(noise, "_count_throttles", lambda: 0)
+    seen = noise.SlowdownWatch("cuda").stop()
+    assert (seen.is_throttled, seen.gpu_others) == (is_throttled, others)
+    assert seen.is_gpu_shared == (1 in others)
+    assert seen.gpu_clocks_mhz == (1755, 1755)
+    counted = "limited_s" not in {**before} and after.get("limited_s") != {}
+    expected = None if not counted else {"power": 0.5 if after is SLOWER else 0.0}
+    assert seen.gpu_limited_s == expected
 
 
 STILL = Scheduling(cpu_s=1.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
@@ -196,6 +237,10 @@ def test_findings_come_with_advice() -> None:
     assert judge_memory(10, 100).advice
     assert judge_swap(0).advice == ""
     assert judge_swap(2**30).advice
+    assert judge_gpu(replace(IDLE, processes=())).advice == ""
+    assert "stop them first" in judge_gpu(IDLE).advice
+    assert "cool it" in judge_gpu(replace(IDLE, processes=(), is_limited=True)).advice
+    assert judge_gpu(None).value == "unknown to the driver"
 
 
 NAMES = ("first", "second")
@@ -212,6 +257,12 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return uuid
 
+    def limited_ns(handle: str, policy: int) -> SimpleNamespace:
+        if policy == pynvml.NVML_PERF_POLICY_BOARD_LIMIT:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        is_hot = handle == HOT and policy == pynvml.NVML_PERF_POLICY_THERMAL
+        return SimpleNamespace(violationTime=2 * 10**9 if is_hot else 0)
+
     slowed = pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
     fakes = {
         "nvmlInit": lambda: calls.append("open"),
@@ -222,6 +273,10 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         "nvmlDeviceGetUUID": lambda handle: handle,
         "nvmlDeviceGetClockInfo": lambda handle, _: 1980 if handle == HOT else 1755,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: slowed if handle == HOT else 0,
+        "nvmlDeviceGetViolationStatus": limited_ns,
+        "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=9)],
+        "nvmlSystemGetDriverVersion": lambda: "570.124.06",
+        "nvmlSystemGetCudaDriverVersion": lambda: 12080,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(pynvml, name, fake)
@@ -251,8 +306,10 @@ def test_the_first_visible_gpu_is_looked_at(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert find_used_gpu() == used
-    assert is_gpu_throttled() is is_slow
-    assert read_sm_clock_mhz() == (None if used is None else 1980 if is_slow else 1755)
+    clock, heat_s = (1980, 2.0) if is_slow else (1755, 0.0)
+    state = GpuReading(clock, is_slow, {"power": 0.0, "heat": heat_s}, (9,))
+    assert read_gpu() == (None if used is None else state)
+    assert describe_driver() == ("570.124.06", (12, 8))
     assert driver
 
 
@@ -262,5 +319,5 @@ def test_without_a_driver_no_gpu_is_named_or_slow(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
     assert find_used_gpu() is None
-    assert is_gpu_throttled() is False
-    assert read_sm_clock_mhz() is None
+    assert read_gpu() is None
+    assert describe_driver() is None

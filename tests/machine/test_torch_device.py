@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import dynbatch.harness.planning.nodes
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine import torch_device
 from dynbatch.harness.machine.torch_device import ASKED, explain_unusable_gpu
 from dynbatch.harness.planning.artifacts import build_choices
+from dynbatch.harness.planning.nodes import check_machine
+from dynbatch.harness.trials.spec import TrialSpec
 
 Done = subprocess.CompletedProcess[str]
 
@@ -58,20 +62,49 @@ def test_gpu_check_completes_on_current_machine() -> None:
     assert printed is None or "PyTorch" in printed
 
 
-@pytest.mark.parametrize(
-    ("reason", "device", "scale"), [(None, "cuda", "paper"), ("built for CPUs", "cpu", "smoke")]
-)
-def test_sizes_are_those_of_the_device_that_torch_can_use(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    reason: str | None,
-    device: str,
-    scale: str,
+def test_a_gpu_that_torch_can_use_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: True)
+    monkeypatch.setattr(dynbatch.harness.planning.nodes, "explain_unusable_gpu", lambda: None)
+    choices = build_choices({}, {})
+    assert (choices.device, choices.scale) == ("cuda", "medium")
+
+
+def test_a_gpu_that_torch_cannot_use_stops_unless_the_cpu_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, make_spec: Callable[..., TrialSpec]
 ) -> None:
+    reason = "expected a driver for CUDA 13.0, got 570.1 for CUDA 12.8"
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: True)
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "explain_unusable_gpu", lambda: reason)
-    choices = build_choices({}, {})
-    assert (choices.device, choices.scale) == (device, scale)
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == (0 if reason is None else 1)
-    assert (reason or "") in printed
+    with pytest.raises(ConfigError, match="expected a driver for CUDA"):
+        build_choices({}, {})
+    with pytest.raises(ConfigError, match="expected a driver for CUDA"):
+        check_machine(make_spec(device="cuda"))
+    assert build_choices({"device": "cpu"}, {}).scale == "smoke"
+    check_machine(make_spec())
+
+
+@pytest.mark.parametrize(
+    ("names", "has_gpu", "n_unused"),
+    [
+        (("torch", "nvidia-cublas", "nvidia-nccl-cu13", "cuda-bindings"), False, 3),
+        (("torch", "nvidia-ml-py"), False, 0),
+        (("torch", "nvidia-cublas"), True, 0),
+    ],
+)
+def test_libraries_that_nothing_here_uses_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    names: tuple[str, ...],
+    has_gpu: bool,
+    n_unused: int,
+) -> None:
+    files = [SimpleNamespace(size=2**29), SimpleNamespace(size=None)]
+    packages = [SimpleNamespace(metadata={"Name": name}, files=files) for name in names]
+    monkeypatch.setattr(torch_device, "has_cuda_device", lambda: has_gpu)
+    monkeypatch.setattr(torch_device.importlib.metadata, "distributions", lambda: packages)
+    assert torch_device.main() == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == bool(n_unused)
+    if n_unused:
+        assert f"{n_unused} packages of CUDA libraries, {n_unused / 2:.1f} GiB" in printed
+        assert "make install TORCH_INDEX=cpu" in printed

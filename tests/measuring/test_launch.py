@@ -152,6 +152,20 @@ def test_other_variables_stay(
     assert not {variable, "OMP_NUM_THREADS"} & set(environment[LEFT_OUT].split())
 
 
+@pytest.mark.parametrize(
+    ("visible", "seen"), [(None, "0"), ("1, 0", "1"), ("GPU-a,GPU-b", "GPU-a")]
+)
+def test_a_worker_on_cuda_sees_one_gpu(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, visible: str | None, seen: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    environment = build_worker_environment(make_spec(device="cuda"))
+    assert environment["CUDA_VISIBLE_DEVICES"] == seen
+    assert build_worker_environment(make_spec()).get("CUDA_VISIBLE_DEVICES") == visible
+
+
 def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: MakeSpec) -> None:
     environment = build_worker_environment(make_spec(threads=3))
     names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.system import Clock
+from dynbatch.harness.machine.noise import Slowdown
 from dynbatch.harness.measuring import worker
 from dynbatch.harness.measuring.processes.child import REFUSED
 from dynbatch.harness.measuring.processes.launch import build_worker_environment
@@ -87,6 +88,35 @@ def test_shape_compilations_are_counted_and_timed_separately(
 def test_compilation_during_timing_gives_warning(make_spec: MakeSpec, tmp_path: Path) -> None:
     record = measure(make_spec(system_options={"fault": "compiles_always"}), tmp_path)
     assert "recompiled_while_timed" in record.warnings
+
+
+def test_compilations_of_the_warm_up_are_counted_too(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verification takes eight runs, so the two mini-batches of the first pass are 9 and 10."""
+    monkeypatch.setattr(
+        odd_system.Adapter, "n_compilations", lambda self: max(0, min(self.n_runs, 10) - 8)
+    )
+    record = measure(make_spec(), tmp_path)
+    assert record.n_compilations == 2
+    assert "recompiled_while_timed" not in record.warnings
+
+
+def test_a_gpu_that_others_use_or_that_is_slowed_down_gives_warnings(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Slowdown(
+        is_throttled=True,
+        gpu_clocks_mhz=(1980, 1200),
+        gpu_limited_s={"heat": 0.25},
+        gpu_others=(0, 2),
+    )
+    monkeypatch.setattr(worker.SlowdownWatch, "stop", lambda _: seen)
+    record = measure(make_spec(), tmp_path)
+    assert {"throttled", "gpu_shared"} <= {*record.warnings}
+    assert record.gpu_clocks_mhz == (1980, 1200)
+    assert record.gpu_limited_s == {"heat": 0.25}
+    assert record.gpu_others == (0, 2)
 
 
 def test_pass_with_repeated_instances_gives_warning(make_spec: MakeSpec, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import Gpu, Machine
-from dynbatch.harness.planning.artifacts import build_choices
+from dynbatch.harness.planning.artifacts import CUDA_BUDGET, build_choices, choose_budget
 from dynbatch.harness.planning.nodes import GIB, Nodes, check_executor, check_machine, read_nodes
 from dynbatch.harness.values.paths import ROOT
 
@@ -53,11 +53,29 @@ def test_mismatched_machine_is_described(changes: dict[str, object], words: str)
 
 
 def test_a_head_node_plans_for_the_device_of_its_nodes() -> None:
-    """The device of this machine does not matter; with a GPU, the scale is the papers'."""
+    """The device of this machine does not matter; with a GPU, the default scale is medium."""
     with_gpu = build_choices({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9, "gpu": "H"}}, {})
-    assert (with_gpu.device, with_gpu.scale) == ("cuda", "paper")
+    assert (with_gpu.device, with_gpu.scale) == ("cuda", "medium")
     without = build_choices({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9}}, {})
     assert (without.device, without.scale) == ("cpu", "smoke")
+
+
+@pytest.mark.parametrize(
+    ("config", "device", "budget"),
+    [
+        ({}, "cuda", CUDA_BUDGET),
+        ({}, "cpu", None),
+        ({"scale": "paper"}, "cuda", None),
+        ({"nodes": {}}, "cuda", None),
+        ({"records": "there"}, "cuda", None),
+        ({"budget": "10m"}, "cuda", "10m"),
+        ({"budget": "10m", "scale": "paper"}, "cpu", "10m"),
+    ],
+)
+def test_the_default_scale_on_a_gpu_has_a_budget(
+    config: dict[str, object], device: str, budget: str | None
+) -> None:
+    assert choose_budget(config, device) == budget
 
 
 def test_trials_are_checked_against_node_resources(make_spec) -> None:  # type: ignore[no-untyped-def]

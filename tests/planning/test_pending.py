@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_choices
 from dynbatch.harness.planning.durations import DRAWN_S
 from dynbatch.harness.planning.pending import Pending, find_pending, select_within_budget
@@ -43,7 +45,7 @@ def pending(trial: PlannedTrial, choices: Choices) -> Pending:
     return find_pending(choices, {"table": [trial]}, {}, (), SourceHashes())
 
 
-def rewritten(path: Path, **changes: str) -> Record:
+def rewritten(path: Path, **changes: Any) -> Record:
     record = read_record(path).model_copy(update=changes)
     path.unlink()
     write_record(path, record)
@@ -72,6 +74,49 @@ def test_budget_selects_only_missing_steps(trial: PlannedTrial, choices: Choices
     assert found.is_in(Step(trial.trial_id, 0))
     assert not found.is_in(Step(trial.trial_id, 1))
     assert "3 more are left for the next run" in found.describe_work(found.now, n_drawn=1)
+
+
+def test_a_trial_that_a_gpu_cannot_run_has_one_record_and_is_not_asked_again(
+    make_spec: Callable[..., TrialSpec], choices: Choices
+) -> None:
+    on_cuda, on_cpu = (
+        PlannedTrial(make_spec(device=device), {}, (), rounds=4) for device in ("cuda", "cpu")
+    )
+    asked: list[list[str]] = []
+
+    def explain(specs: Iterable[TrialSpec]) -> dict[str, str]:
+        asked.append([spec.trial_id for spec in specs])
+        return {on_cuda.trial_id: "no build of it"}
+
+    def find() -> Pending:
+        plans = {"table": [on_cuda, on_cpu]}
+        return find_pending(choices, plans, {}, (), SourceHashes(), None, None, explain)
+
+    found = find()
+    assert asked == [[on_cuda.trial_id]]
+    assert found.lacking == {
+        Step(on_cuda.trial_id, 0),
+        *(Step(on_cpu.trial_id, round_) for round_ in range(4)),
+    }
+    assert found.unsupported == {on_cuda.trial_id: "no build of it"}
+    words = "1 of the trials are unsupported here, and recorded once"
+    assert words in found.describe_work(found.now, n_drawn=0)
+    path = build_record_path(choices.results_dir, on_cuda.trial_id, 0)
+    record_unmeasured(on_cuda.spec, path, "unsupported", "no build of it")
+    assert find().lacking == {Step(on_cpu.trial_id, round_) for round_ in range(4)}
+    assert asked[1:] == [[]]
+
+
+def test_compile_time_and_budget_are_announced(
+    trial: PlannedTrial, choices: Choices, tmp_path: Path
+) -> None:
+    path = build_record_path(choices.results_dir, trial.trial_id, 0)
+    path.parent.mkdir(parents=True)
+    measure_at(trial.spec, path)
+    rewritten(path, compile_s=120.0)
+    found = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes(), "9h")
+    text = found.describe_work(found.now, n_drawn=0)
+    assert ", 6 min of it to compile, by 1 records of this machine (budget: 9 h)" in text
 
 
 def test_outdated_records_beyond_the_budget_are_set_aside(

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
+from dynbatch.harness.planning.artifacts import (
+    Choices,
+    build_choices,
+    describe_undecidable,
+    plan_artifact,
+    plan_counts,
+)
 from dynbatch.harness.planning.claim_points import STEP, expand_sweeps, find_comparisons
 from dynbatch.harness.planning.claims import Claim, check_claims, read_claims
 from dynbatch.harness.planning.config import Composer
@@ -55,6 +62,19 @@ def test_tolerances_for_rounding_are_half_a_unit_of_the_last_digit() -> None:
             if word[0].isdigit() and float(word) == claim.number
         )
         assert claim.rule.tolerance == pytest.approx(count_half_units(printed)), claim.name
+
+
+@pytest.mark.parametrize(("scale", "device"), [("smoke", "cpu"), ("paper", "cuda")])
+def test_claims_that_a_run_cannot_decide_are_announced_with_reasons(
+    scale: str, device: str
+) -> None:
+    claims = read_claims(CONF_DIR)
+    n_decidable = sum(claim.is_decidable(scale, device) for claim in claims)
+    start, _, rest = describe_undecidable(replace(choices(scale), device=device)).partition(": ")
+    n = len(claims) - n_decidable
+    assert start == f"{n} of {len(claims)} claims cannot be decided by this run"
+    assert sum(int(part.split()[0]) for part in rest.split(", ")) == n > 0
+    assert f"need device={'cpu' if device == 'cuda' else 'cuda'}" in rest
 
 
 def test_tolerances_for_rounded_percentages_are_half_a_percent() -> None:

@@ -74,7 +74,7 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
             "unseen_slowdown",
         ),
         *("fingerprint", "warnings", "inputs_sha256", "effective_options", "gpu_clocks_mhz"),
-        *("core_rate_per_s", "block", "turns"),
+        *("gpu_limited_s", "gpu_others", "core_rate_per_s", "block", "turns"),
     }
     assert set(content["trial"]) == {
         *("system", "policy", "model", "dataset", "batch_size", "hidden_size", "mode"),

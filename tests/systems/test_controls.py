@@ -18,6 +18,7 @@ from dynbatch.harness.contracts.model import (
     trace_functions,
 )
 from dynbatch.harness.contracts.system import RunSettings, load_adapter
+from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.clock import NullClock, time_call
@@ -27,7 +28,7 @@ from dynbatch.harness.models.stack_rnn import StackRNN
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.systems import copies, products
 from dynbatch.systems.on_dynet import autobatch
-from dynbatch.systems.on_torch import compiled, eager, fused, levels
+from dynbatch.systems.on_torch import bounds, compiled, eager, fused, levels
 from dynbatch.systems.products import ParameterMatmul, count_rows, list_matmuls
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock
@@ -182,13 +183,75 @@ def test_copy_control_counts_bytes_read_and_written(
     counters = system.counters()
     assert (counters.bytes_touched, counters.n_launches) == (sum(copied), len(copied))
     assert sum(copied) >= 2 * copies.COPIED_BYTES - 2 * n_bytes
-    np.testing.assert_array_equal(system._target, system._source)
+    np.testing.assert_array_equal(system._copies._target, system._copies._source)
 
 
-def test_unsupported_use_of_controls_is_reported() -> None:
+@pytest.fixture
+def as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let systems of a GPU compute on the CPU with the same code."""
+    for name in ("Matmuls", "Copies"):
+        kind = getattr(bounds, name)
+        monkeypatch.setattr(bounds, name, lambda _, *given, kind=kind: kind("cpu", *given))
+    monkeypatch.setattr(torch_cuda, "explain_no_cuda", lambda: None)
+
+
+@pytest.mark.parametrize("rows_at_once", [0, 5])
+def test_matmuls_of_a_gpu_are_those_of_a_cpu(as_on_cuda: None, rows_at_once: int) -> None:
+    """Both draw the same numbers; the gradients of rows have memory of their own on a GPU."""
+    model, instances = EXAMPLES["child_sum"]
+    options = {"rows_at_once": rows_at_once}
+    found = {}
+    for device in ("cpu", "cuda"):
+        given = settings(device=device, options=options)
+        assert products.Adapter.skip(model, given) is None
+        adapter = found[device] = products.Adapter(given)
+        adapter.synchronize()
+        adapter.prepare(model, draw_initial_weights(model, 0))
+        adapter.compile_for(instances)
+        adapter.load(instances)
+        adapter.run(NoClock())
+        adapter.synchronize()
+    cpu, cuda = found["cpu"], found["cuda"]
+    assert cpu.counters() == cuda.counters()
+    assert "cuBLAS" in cuda.effective_options()["blas"]
+    passing = [index for index, product in enumerate(cpu._products) if product.passes_on]
+    assert passing
+    for name, which in (("_gradients", range(len(cpu._products))), ("_y", passing)):
+        for index in which:
+            ours, theirs = getattr(cpu, name)[index], getattr(cuda, name)[index].numpy()
+            n = cpu._n_rows[index] if name == "_y" else len(ours)
+            np.testing.assert_allclose(ours[:n], theirs[:n], rtol=1e-3, atol=1e-4)
+    dx = cuda._matmuls._dx
+    last = passing[-1]
+    n = cpu._n_rows[last]
+    width = cpu._products[last].k
+    np.testing.assert_allclose(cpu._x[last][:n], dx[width][:n].numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_copies_of_a_gpu_are_large_and_counted(as_on_cuda: None) -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    small, large = (
+        settings(device="cuda", options={"n_bytes": n_bytes}) for n_bytes in (2**17, 2**24)
+    )
+    assert "measures its launch" in str(copies.Adapter.skip(model, small))
+    assert copies.Adapter.skip(model, large) is None
+    system = copies.Adapter(large)
+    system.synchronize()
+    system.prepare(model, draw_initial_weights(model, 0))
+    system.load(instances)
+    system.run(NullClock())
+    system.synchronize()
+    assert system.counters().bytes_touched == 2 * copies.COPIED_BYTES
+    assert bool((system._copies._target == 1).all())
+
+
+def test_unsupported_use_of_controls_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = EXAMPLES["tree_lstm"]
+    monkeypatch.setattr(torch_cuda, "explain_no_cuda", lambda: "set device=cpu")
     for adapter in (products.Adapter, copies.Adapter):
         assert "set device=cpu" in str(adapter.skip(model, settings(device="cuda")))
+    by_openblas = settings(device="cuda", options={"blas": "openblas"})
+    assert "blas=openblas is a library for CPUs" in str(products.Adapter.skip(model, by_openblas))
     assert "threads=1" in str(copies.Adapter.skip(model, settings(threads=2)))
     with pytest.raises(ConfigError, match=r"n_bytes=8 is not allowed: expected a .* 4096"):
         copies.Adapter(settings(options={"n_bytes": 8}))

@@ -117,6 +117,10 @@ def test_no_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = Compiled.skip(CASES["var_lstm"].model, small_settings())
     assert reason is not None
     assert "C++ compiler" in reason
+    on_cuda = small_settings(device="cuda")
+    assert "install gcc, or set CC" in str(Compiled.skip(CASES["var_lstm"].model, on_cuda))
+    monkeypatch.setattr(shutil, "which", lambda name: name if name == "clang" else None)
+    assert "compiler" not in str(Compiled.skip(CASES["var_lstm"].model, on_cuda))
 
 
 def test_packed_input_makes_no_buckets() -> None:

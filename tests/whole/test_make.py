@@ -32,6 +32,49 @@ def test_an_install_pins_versions_and_compiles_ahead() -> None:
     assert "hash" not in printed
 
 
+FAKE_PYTHON = """#!/bin/sh
+echo "$@" >> {log}
+case "$*" in
+*freeze*) printf 'torch==2.13.0\nnvidia-cublas==13.0\nnvidia-ml-py==13.0\ntriton==3.7\ntqdm==4\n' ;;
+*uninstall*) xargs echo ;;
+esac
+"""
+
+
+def test_an_index_of_pytorch_replaces_its_build(tmp_path: Path) -> None:
+    """It installs again unless the last installation was from the same index."""
+    python, log = tmp_path / "bin" / "python", tmp_path / "log"
+    python.parent.mkdir()
+    python.write_text(FAKE_PYTHON.format(log=log))
+    python.chmod(0o755)
+
+    def install(*words: str) -> list[str]:
+        log.write_text("")
+        command = ["make", "install", f"VENV={tmp_path}", *words]
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        return log.read_text().splitlines()
+
+    assert any("install -c constraints.txt" in line for line in install())
+    assert install() == []
+    freeze, uninstall, torch, others, size, _ = install("TORCH_INDEX=cpu")
+    assert freeze.endswith("freeze")
+    assert uninstall.endswith("uninstall --yes torch nvidia-cublas triton")
+    assert torch.endswith("--index-url https://download.pytorch.org/whl/cpu torch")
+    assert f"install -c {tmp_path}/constraints.txt" in others
+    assert size.endswith("torch_device")
+    pinned = (tmp_path / "constraints.txt").read_text()
+    assert "torchfold==" in pinned
+    assert "torch==" not in pinned
+    assert install("TORCH_INDEX=cpu") == []
+    assert any("https://mirror/whl" in line for line in install("TORCH_INDEX=https://mirror/whl"))
+
+
+def test_all_makes_environments_for_a_gpu_first() -> None:
+    assert_in_order(make("all"), "-m scripts.gpu_peers if-usable", "snakemake all")
+    for words in (("CONFIG=device=cpu",), ("OFFLINE=wheelhouse",)):
+        assert "gpu_peers" not in make("all", *words)
+
+
 def test_an_install_by_hashes_takes_nothing_else() -> None:
     printed = make("install", "HASHES=a.txt")
     build, others = "install --require-hashes -r a.txt.build", "--no-build-isolation -r a.txt"

@@ -6,8 +6,11 @@ from snakemake.cli import get_argument_parser
 from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
+from dynbatch.harness.measuring.probe import explain_unsupported
 from dynbatch.harness.planning.artifacts import (
     build_choices,
+    choose_budget,
+    describe_undecidable,
     order_trials,
     plan_artifact,
     plan_counts,
@@ -60,11 +63,14 @@ DECLARATIONS = {name: read_declaration(name, CHOICES.conf_dir) for name in PLANS
 # Headlines have priority within a budget.
 HEADLINES = {name for name, one in DECLARATIONS.items() if "best_baseline" in one.table.get("extra", ())}
 SOURCES = SourceHashes()
-BUDGET = config.get("budget")
+BUDGET = choose_budget(config, CHOICES.device)
 CPU = NODES and (NODES.cpu or "") # text in the name of the CPU whose records give durations
 PENDING = (
     None if DRAWABLE
-    else find_pending(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU)
+    else find_pending(
+        CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU,
+        *([] if NODES else [explain_unsupported]),
+    )
 )
 if ONLY_CLAIMS and TYPED.dryrun: # a run prints it when it starts
     print(PENDING.describe_work(PENDING.now, n_drawn=1), file=sys.stderr)
@@ -103,6 +109,7 @@ def write_orders(names):
             code,
             repetitions=tuple(filter(None, repetitions)),
             specs={one: TRIALS[one].to_spec(CHOICES.conf_dir) for one in trials},
+            unsupported={one: why for one, why in PENDING.unsupported.items() if one in trials},
         ).write(build_order_path(RESULTS, name))
 
 
@@ -121,6 +128,8 @@ onstart:
         steps = {step for name in names for step in measured_by(name)} | set(counted)
         n_drawn = sum(count_drawn(job.rule.name) for job in jobs)
         print(PENDING.describe_work(steps, n_drawn), file=sys.stderr)
+        if CLAIMS in PLANS:
+            print(describe_undecidable(CHOICES), file=sys.stderr)
         PENDING.put_outdated_aside()
         PENDING.build_run_plan(steps, n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # after writing it: the file may be of an earlier run

@@ -40,7 +40,7 @@ from dynbatch.harness.records.record import (
     write_record,
 )
 from dynbatch.harness.records.reuse import OwnData
-from dynbatch.harness.trials.sources import WORKER, read_harness_versions
+from dynbatch.harness.trials.sources import WORKER, SourceHashes, read_harness_versions
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import IMPORT_ROOT, ROOT, is_checkout
 
@@ -236,17 +236,28 @@ def drop_log(log: Path) -> None:
         log.unlink()
 
 
-def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
-    """Write and return the record of a round that is not started."""
-    return _write_unmeasured(spec, path, status, reason, format_now())
+def record_unmeasured(
+    spec: TrialSpec, path: Path, status: Status, reason: str, sources: SourceHashes | None = None
+) -> Record:
+    """Write and return the record of a round that is not started.
+
+    Args:
+        sources: Hashes of the code, if already computed.
+    """
+    return _write_unmeasured(spec, path, status, reason, format_now(), sources)
 
 
 def _write_unmeasured(
-    spec: TrialSpec, path: Path, status: Status, reason: str, started_at: str
+    spec: TrialSpec,
+    path: Path,
+    status: Status,
+    reason: str,
+    started_at: str,
+    sources: SourceHashes | None = None,
 ) -> Record:
     inputs = OwnData().hash_inputs(spec)  # else the record would seem to be of other data
     measured = Measured(status=status, reason=reason, inputs_sha256=inputs)
-    record = build_record(spec, measured, read_harness_versions(), started_at)
+    record = build_record(spec, measured, read_harness_versions(), started_at, sources)
     write_record(path, record)
     return record
 
@@ -274,6 +285,9 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # The systems of a block share a GPU, so none may reserve its memory in advance.
     gpus |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    if spec.device == "cuda":  # only the GPU that the record names: TensorFlow would open all
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+        gpus |= {"CUDA_VISIBLE_DEVICES": visible.partition(",")[0].strip()}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
     left_out = sorted(filter(_decides_numbers, os.environ.keys() - threads.keys() - fixed.keys()))
     given = {k: v for k, v in os.environ.items() if k not in left_out}

@@ -197,8 +197,8 @@ class Backend(TorchBackend):
                 self._preparation.forget_kernels()
 
     def count_programs(self) -> int:
-        """Return the number of kernels written so far."""
-        return self._n_programs
+        """Return the number of kernels written and of graphs captured so far."""
+        return self._n_programs + self.n_captures
 
     @property
     def n_uploads(self) -> int:

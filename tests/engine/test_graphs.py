@@ -1,0 +1,187 @@
+"""CUDA graphs of the CUDA backend: captured, counted and replayed, with NumPy in place of kernels.
+
+A fake of torch's graphs stores the launches of a capture, with the memory that they had then, and
+repeats them at each replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dynbatch.harness.engine.engine
+from dynbatch.harness.engine.backends.cuda import backend as cuda
+from dynbatch.harness.engine.backends.cuda import launching
+from dynbatch.harness.engine.backends.cuda.launching import GraphLauncher, Launcher, Launches
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.backends.cuda.program import read_program
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.systems.on_core.vertex import Adapter
+from tests.support.engine_models import example
+from tests.support.engine_runs import NoClock, loaded, prepared
+from tests.support.walked_backend import Launch, Walk, WalkedBackend
+
+N_PASSES = 3
+Work = Callable[[], None]
+
+
+class FakeGraph:
+    """Graph whose launches are stored during a capture; other launches run immediately."""
+
+    captured: FakeGraph | None = None
+
+    def __init__(self) -> None:
+        self.launches: list[Work] = []
+
+    def replay(self) -> None:
+        for launch in self.launches:
+            launch()
+
+    @classmethod
+    @contextmanager
+    def capture(cls, graph: FakeGraph) -> Iterator[None]:
+        cls.captured = graph
+        yield
+        cls.captured = None
+
+    @classmethod
+    def launch(cls, work: Work) -> None:
+        if cls.captured is None:
+            work()
+        else:
+            cls.captured.launches.append(work)
+
+
+class WalkedKernel:
+    """Kernel that is launched as a compiled one, and whose phases NumPy computes."""
+
+    def __init__(self, backend: GraphBackend, module: KernelModule) -> None:
+        self._backend, self._module = backend, module
+
+    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+        return lambda *arguments, **_: FakeGraph.launch(partial(self._walk, *arguments))
+
+    def _walk(self, words: torch.Tensor, slot: int, phase: int, *floats: torch.Tensor) -> None:
+        uploaded = words.numpy()
+        program = uploaded[uploaded[slot] :]
+        if phase >= program[0]:
+            return
+        arrays = dict(zip(self._module.floats, (one.numpy() for one in floats), strict=True))
+        places = self._backend._preparation.places
+        indices = {array: uploaded[uploaded[place] :] for array, place in places.items()}
+        walk = Walk(Launch(self._module, slot, arrays), indices)
+        walk.phase(read_program(self._module, program)[phase])
+
+
+class GraphBackend(WalkedBackend):
+    """Backend that launches as on CUDA."""
+
+    launcher_type: type[GraphLauncher] = GraphLauncher
+    _start = cuda.Backend._start
+
+    def __init__(self, switches: Switches, device: str, threads: int) -> None:
+        super().__init__(switches, "cpu", threads)
+
+    def _choose_launcher(self) -> Launcher:
+        return self.launcher_type()
+
+    def _load_kernel(self, name: str, module: KernelModule) -> Any:
+        known = self._kernels.get(name)
+        if known is None or known[0] is not module:
+            known = self._kernels[name] = module, WalkedKernel(self, module)
+            self._n_programs += 1
+        return known[1]
+
+
+@pytest.fixture
+def adapt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Adapter, list[Sequence[Any]]]]:
+    """Return a function that builds an adapter and mini-batches of several sizes."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph", FakeGraph.capture)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def build(
+        backend: type[WalkedBackend], name: str, device: str = "cpu", **switches: Any
+    ) -> tuple[Adapter, list[Sequence[Any]]]:
+        monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: backend)
+        model, instances, weights = example(name)
+        parts = [instances[:1], instances * 3, instances[1:], instances * 2, instances]
+        return prepared(model, weights, Switches(**switches), device=device), parts
+
+    return build
+
+
+def train(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> dict[str, Any]:
+    for _ in range(N_PASSES):
+        for _ in loaded(adapter, mini_batches):
+            adapter.run(NoClock())
+    return dict(adapter.parameters())
+
+
+def count_captures(adapter: Adapter) -> int:
+    backend = adapter.engine.backend
+    assert isinstance(backend, GraphBackend)
+    return backend.n_captures
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm"])
+def test_replays_train_as_launches_do(adapt: Any, name: str, streaming: bool) -> None:
+    expected = train(*adapt(WalkedBackend, name))
+    adapter, parts = adapt(GraphBackend, name, streaming=streaming)
+    found = train(adapter, parts)
+    for key, weight in expected.items():
+        np.testing.assert_array_equal(found[key], weight)
+    assert adapter.counters().n_launches == 2
+    assert count_captures(adapter) > 2
+
+
+def test_captures_are_compilations_and_precede_the_passes(
+    adapt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every size of a mini-batch is captured in advance."""
+    monkeypatch.setattr(launching, "select_bucket", lambda n_phases: n_phases)
+    adapter, parts = adapt(GraphBackend, "lattice_lstm", device="cuda")
+    for part in sorted(parts, key=len, reverse=True):  # so that no array grows later
+        adapter.compile_for(part)
+    n_captures = count_captures(adapter)
+    assert adapter.n_compilations() == n_captures + 3  # kernels: forward, and two backward
+    assert n_captures > 2
+    train(adapter, parts)
+    assert count_captures(adapter) == n_captures
+
+
+class Stale(GraphLauncher):
+    """Launcher that replays a graph although its memory has moved."""
+
+    def start(self, name: str, work: Launches) -> None:
+        key = name, tuple(launching.select_bucket(n) for _, n in work)
+        if key in self._graphs:
+            self._graphs[key][1].replay()
+        else:
+            super().start(name, work)
+
+    def forget(self) -> None:
+        """Keep all graphs."""
+
+
+def test_wrong_graphs_are_noticed(adapt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = train(*adapt(WalkedBackend, "tree_lstm"))
+
+    def is_right() -> bool:
+        found = train(*adapt(GraphBackend, "tree_lstm"))
+        return all(np.array_equal(found[key], expected[key]) for key in expected)
+
+    assert is_right()
+    monkeypatch.setattr(GraphBackend, "launcher_type", Stale)
+    assert not is_right()
+    monkeypatch.setattr(GraphBackend, "launcher_type", GraphLauncher)
+    for select in (lambda n: n - 1, lambda n: 4):  # graphs of too few phases
+        monkeypatch.setattr(launching, "select_bucket", select)
+        assert not is_right()
