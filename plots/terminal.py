@@ -17,6 +17,7 @@ from dynbatch.harness.records.numbers import (
     select_fastest,
 )
 from dynbatch.harness.records.tidy import OWN_CHECKSUM, OWN_PATH
+from dynbatch.harness.terminal.reporting import format_speed
 from dynbatch.harness.values.paths import shorten_paths
 from dynbatch.plots.tables.cells import DAGGER, format_ratio
 
@@ -37,7 +38,7 @@ def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
             (_, first), *others = gains.iterrows()
             over = [f"{gain.text} over {names[gain.trial_id]}" for _, gain in others]
             yield (
-                f"{workload}: fastest {names[first.trial_id]}, {first.throughput:,.0f}"
+                f"{workload}: fastest {names[first.trial_id]}, {format_speed(first.throughput)}"
                 f" instances/s; speedup {', '.join(over)}{_explain(gains)}"
             )
 

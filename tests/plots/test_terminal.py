@@ -10,6 +10,7 @@ from dynbatch.harness.commands import first_look
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.terminal.reporting import format_speed
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.terminal import compare_with_baselines, rank_systems
 from tests.support.records import plain_record
@@ -40,6 +41,14 @@ def test_systems_are_ranked_by_speed() -> None:
         f"{WORKLOAD}: fastest vertex, 300 instances/s; speedup 1.50 (1.50 to 1.50) over cavs,"
         " 3.00 (3.00 to 3.00) over dynet"
     )
+
+
+def test_a_slow_system_is_not_said_to_run_no_instance() -> None:
+    (line,) = rank(build_records({"dynet": 0.125, "vertex": 0.25}))
+    assert "fastest vertex, 0.25 instances/s; speedup 2.00 over dynet" in line
+    assert [format_speed(speed) for speed in (0.0314, 9.87, 12.3, 1234.5)] == [
+        *("0.031", "9.9", "12", "1,234")
+    ]
 
 
 def test_policies_of_one_system_are_ranked() -> None:
