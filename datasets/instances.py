@@ -2,15 +2,7 @@
 
 Each line is an object with the arrays of an instance of `harness/values/`: ids of words, labels and
 others, from 0 on. Ids stay as they are, so that a table has as many rows as its largest id needs.
-
-    tree             words (-1 without a word), labels, children: a list of 0 or 2 earlier vertices
-                     for each vertex; the root is last
-    lattice          tags, arc_start, sources, tokens
-    chain            words, labels; for rare words also char_start, characters
-    sentence_pair    source, target
-    parsed_sentence  words, tags, heads, relations
-
-For example, `{"words": [4, 7, -1], "labels": [0, 1, 1], "children": [[], [], [0, 1]]}` is a tree.
+docs/data.md lists the keys of each kind.
 """
 
 from __future__ import annotations
@@ -97,7 +89,7 @@ def _parse_instance(line: str, kind: Kind) -> Instance:
     if not isinstance(given, dict):
         raise DataError(f"expected a JSON object, got {line[:40]!r}; put one instance on each line")
     if not _fits(given, kind):
-        _, allowed = _list_keys(kind)
+        _, allowed = list_keys(kind)
         others = [other for other in KINDS if _fits(given, other)]
         advice = f"; set dataset.options.kind={others[0]}" if others else ""
         raise DataError(
@@ -114,11 +106,11 @@ def _parse_instance(line: str, kind: Kind) -> Instance:
 
 
 def _fits(given: Mapping[str, Any], kind: str) -> bool:
-    needed, allowed = _list_keys(kind)
+    needed, allowed = list_keys(kind)
     return set(needed) <= set(given) <= set(allowed)
 
 
-def _list_keys(kind: str) -> tuple[list[str], list[str]]:
+def list_keys(kind: str) -> tuple[list[str], list[str]]:
     """Return the keys that an instance needs, and all that it may have."""
     arrays = {item.name: item for item in fields(KINDS[kind]) if item.init}
     needed = [name for name, item in arrays.items() if item.default_factory is MISSING]

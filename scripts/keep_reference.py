@@ -102,6 +102,8 @@ def remove_paths(record: Record) -> Record:
     elsewhere = {"data_root": DEFAULTS["data_root"], "command": command}
     if cache_dir := record.config.get("cache_dir"):
         elsewhere["cache_dir"] = f"{DEFAULTS['results_dir']}/{Path(cache_dir).name}"
+    if python := record.config.get("python"):
+        elsewhere["python"] = "/".join(Path(python).parts[-4:])  # .gpu-peers/jax/bin/python
     config = record.config | {key: elsewhere[key] for key in elsewhere.keys() & record.config}
     return record.model_copy(update={"config": config, "command": command})
 

@@ -40,7 +40,12 @@ def format_outcome(record: Record) -> str:
     half_width = compute_half_width(seconds)
     spread = "" if half_width is None else f" ±{half_width:.1%}"
     warnings = f" ({', '.join(record.warnings)})" if record.warnings else ""
-    return f"{record.instances_per_s:,.0f} instances/s{spread}  ok{warnings}"
+    return f"{format_speed(record.instances_per_s)} instances/s{spread}  ok{warnings}"
+
+
+def format_speed(instances_per_s: float) -> str:
+    """Format instances per second as a whole number, or small ones with two digits."""
+    return f"{instances_per_s:,.0f}" if instances_per_s >= 10 else f"{instances_per_s:.2g}"
 
 
 def format_summary(record: Record, path: Path) -> str:

@@ -6,11 +6,15 @@ This imports matplotlib first, without MPLBACKEND: it may name a window system t
 import os
 from contextlib import suppress
 
+from dynbatch.harness.errors import ConfigError
+
 __all__ = ["mpl"]
 
 _backend = os.environ.pop("MPLBACKEND", None)
 try:
     import matplotlib as mpl
+except UnicodeDecodeError as error:
+    raise ConfigError(f"matplotlib cannot read its matplotlibrc ({error}); fix the file") from None
 finally:
     if _backend is not None:
         os.environ["MPLBACKEND"] = _backend

@@ -14,8 +14,8 @@ from dynbatch.harness.values.paths import ROOT
 from tests.support.adding import BLOCK, PAGE, SECTIONS, Command, Section
 
 NEEDED = (
-    *("dynbatch", "conf", "datasets", "harness", "plots", "profiles", "systems", "tests"),
-    "workflow",
+    *("dynbatch", "conf", "datasets", "harness", "plots", "profiles", "src", "systems"),
+    *("tests", "workflow"),
 )
 
 

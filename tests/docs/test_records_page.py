@@ -15,7 +15,7 @@ from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.values.paths import ROOT
 
 PAGE = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
-NEEDED = ("conf", "datasets", "dynbatch", "harness", "plots", "systems", "workflow")
+NEEDED = ("conf", "datasets", "dynbatch", "harness", "plots", "src", "systems", "workflow")
 ENGINE = "harness/engine/engine.py"
 
 

@@ -163,3 +163,20 @@ def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: P
         )
         pictures.append(out.read_bytes())
     assert pictures[0] == pictures[1] == pictures[2]
+
+
+def test_a_style_of_the_user_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_bytes(b"font.size: 30\n\xff: 3\n")
+    command = ["dynbatch.harness.commands.schedule", "dataset=sst_synthetic", "batch_size=2"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "policy=agenda", "--draw=graph.png"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("bench-schedule: matplotlib cannot read its matplotlibrc ('utf-8' codec")
+    assert "Traceback" not in done.stderr

@@ -10,9 +10,10 @@ from dynbatch.harness.commands import first_look
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.terminal.reporting import format_speed
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.terminal import compare_with_baselines, rank_systems
-from tests.support.records import plain_record
+from tests.support.records import plain_record, turn
 
 LABELS = {system.name: system.label for system in read_systems(CONF_DIR)}
 WORKLOAD = "tree_fc complete_trees mode=train batch_size=2 hidden_size=8"
@@ -40,6 +41,37 @@ def test_systems_are_ranked_by_speed() -> None:
         f"{WORKLOAD}: fastest vertex, 300 instances/s; speedup 1.50 (1.50 to 1.50) over cavs,"
         " 3.00 (3.00 to 3.00) over dynet"
     )
+
+
+def test_a_slow_system_is_not_said_to_run_no_instance() -> None:
+    (line,) = rank(build_records({"dynet": 0.125, "vertex": 0.25}))
+    assert "fastest vertex, 0.25 instances/s; speedup 2.00 over dynet" in line
+    assert [format_speed(speed) for speed in (0.0314, 9.87, 12.3, 1234.5)] == [
+        *("0.031", "9.9", "12", "1,234")
+    ]
+
+
+def test_no_system_is_the_fastest_with_a_speedup_below_one() -> None:
+    """Its median turn is shorter, but that of the other is in most cycles."""
+    seconds = {"vertex": (2.0, 2.0, 5.0, 5.0, 1.0), "dynet": (2.1, 2.1, 4.9, 4.9, 0.9)}
+    records = [
+        plain_record(
+            0,
+            {
+                "samples_s": samples,
+                "n_mini_batches": 1,
+                "block": "one",
+                "turns": [turn(cycle) for cycle in range(len(samples))],
+            },
+            system=system,
+        )
+        for system, samples in seconds.items()
+    ]
+    assert records[0].instances_per_s > records[1].instances_per_s  # type: ignore[operator]
+    (line,) = rank(records)
+    assert ": fastest dynet, " in line
+    assert "; speedup 1.02" in line
+    assert "over vertex" in line
 
 
 def test_policies_of_one_system_are_ranked() -> None:

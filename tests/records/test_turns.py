@@ -9,25 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynbatch.harness.records.turns import (
-    Turn,
     collect_turn_seconds,
     compute_cpu_share,
     compute_pass_s,
     compute_ratio,
 )
-
-
-def turn(cycle: int, n_passes: int = 1, *, is_disturbed: bool = False, cpu_s: float = 1.0) -> Turn:
-    return Turn(
-        cycle=cycle,
-        n_passes=n_passes,
-        wall_s=1.0,
-        cpu_s=cpu_s,
-        steal_s=0.0,
-        wait_s=0.0,
-        n_switches=0,
-        is_disturbed=is_disturbed,
-    )
+from tests.support.records import turn
 
 
 def test_a_turn_of_several_passes_is_their_median() -> None:

@@ -92,6 +92,19 @@ def speed_of(
     return n_instances / median_s if median_s > 0 else None
 
 
+def turn(cycle: int, n_passes: int = 1, *, is_disturbed: bool = False, cpu_s: float = 1.0) -> Turn:
+    return Turn(
+        cycle=cycle,
+        n_passes=n_passes,
+        wall_s=1.0,
+        cpu_s=cpu_s,
+        steal_s=0.0,
+        wait_s=0.0,
+        n_switches=0,
+        is_disturbed=is_disturbed,
+    )
+
+
 def plain_count(name: str = "count-a", **changes: Any) -> AnyCount:
     """Build one count with this name."""
     return parse_count(_json(made_up_row(POINT, count_id=name, **changes)))

@@ -116,6 +116,7 @@ def test_local_paths_are_removed_from_committed_records(choices: Choices) -> Non
     quoted = "'results_dir='\"'\"'/tmp/somebody'\"'\"''"
     typed = f"bench -m data_root=/home/somebody/data {quoted} seed=1,2"
     places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.reference"}
+    places["python"] = "/home/somebody/there/.gpu-peers/jax/bin/python"
     config = record.config | places | {"command": typed}
     record = record.model_copy(update={"config": config, "command": typed})
 
@@ -125,6 +126,7 @@ def test_local_paths_are_removed_from_committed_records(choices: Choices) -> Non
     assert kept.command == kept.config["command"]
     assert kept.command == "bench -m data_root=data results_dir=results seed=1,2"
     assert kept.config["cache_dir"] == "results/.reference"
+    assert kept.config["python"] == ".gpu-peers/jax/bin/python"
     assert kept.trial_id == record.trial_id
 
 
