@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,6 +106,12 @@ def test_the_campaign_draws_many_examples() -> None:
     assert "tests/campaign --hypothesis-profile=campaign -k kills" in make(
         "campaign", "CAMPAIGN=-k kills"
     )
+
+
+def test_a_gpu_is_searched_for_races_before_anything_is_measured() -> None:
+    steps = re.findall(r"> results/gpu/(\w+)\.txt", make("gpu"))
+    assert steps[:3] == ["doctor", "races", "tests_1"]
+    assert steps[-5:] == ["ceilings", "headlines", "cavs", "claims", "profile"]
 
 
 def test_every_step_of_a_gpu_is_kept_with_its_exit_code(tmp_path: Path) -> None:
