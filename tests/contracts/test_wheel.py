@@ -38,6 +38,7 @@ print(ROOT, hash_trial_source(TrialSpec.from_dict(json.loads(Path("spec.json").r
 pytestmark = pytest.mark.slow  # it builds the package
 READ = {
     "conf": (".yaml",),
+    "systems/native": (".cc", ".h"),
     "plots": (".yaml", ".csv", ".mplstyle", ".html", ".css"),
     "workflow": (".smk", ".yaml"),
 }
