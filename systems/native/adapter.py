@@ -5,7 +5,7 @@ It has no policy and no compiler of its own, so the engine's lead over it is the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ from dynbatch.systems.on_dynet.cpp.columns import (
 )
 
 # The arrays of a mini-batch that a program in C++ would hold, by model.
-NETWORKS = {
+NETWORKS: dict[str, Callable[[Any, Sequence[Any]], Columns]] = {
     "tree_lstm": build_tree_columns,
     "lattice_lstm": build_lattice_columns,
     "var_lstm": build_chain_columns,
@@ -45,8 +45,6 @@ NETWORKS = {
     "parser": build_parsed_columns,
 }
 TABLE = "dynbatch.systems.native.adapter:NETWORKS"
-ONEDNN_ROWS = 8  # number of rows from which oneDNN is faster
-NEVER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,11 @@ class NativeOptions:
     """Options of matmuls.
 
     Attributes:
-        blas: "auto" multiplies ONEDNN_ROWS rows or more by oneDNN, if it is installed, and fewer
-            by OpenBLAS; otherwise one library multiplies everything.
+        blas: library of matmuls of many rows; "auto" is oneDNN, if it is installed, or else
+            OpenBLAS. An own kernel multiplies few rows (programs/packed.h).
     """
 
-    blas: Literal["auto", "onednn", "openblas"] = "auto"
+    blas: Literal["auto", "openblas"] = "auto"
 
 
 class Adapter(System):
@@ -100,11 +98,15 @@ class Adapter(System):
     def _prepare_blas(self) -> BlasAddresses:
         assert LIBRARY is not None
         LIBRARY.set_threads(self.settings.threads)
-        if ONEDNN is None or self.options.blas == "openblas":
-            return BlasAddresses(LIBRARY.address, 0, NEVER)
+        if not self._uses_onednn:
+            return BlasAddresses(0, LIBRARY.address)
+        assert ONEDNN is not None
         ONEDNN.set_threads(self.settings.threads)
-        n_rows = ONEDNN_ROWS if self.options.blas == "auto" else 0
-        return BlasAddresses(LIBRARY.address, ONEDNN.address, n_rows)
+        return BlasAddresses(ONEDNN.address, LIBRARY.address)
+
+    @property
+    def _uses_onednn(self) -> bool:
+        return ONEDNN is not None and self.options.blas == "auto"
 
     def load(self, instances: Sequence[Any]) -> None:
         """Concatenate the instances' arrays, which a program in C++ would hold."""
@@ -145,10 +147,10 @@ class Adapter(System):
         return Counters()
 
     def effective_options(self) -> dict[str, str]:
-        """Return the options, and the libraries of matmuls."""
+        """Return the options, and the library of matmuls of many rows."""
         assert LIBRARY is not None
-        by_onednn = [f"oneDNN {ONEDNN.version}"] if ONEDNN and self.options.blas != "openblas" else []
-        return super().effective_options() | {"matmuls": ", ".join([*by_onednn, LIBRARY.name])}
+        name = f"oneDNN {ONEDNN.version}" if ONEDNN and self._uses_onednn else LIBRARY.name
+        return super().effective_options() | {"matmuls": f"own, {name}"}
 
     def versions(self) -> dict[str, str]:
         """Return the compiler, and the hash of the C++ sources."""

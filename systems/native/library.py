@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +38,16 @@ class NativeError(RuntimeError):
     """Error in the networks' C++ code, with its message."""
 
 
-class BlasAddresses(ctypes.Structure):
-    """Structure `Libraries` of libraries.h."""
+class BlasAddresses(NamedTuple):
+    """Addresses of matmuls.
 
-    _fields_ = (
-        ("openblas", ctypes.c_void_p),
-        ("onednn", ctypes.c_void_p),
-        ("onednn_rows", ctypes.c_int64),
-    )
+    Attributes:
+        onednn: oneDNN's dnnl_sgemm; 0 if it is not used.
+        openblas: Fortran's sgemm of OpenBLAS or another BLAS, used without oneDNN.
+    """
+
+    onednn: int
+    openblas: int
 
 
 class _Weight(ctypes.Structure):
@@ -110,7 +112,7 @@ def build_library(sources: Path = SOURCES) -> bytes:
             check=False,
         )
         if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "error" in line]
+            lines = [line for line in done.stderr.splitlines() if " error: " in line]
             reason = lines[0] if lines else f"exit status {done.returncode}"
             raise UnsupportedTrial(f"{compiler} cannot compile {sources}: {reason}")
         content = library.read_bytes()
@@ -147,7 +149,7 @@ class NativeNetwork:
         model: name of the model.
         weights: initial weights, which are copied.
         is_training: whether backward passes follow.
-        blas: addresses of matmuls.
+        blas: addresses of matmuls of many rows.
         n_threads: number of threads of loops outside of matmuls.
     """
 
@@ -168,7 +170,7 @@ class NativeNetwork:
             _Weight(n.encode(), w.ctypes.data, w.size // w.shape[-1], w.shape[-1])
             for n, w in arrays.items()
         ]
-        self._call("prepare", ctypes.byref(blas), ctypes.c_int(n_threads))
+        self._call("prepare", *map(ctypes.c_void_p, blas), ctypes.c_int(n_threads))
         array = (_Weight * len(structs))(*structs)
         self._call(
             "make_network",

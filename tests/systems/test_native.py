@@ -6,20 +6,20 @@ All models are compared with the reference in test_systems_agree.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_gru import TreeGRU
 from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.values.instances import Lattice, Tree
 from dynbatch.systems.native import library
 from dynbatch.systems.native.adapter import Adapter
 from tests.support.instances import random_lattice, random_tree
@@ -33,7 +33,7 @@ Logged = Callable[[], list[str]]
 
 @pytest.fixture
 def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Logged:
-    """Use an empty cache and a compiler that logs; return a function that reads its compilations."""
+    """Use an empty cache and a compiler that logs; return a function that reads its log."""
     compiler, log = library.find_cpp_compiler(), tmp_path / "log"
     logging = tmp_path / "logging"
     logging.write_text(f'#!/bin/sh\necho "$@" >>{log}\nexec {compiler} "$@"\n', encoding="utf-8")
@@ -105,39 +105,29 @@ def test_models_and_devices_that_are_not_written_are_named() -> None:
     assert reason == "networks in C++ run on a CPU only; set device=cpu"
 
 
-def draw_trees() -> list[Tree]:
-    rng = np.random.default_rng(3)
-    return [random_tree(n, UNEQUAL, rng) for n in (1, 9, 30, 30)]
-
-
-def draw_lattices() -> list[Lattice]:
-    rng = np.random.default_rng(3)
-    return [random_lattice(n, UNEQUAL, rng) for n in (1, 9, 30, 30)]
+def run_system(model: Model, instances: Sequence[Any], blas: str, threads: int) -> dict[str, Any]:
+    system = Adapter(RunSettings("train", "cpu", threads, 4, 0.2, 0, options={"blas": blas}))
+    system.prepare(model, draw_initial_weights(model, seed=0))
+    return found_by(system, instances)
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize(
-    ("blas", "threads"), [("auto", 2), ("openblas", 1), ("onednn", 1), ("onednn", 2)]
-)
-def test_libraries_and_threads_compute_the_same(blas: str, threads: int) -> None:
-    for model, instances in (
-        (TreeLSTM(UNEQUAL), draw_trees()),
-        (LatticeLSTM(UNEQUAL), draw_lattices()),
-    ):
-        found = []
-        for own in ({"blas": blas}, {}):
-            settings = RunSettings(
-                "train", "cpu", threads if own else 1, 4, 0.2, 0, options=own
-            )
-            system = Adapter(settings)
-            system.prepare(model, draw_initial_weights(model, seed=0))
-            found.append(found_by(system, instances))
-        assert_alike(*found)
+@pytest.mark.parametrize(("blas", "threads"), [("openblas", 1), ("auto", 2), ("openblas", 2)])
+@pytest.mark.parametrize("width", [6, 40])  # less than a vector of columns, and several
+def test_libraries_and_threads_compute_the_same(blas: str, threads: int, width: int) -> None:
+    sizes = ModelSizes(width, UNEQUAL.data, embedding_size=7)
+    rng = np.random.default_rng(3)
+    trees = [random_tree(n, sizes, rng) for n in (1, 9, 300, 300)]  # many rows in a level, too
+    lattices = [random_lattice(n, sizes, rng) for n in (1, 9, 30, 30)]
+    for model, instances in ((TreeLSTM(sizes), trees), (LatticeLSTM(sizes), lattices)):
+        expected = run_system(model, instances, "auto", 1)
+        assert_alike(run_system(model, instances, blas, threads), expected)
 
 
 @NEEDS_COMPILER
 def test_outputs_are_those_before_an_update() -> None:
-    model, trees = TreeLSTM(UNEQUAL), draw_trees()
+    model, rng = TreeLSTM(UNEQUAL), np.random.default_rng(3)
+    trees = [random_tree(n, UNEQUAL, rng) for n in (1, 9, 30)]
     system = Adapter(small_settings())
     system.prepare(model, draw_initial_weights(model, seed=0))
     before = found_by(system, trees)["outputs"]

@@ -43,9 +43,10 @@ class BiLSTM : public Network {
     const Index n = steps_.n_rows(), width = forward_.layers[0].width();
     both_ = both_memory_.take(n, 2 * width);
     copy(run(forward_), both_.columns_from(0, width));
-    gather_rows(run(backward_), steps_.mirror, both_.columns_from(width, width));
+    gather_rows(run(backward_), steps_.mirror.data(), both_.columns_from(width, width));
     tag_ = tag_memory_.take(n, W_tag_.values.columns);
-    W_tag_.packed().multiply(both_, tag_, b_tag_.values.at);
+    W_tag_.multiply(both_, tag_, b_tag_.values.at);
+#pragma omp simd
     for (Index j = 0; j < n * tag_.columns; ++j) tag_.at[j] = tanh_of(tag_.at[j]);
     return classifier_.forward(tag_, labels_);
   }
@@ -54,13 +55,14 @@ class BiLSTM : public Network {
     const Index n = steps_.n_rows(), width = forward_.layers[0].width();
     const Matrix dtag = dtag_memory_.take(n, tag_.columns);
     classifier_.backward(dtag);
+#pragma omp simd
     for (Index j = 0; j < n * tag_.columns; ++j) dtag.at[j] *= through_tanh(tag_.at[j]);
     multiply_outer(both_, dtag, W_tag_.gradient);
     sum_rows(dtag, b_tag_.gradient.at);
     const Matrix& W = W_tag_.values;
     multiply_transposed(dtag, W.rows_from(0, width), forward_.layers.back().take_gradient());
     const Matrix mirrored = mirrored_memory_.take(n, tag_.columns);
-    gather_rows(dtag, steps_.mirror, mirrored);
+    gather_rows(dtag, steps_.mirror.data(), mirrored);
     multiply_transposed(mirrored, W.rows_from(width, width), backward_.layers.back().take_gradient());
     for (Stack* stack : {&forward_, &backward_}) backpropagate(*stack);
   }
@@ -71,7 +73,7 @@ class BiLSTM : public Network {
  private:
   Matrix run(Stack& stack) {
     Matrix h = stack.x.take(steps_.n_rows(), embedding_.values().columns);
-    embedding_.look_up(stack.words, h);
+    embedding_.look_up(stack.words.data(), h);
     for (Lstm& layer : stack.layers) h = layer.forward(steps_, h);
     return h;
   }

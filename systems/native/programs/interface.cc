@@ -3,7 +3,6 @@
 
 #include <exception>
 
-#include "libraries.h"
 #include "network.h"
 
 namespace {
@@ -35,9 +34,9 @@ struct Weight {
 
 const char* last_error() { return message.c_str(); }
 
-int prepare(const Libraries* libraries, int n_threads) {
+int prepare(void* onednn_sgemm, void* openblas_sgemm, int n_threads) {
   return guard([&] {
-    set_libraries(*libraries);
+    set_libraries(onednn_sgemm, openblas_sgemm);
     omp_set_num_threads(n_threads);
   });
 }

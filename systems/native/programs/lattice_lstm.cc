@@ -89,9 +89,9 @@ struct Cells {
 
   void begin(const Ids& tokens) {
     x = x_memory.take(tokens.size(), W.values.rows);
-    vectors.look_up(tokens, x);
+    vectors.look_up(tokens.data(), x);
     gates = gates_memory.take(tokens.size(), W.values.columns);
-    W.packed().multiply(x, gates, b.values.at);
+    W.multiply(x, gates, b.values.at);
   }
 
   // Gates have been replaced by their gradients.
@@ -100,7 +100,7 @@ struct Cells {
     multiply_outer(x, gates, W.gradient);
     sum_rows(gates, b.gradient.at);
     const Matrix dx = dx_memory.take(x.rows, x.columns);
-    W.transposed().multiply(gates, dx);
+    W.multiply_transposed(gates, dx);
     vectors.add_gradient(tokens, dx);
   }
 
@@ -137,7 +137,7 @@ class LatticeLSTM : public Network {
       const Index first = steps.starts[step], size = steps.size(step);
       const Index before = steps.starts[step - 1];
       const Matrix gates = chars_.gates.rows_from(first - k, size);
-      chars_.U.packed().add_product(h_.rows_from(before, size), gates);
+      chars_.U.add_product(h_.rows_from(before, size), gates);
 #pragma omp parallel for if (omp_get_max_threads() > 1)
       for (Index r = 0; r < size; ++r)
         compute_cell<LatticeGates, true>(width_, gates.row(r), c_.row(before + r),
@@ -161,7 +161,7 @@ class LatticeLSTM : public Network {
         backpropagate_cell<LatticeGates>(width_, gates.row(r), c_.row(before + r),
                                          dh_.row(first + r), dc_.row(first + r),
                                          dc_.row(before + r));
-      chars_.U.transposed().add_product(gates, dh_.rows_from(before, size));
+      chars_.U.add_transposed(gates, dh_.rows_from(before, size));
       if (plan_.batches[step] >= 0) backpropagate_words(plan_.batches[step]);
     }
     sum_rows(dh_.rows_from(0, k), h_0_.gradient.at);
@@ -184,7 +184,7 @@ class LatticeLSTM : public Network {
     const Matrix gates = words_.gates.rows_from(first, n), h = sources_h_.rows_from(first, n);
     for (Index r = 0; r < n; ++r)
       std::copy_n(h_.row(plan_.sources[first + r]), width_, h.row(r));
-    words_.U.packed().add_product(h, gates);
+    words_.U.add_product(h, gates);
     for (Index r = 0; r < n; ++r) {
       const Index source = plan_.sources[first + r], target = plan_.targets[first + r];
       compute_cell<LatticeGates, true>(width_, gates.row(r), c_.row(source), c_.row(target),
@@ -201,10 +201,11 @@ class LatticeLSTM : public Network {
                                        dc_.row(target), dc_.row(source));
     }
     const Matrix dh = dh_words_memory_.take(n, width_);
-    words_.U.transposed().multiply(gates, dh);
+    words_.U.multiply_transposed(gates, dh);
     for (Index r = 0; r < n; ++r) {
-      float* __restrict to = dh_.row(plan_.sources[first + r]);
-      const float* __restrict from = dh.row(r);
+      float* to = dh_.row(plan_.sources[first + r]);
+      const float* from = dh.row(r);
+#pragma omp simd
       for (Index j = 0; j < width_; ++j) to[j] += from[j];
     }
   }

@@ -51,13 +51,13 @@ Matrix Lstm::forward(const Steps& steps, const Matrix& x) {
     fill_rows(h_.rows_from(0, n_starts_), h_0_->values.at);
     fill_rows(c_.rows_from(0, n_starts_), c_0_->values.at);
   }
-  W_.packed().multiply(x, gates_, b_.values.at);
+  W_.multiply(x, gates_, b_.values.at);
   for (Index step = 0; step < steps.n_steps(); ++step) {
     const Index first = steps.starts[step], size = steps.size(step);
     const Index before = find_before(steps, step);
     const bool has_before = step > 0 || h_0_;
     const Matrix gates = gates_.rows_from(first, size);
-    if (has_before) U_.packed().add_product(h_.rows_from(before, size), gates);
+    if (has_before) U_.add_product(h_.rows_from(before, size), gates);
 #pragma omp parallel for if (omp_get_max_threads() > 1)
     for (Index r = 0; r < size; ++r) {
       const Index own = n_starts_ + first + r;
@@ -89,7 +89,7 @@ void Lstm::backward(const Steps& steps, const Matrix& dx) {
           width_, gates.row(r), has_before ? c_.row(before + r) : nullptr, dh_.row(own),
           dc_.row(own), has_before ? dc_.row(before + r) : nullptr);
     }
-    if (has_before) U_.transposed().add_product(gates, dh_.rows_from(before, size));
+    if (has_before) U_.add_transposed(gates, dh_.rows_from(before, size));
   }
   // One product for each weight: states before all rows, with the rows that have one.
   const Index skipped = h_0_ ? 0 : steps.size(0), n = gates_.rows - skipped;
@@ -102,7 +102,7 @@ void Lstm::backward(const Steps& steps, const Matrix& dx) {
   multiply_outer(befores, gates_.rows_from(skipped, n), U_.gradient);
   multiply_outer(x_, gates_, W_.gradient);
   sum_rows(gates_, b_.gradient.at);
-  if (dx.rows > 0) W_.transposed().multiply(gates_, dx);
+  if (dx.rows > 0) W_.multiply_transposed(gates_, dx);
   if (!h_0_) return;
   sum_rows(dh_.rows_from(0, n_starts_), h_0_->gradient.at);
   sum_rows(dc_.rows_from(0, n_starts_), c_0_->gradient.at);

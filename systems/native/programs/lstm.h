@@ -31,10 +31,10 @@ struct LatticeGates {
 // in place. Null for c_before stands for zeros.
 template <class Gates, bool adds = false>
 inline void compute_cell(Index n, float* gates, const float* c_before, float* c_out, float* h_out) {
-  float *__restrict i = gates + Gates::i * n, *__restrict f = gates + Gates::f * n;
-  float *__restrict g = gates + Gates::g * n, *__restrict o = gates + Gates::o * n;
-  float *__restrict c = c_out, *__restrict h = h_out;
-  const float* __restrict before = c_before;
+  float *i = gates + Gates::i * n, *f = gates + Gates::f * n;
+  float *g = gates + Gates::g * n, *o = gates + Gates::o * n;
+  float *c = c_out, *h = h_out;
+  const float* before = c_before;
   const auto finish = [&](Index j, float c_new) {
     o[j] = sigmoid(o[j]);
     c[j] = adds ? c[j] + c_new : c_new;
@@ -42,12 +42,14 @@ inline void compute_cell(Index n, float* gates, const float* c_before, float* c_
     h[j] = adds ? h[j] + h_new : h_new;
   };
   if (!before) {
+#pragma omp simd
     for (Index j = 0; j < n; ++j) {
       i[j] = sigmoid(i[j]), f[j] = 0, g[j] = tanh_of(g[j]);
       finish(j, i[j] * g[j]);
     }
     return;
   }
+#pragma omp simd
   for (Index j = 0; j < n; ++j) {
     i[j] = sigmoid(i[j]), f[j] = sigmoid(f[j]), g[j] = tanh_of(g[j]);
     finish(j, f[j] * before[j] + i[j] * g[j]);
@@ -59,10 +61,10 @@ inline void compute_cell(Index n, float* gates, const float* c_before, float* c_
 template <class Gates>
 inline void backpropagate_cell(Index n, float* gates, const float* c_before, const float* dh_new,
                                const float* dc_new, float* dc_before) {
-  float *__restrict i = gates + Gates::i * n, *__restrict f = gates + Gates::f * n;
-  float *__restrict g = gates + Gates::g * n, *__restrict o = gates + Gates::o * n;
-  const float *__restrict dh = dh_new, *__restrict dc_out = dc_new, *__restrict before = c_before;
-  float* __restrict below = dc_before;
+  float *i = gates + Gates::i * n, *f = gates + Gates::f * n;
+  float *g = gates + Gates::g * n, *o = gates + Gates::o * n;
+  const float *dh = dh_new, *dc_out = dc_new, *before = c_before;
+  float* below = dc_before;
   const auto pass = [&](Index j, float c_old) {
     const float tanh_c = tanh_of(f[j] * c_old + i[j] * g[j]);
     const float dc = dc_out[j] + dh[j] * o[j] * through_tanh(tanh_c);
@@ -72,9 +74,11 @@ inline void backpropagate_cell(Index n, float* gates, const float* c_before, con
     return dc;
   };
   if (!before) {
+#pragma omp simd
     for (Index j = 0; j < n; ++j) pass(j, 0.0f);
     return;
   }
+#pragma omp simd
   for (Index j = 0; j < n; ++j) {
     const float dc = pass(j, before[j]);
     below[j] += dc * f[j];

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "libraries.h"
-
 namespace {
 
 using OneDnn = int (*)(char, char, Index, Index, Index, float, const float*, Index, const float*,
@@ -14,7 +12,6 @@ using OpenBlas = void (*)(const char*, const char*, const Index*, const Index*, 
 
 OneDnn onednn = nullptr;
 OpenBlas openblas = nullptr;
-Index onednn_rows = 0;  // number of rows from which oneDNN multiplies
 
 // C (m, n) = A (m, k) B (k, n), all row-major; "N" or "T" for each factor.
 void call_library(char form_a, char form_b, Index m, Index n, Index k, const Matrix& a,
@@ -25,7 +22,7 @@ void call_library(char form_a, char form_b, Index m, Index n, Index k, const Mat
     return;
   }
   const float one = 1, beta = adds ? 1 : 0;
-  if (onednn && m >= onednn_rows) {
+  if (onednn) {
     onednn(form_a, form_b, m, n, k, one, a.at, a.stride, b.at, b.stride, beta, c.at, c.stride);
   } else {  // column-major C^T = B^T A^T
     openblas(&form_b, &form_a, &n, &m, &k, &one, b.at, &b.stride, a.at, &a.stride, &beta, c.at,
@@ -35,10 +32,9 @@ void call_library(char form_a, char form_b, Index m, Index n, Index k, const Mat
 
 }  // namespace
 
-void set_libraries(const Libraries& libraries) {
-  onednn = reinterpret_cast<OneDnn>(libraries.onednn);
-  openblas = reinterpret_cast<OpenBlas>(libraries.openblas);
-  onednn_rows = libraries.onednn_rows;
+void set_libraries(void* onednn_sgemm, void* openblas_sgemm) {
+  onednn = reinterpret_cast<OneDnn>(onednn_sgemm);
+  openblas = reinterpret_cast<OpenBlas>(openblas_sgemm);
 }
 
 void multiply(const Matrix& a, const Matrix& b, const Matrix& c, bool adds) {
@@ -66,15 +62,16 @@ void copy(const Matrix& from, const Matrix& to) {
     std::memcpy(to.row(r), from.row(r), from.columns * sizeof(float));
 }
 
-void gather_rows(const Matrix& from, const Ids& rows, const Matrix& to) {
-  for (std::size_t r = 0; r < rows.size(); ++r)
+void gather_rows(const Matrix& from, const std::int32_t* rows, const Matrix& to) {
+  for (Index r = 0; r < to.rows; ++r)
     std::memcpy(to.row(r), from.row(rows[r]), from.columns * sizeof(float));
 }
 
 void sum_rows(const Matrix& x, float* sum, bool adds) {
   if (!adds) std::fill_n(sum, x.columns, 0.0f);
   for (Index r = 0; r < x.rows; ++r) {
-    const float* __restrict row = x.row(r);
+    const float* row = x.row(r);
+#pragma omp simd
     for (Index j = 0; j < x.columns; ++j) sum[j] += row[j];
   }
 }

@@ -41,13 +41,18 @@ class Buffer {
   Index size_ = 0;
 };
 
+// Addresses of dnnl_sgemm, or null, and of Fortran's sgemm, which is used without the former. Sizes
+// are 64-bit; a library of 32 bits reads their lower halves.
+void set_libraries(void* onednn_sgemm, void* openblas_sgemm);
+
 // C = A B, A B^T or A^T B, or this added to C.
 void multiply(const Matrix& a, const Matrix& b, const Matrix& c, bool adds = false);
 void multiply_transposed(const Matrix& a, const Matrix& b, const Matrix& c, bool adds = false);
 void multiply_outer(const Matrix& a, const Matrix& b, const Matrix& c);
 
 void fill_zeros(const Matrix& x);
-void fill_rows(const Matrix& x, const float* row);                       // every row a copy
-void copy(const Matrix& from, const Matrix& to);                         // of equal shape
-void gather_rows(const Matrix& from, const Ids& rows, const Matrix& to); // to[r] = from[rows[r]]
+void fill_rows(const Matrix& x, const float* row);  // every row a copy
+void copy(const Matrix& from, const Matrix& to);    // of equal shape
+// to[r] = from[rows[r]] for all rows of `to`.
+void gather_rows(const Matrix& from, const std::int32_t* rows, const Matrix& to);
 void sum_rows(const Matrix& x, float* sum, bool adds = false);

@@ -7,6 +7,34 @@
 
 #include "functions.h"
 
+namespace {
+
+// Numbers of rows above which a library is faster than packed weights: W and W^T.
+constexpr Index MOST_ROWS = 256, MOST_ROWS_TRANSPOSED = 1024;
+
+}  // namespace
+
+void Parameter::multiply(const Matrix& a, const Matrix& c, const float* row) {
+  if (a.rows <= MOST_ROWS) return pack(packed_, false).multiply(a, c, row);
+  if (row) fill_rows(c, row);
+  ::multiply(a, values, c, row != nullptr);
+}
+
+void Parameter::add_product(const Matrix& a, const Matrix& c) {
+  if (a.rows <= MOST_ROWS) return pack(packed_, false).add_product(a, c);
+  ::multiply(a, values, c, true);
+}
+
+void Parameter::multiply_transposed(const Matrix& a, const Matrix& c) {
+  if (a.rows <= MOST_ROWS_TRANSPOSED) return pack(transposed_, true).multiply(a, c, nullptr);
+  ::multiply_transposed(a, values, c);
+}
+
+void Parameter::add_transposed(const Matrix& a, const Matrix& c) {
+  if (a.rows <= MOST_ROWS_TRANSPOSED) return pack(transposed_, true).add_product(a, c);
+  ::multiply_transposed(a, values, c, true);
+}
+
 const PackedMatrix& Parameter::pack(Packed& packed, bool transposed) {
   if (!packed.is_valid) packed.matrix.pack(values, transposed);
   packed.is_valid = true;
@@ -14,8 +42,8 @@ const PackedMatrix& Parameter::pack(Packed& packed, bool transposed) {
 }
 
 void Parameter::update(float rate) {
-  float* __restrict w = values.at;
-  const float* __restrict d = gradient.at;
+  float* w = values.at;
+  const float* d = gradient.at;
   const Index size = values.rows * values.columns;
 #pragma omp parallel for simd if (omp_get_max_threads() > 1)
   for (Index j = 0; j < size; ++j) w[j] -= rate * d[j];
@@ -29,8 +57,9 @@ Table::Table(const Matrix& values) : values_(memory_.take(values.rows, values.co
 void Table::update(float rate) {
   for (const Lookup& lookup : lookups_)
     for (std::size_t r = 0; r < lookup.ids->size(); ++r) {
-      float* __restrict row = values_.row((*lookup.ids)[r]);
-      const float* __restrict d = lookup.dx.row(r);
+      float* row = values_.row((*lookup.ids)[r]);
+      const float* d = lookup.dx.row(r);
+#pragma omp simd
       for (Index j = 0; j < values_.columns; ++j) row[j] -= rate * d[j];
     }
 }
@@ -39,6 +68,7 @@ void Table::read_gradient(float* dense) const {
   std::fill_n(dense, values_.rows * values_.columns, 0.0f);
   for (const Lookup& lookup : lookups_)
     for (std::size_t r = 0; r < lookup.ids->size(); ++r)
+#pragma omp simd
       for (Index j = 0; j < values_.columns; ++j)
         dense[(*lookup.ids)[r] * values_.columns + j] += lookup.dx.row(r)[j];
 }
@@ -86,18 +116,20 @@ Classifier::Classifier(Network& network)
 
 namespace {
 
-// Returns the negative log likelihood of a label, and overwrites the scores with its gradient.
-double compute_loss(float* __restrict scores, Index n, Index label) {
+// Returns the negative log likelihood of a label; overwrites the scores, in training with its gradient.
+double compute_loss(float* scores, Index n, Index label, bool trains) {
   float most = scores[0], sum = 0;
 #pragma omp simd reduction(max : most)
-  for (Index j = 1; j < n; ++j) most = std::max(most, scores[j]);
+  for (Index j = 1; j < n; ++j) most = scores[j] > most ? scores[j] : most;
   const float of_label = scores[label] - most;
 #pragma omp simd reduction(+ : sum)
   for (Index j = 0; j < n; ++j) {
     scores[j] = exponential(scores[j] - most);
     sum += scores[j];
   }
+  if (!trains) return std::log(sum) - of_label;
   const float scale = 1.0f / sum;
+#pragma omp simd
   for (Index j = 0; j < n; ++j) scores[j] *= scale;
   scores[label] -= 1.0f;
   return std::log(sum) - of_label;
@@ -106,8 +138,8 @@ double compute_loss(float* __restrict scores, Index n, Index label) {
 }  // namespace
 
 double Classifier::forward(const Matrix& h, const Ids& labels) {
-  // In inference, some rows at a time reuse the same memory.
-  const Index chunk = network_.trains() ? h.rows : std::min<Index>(h.rows, 512);
+  // In inference, some rows at a time use the same memory, which stays in a cache.
+  const Index chunk = network_.trains() ? h.rows : 288;
   begin(h, labels, chunk);
   double loss = 0;
   for (Index first = 0; first < h.rows; first += chunk)
@@ -122,12 +154,11 @@ void Classifier::begin(const Matrix& h, const Ids& labels, Index n_most) {
 
 double Classifier::compute(Index first, Index n) {
   const Matrix scores = scores_.rows_from(network_.trains() ? first : 0, n);
-  if (b_) fill_rows(scores, b_->values.at);
-  multiply(h_.rows_from(first, n), W_.values, scores, b_ != nullptr);
+  W_.multiply(h_.rows_from(first, n), scores, b_ ? b_->values.at : nullptr);
   double loss = 0;
 #pragma omp parallel for reduction(+ : loss) if (omp_get_max_threads() > 1)
   for (Index r = 0; r < n; ++r)
-    loss += compute_loss(scores.row(r), scores.columns, (*labels_)[first + r]);
+    loss += compute_loss(scores.row(r), scores.columns, (*labels_)[first + r], network_.trains());
   return loss;
 }
 

@@ -25,9 +25,12 @@ class Parameter {
     copy(initial, values);
   }
 
-  // The weights and their transpose for batches of few rows, packed again after every update.
-  const PackedMatrix& packed() { return pack(packed_, false); }
-  const PackedMatrix& transposed() { return pack(transposed_, true); }
+  // c = a W, plus `row` in every row; or c += a W.
+  void multiply(const Matrix& a, const Matrix& c, const float* row = nullptr);
+  void add_product(const Matrix& a, const Matrix& c);
+  // c = a W^T, or c += a W^T.
+  void multiply_transposed(const Matrix& a, const Matrix& c);
+  void add_transposed(const Matrix& a, const Matrix& c);
   void update(float rate);
 
  private:
@@ -38,7 +41,7 @@ class Parameter {
   const PackedMatrix& pack(Packed& packed, bool transposed);
 
   Buffer values_memory_, gradient_memory_;
-  Packed packed_, transposed_;
+  Packed packed_, transposed_;  // made when needed, and again after an update
 
  public:
   const Matrix values, gradient;
@@ -50,7 +53,7 @@ class Table {
   explicit Table(const Matrix& values);
 
   const Matrix& values() const { return values_; }
-  void look_up(const Ids& ids, const Matrix& x) const { gather_rows(values_, ids, x); }
+  void look_up(const std::int32_t* ids, const Matrix& x) const { gather_rows(values_, ids, x); }
   void clear_gradient() { lookups_.clear(); }
   // Both arguments must stay valid until the next mini-batch.
   void add_gradient(const Ids& ids, const Matrix& dx) { lookups_.push_back({&ids, dx}); }

@@ -61,12 +61,13 @@ class Parser : public Network {
     copy(forward_.forward(tokens_, look_up(x_memory_, words_, word_tags_)),
          both.columns_from(0, half));
     gather_rows(backward_.forward(tokens_, look_up(x_against_memory_, words_against_, tags_against_)),
-                tokens_.mirror, both.columns_from(half, half));
+                tokens_.mirror.data(), both.columns_from(half, half));
     const Matrix mirrored = mirrored_memory_.take(n, width_);
-    gather_rows(both, tokens_.mirror, mirrored);
+    gather_rows(both, tokens_.mirror.data(), mirrored);
     copy(forward_2_.forward(tokens_, both), vectors_.rows_from(0, n).columns_from(0, half));
-    gather_rows(backward_2_.forward(tokens_, mirrored), tokens_.mirror,
-                vectors_.columns_from(half, half));
+    gather_rows(backward_2_.forward(tokens_, mirrored), tokens_.mirror.data(),
+                vectors_.rows_from(0, n).columns_from(half, half));
+#pragma omp simd
     for (Index j = 0; j < width_; ++j) vectors_.row(n)[j] = tanh_of(missing_.values.at[j]);
     terms_ = terms_memory_.take(n + 1, n_slots_ * mlp_);
     for (Index slot = 0; slot < n_slots_; ++slot)
@@ -78,16 +79,18 @@ class Parser : public Network {
   void backward() override {
     const Index n = tokens_.n_rows(), half = width_ / 2;
     const Matrix dvectors = backpropagate_transitions();
+#pragma omp simd
     for (Index j = 0; j < width_; ++j)
       missing_.gradient.at[j] = dvectors.row(n)[j] * through_tanh(vectors_.row(n)[j]);
     copy(dvectors.rows_from(0, n).columns_from(0, half), forward_2_.take_gradient());
-    gather_rows(dvectors.columns_from(half, half), tokens_.mirror, backward_2_.take_gradient());
+    gather_rows(dvectors.columns_from(half, half), tokens_.mirror.data(), backward_2_.take_gradient());
     const Matrix dboth = dboth_memory_.take(n, width_), back = back_memory_.take(n, width_);
     forward_2_.backward(tokens_, dboth), backward_2_.backward(tokens_, back);
     for (Index r = 0; r < n; ++r)
+#pragma omp simd
       for (Index j = 0; j < width_; ++j) dboth.row(r)[j] += back.row(tokens_.mirror[r])[j];
     copy(dboth.columns_from(0, half), forward_.take_gradient());
-    gather_rows(dboth.columns_from(half, half), tokens_.mirror, backward_.take_gradient());
+    gather_rows(dboth.columns_from(half, half), tokens_.mirror.data(), backward_.take_gradient());
     backpropagate_inputs(forward_, dx_memory_, words_, word_tags_);
     backpropagate_inputs(backward_, dx_against_memory_, words_against_, tags_against_);
   }
@@ -99,7 +102,8 @@ class Parser : public Network {
   Matrix look_up(Buffer& memory, const Ids& words, const Ids& tags) const {
     const Index e = embedding_.values().columns, t = tags_.values().columns;
     const Matrix x = memory.take(words.size(), e + t);
-    embedding_.look_up(words, x.columns_from(0, e)), tags_.look_up(tags, x.columns_from(e, t));
+    embedding_.look_up(words.data(), x.columns_from(0, e));
+    tags_.look_up(tags.data(), x.columns_from(e, t));
     return x;
   }
 
@@ -111,12 +115,14 @@ class Parser : public Network {
       const Index first = transitions_.starts[step], size = transitions_.size(step);
 #pragma omp parallel for if (omp_get_max_threads() > 1)
       for (Index r = first; r < first + size; ++r) {
-        float* __restrict hidden = hidden_.row(r);
+        float* hidden = hidden_.row(r);
         std::copy_n(b_mlp_.values.at, mlp_, hidden);
         for (Index slot = 0; slot < n_slots_; ++slot) {
-          const float* __restrict term = terms_.row(seen_[r * n_slots_ + slot]) + slot * mlp_;
+          const float* term = terms_.row(seen_[r * n_slots_ + slot]) + slot * mlp_;
+#pragma omp simd
           for (Index j = 0; j < mlp_; ++j) hidden[j] += term[j];
         }
+#pragma omp simd
         for (Index j = 0; j < mlp_; ++j) hidden[j] = tanh_of(hidden[j]);
       }
       loss += classifier_.compute(first, size);
@@ -128,13 +134,15 @@ class Parser : public Network {
   Matrix backpropagate_transitions() {
     const Matrix d = dhidden_memory_.take(hidden_.rows, mlp_);
     classifier_.backward(d);
+#pragma omp simd
     for (Index j = 0; j < hidden_.rows * mlp_; ++j) d.at[j] *= through_tanh(hidden_.at[j]);
     sum_rows(d, b_mlp_.gradient.at);
     const Matrix dterms = dterms_memory_.take(terms_.rows, terms_.columns);
     fill_zeros(dterms);
     for (Index r = 0; r < d.rows; ++r)
       for (Index slot = 0; slot < n_slots_; ++slot) {
-        float* __restrict term = dterms.row(seen_[r * n_slots_ + slot]) + slot * mlp_;
+        float* term = dterms.row(seen_[r * n_slots_ + slot]) + slot * mlp_;
+#pragma omp simd
         for (Index j = 0; j < mlp_; ++j) term[j] += d.row(r)[j];
       }
     const Matrix dvectors = dvectors_memory_.take(vectors_.rows, width_);

@@ -8,6 +8,8 @@
 
 namespace {
 
+constexpr Index CHUNK = 48;  // rows whose gates stay in the cache from the product to the cell
+
 // Vertices in rows, the leaves first, then all others by height.
 struct Rows {
   Ids words;     // of the leaves
@@ -79,27 +81,21 @@ class TreeLSTM : public Network {
   void construct(const Columns& columns) override {
     arrange(columns, rows_);
     const Index n = rows_.n();
-    // Inference needs the gates and children of one level at a time.
-    Index n_gates = rows_.n_internal();
-    if (!trains()) {
-      n_gates = 0;
-      for (std::size_t k = 1; k < rows_.starts.size(); ++k)
-        n_gates = std::max(n_gates, rows_.starts[k] - rows_.starts[k - 1]);
-    }
-    x_ = x_memory_.take(rows_.n_leaves(), W_.values.rows);
-    leaf_gates_ = leaf_gates_memory_.take(rows_.n_leaves(), 3 * width_);
-    gates_ = gates_memory_.take(n_gates, 5 * width_);
-    both_h_ = both_h_memory_.take(n_gates, 2 * width_);
+    const Index n_leaves = trains() ? rows_.n_leaves() : CHUNK;
+    const Index n_internal = trains() ? rows_.n_internal() : CHUNK;
+    x_ = x_memory_.take(n_leaves, W_.values.rows);
+    leaf_gates_ = leaf_gates_memory_.take(n_leaves, 3 * width_);
+    gates_ = gates_memory_.take(n_internal, 5 * width_);
+    both_h_ = both_h_memory_.take(n_internal, 2 * width_);
     h_ = h_memory_.take(n, width_), c_ = c_memory_.take(n, width_);
   }
 
   double forward() override {
-    embedding_.look_up(rows_.words, x_);
-    W_.packed().multiply(x_, leaf_gates_, b_leaf_.values.at);
-#pragma omp parallel for if (omp_get_max_threads() > 1)
-    for (Index r = 0; r < rows_.n_leaves(); ++r) compute_leaf(r);
+    for (Index first = 0; first < rows_.n_leaves(); first += CHUNK)
+      compute_leaves(first, std::min(CHUNK, rows_.n_leaves() - first));
     for (std::size_t k = 1; k < rows_.starts.size(); ++k)
-      compute_level(rows_.starts[k - 1], rows_.starts[k] - rows_.starts[k - 1]);
+      for (Index first = rows_.starts[k - 1]; first < rows_.starts[k]; first += CHUNK)
+        compute_internal(first, std::min(CHUNK, rows_.starts[k] - first));
     return classifier_.forward(h_, rows_.labels);
   }
 
@@ -113,7 +109,8 @@ class TreeLSTM : public Network {
     fill_zeros(below_h_.rows_from(2 * n_internal, 1));
     fill_zeros(below_c_.rows_from(2 * n_internal, 1));
     for (std::size_t k = rows_.starts.size() - 1; k > 0; --k)
-      backpropagate_level(rows_.starts[k - 1], rows_.starts[k] - rows_.starts[k - 1]);
+      for (Index first = rows_.starts[k - 1]; first < rows_.starts[k]; first += CHUNK)
+        backpropagate_internal(first, std::min(CHUNK, rows_.starts[k] - first));
 #pragma omp parallel for if (omp_get_max_threads() > 1)
     for (Index r = 0; r < rows_.n_leaves(); ++r) backpropagate_leaf(r);
     write_gradients();
@@ -123,95 +120,98 @@ class TreeLSTM : public Network {
   void read_outputs(float* scores) override { classifier_.read(rows_.vertices, scores); }
 
  private:
-  void compute_leaf(Index row) {
-    const Index n = width_;
-    float *__restrict i = leaf_gates_.row(row), *__restrict h = h_.row(row);
-    float* __restrict c = c_.row(row);
-    for (Index j = 0; j < n; ++j) {
-      i[j] = sigmoid(i[j]);
-      i[n + j] = sigmoid(i[n + j]);
-      i[2 * n + j] = tanh_of(i[2 * n + j]);
-      c[j] = i[j] * i[2 * n + j];
-      h[j] = i[n + j] * tanh_of(c[j]);
+  void compute_leaves(Index first, Index n) {
+    const Index at = trains() ? first : 0;
+    const Matrix x = x_.rows_from(at, n), gates = leaf_gates_.rows_from(at, n);
+    embedding_.look_up(rows_.words.data() + first, x);
+    W_.multiply(x, gates, b_leaf_.values.at);
+#pragma omp parallel for if (omp_get_max_threads() > 1)
+    for (Index r = 0; r < n; ++r) compute_leaf(gates.row(r), c_.row(first + r), h_.row(first + r));
+  }
+
+  void compute_leaf(float* gates, float* c, float* h) const {
+    float *i = gates, *o = i + width_, *u = o + width_;
+#pragma omp simd
+    for (Index j = 0; j < width_; ++j) {
+      i[j] = sigmoid(i[j]), o[j] = sigmoid(o[j]), u[j] = tanh_of(u[j]);
+      c[j] = i[j] * u[j];
+      h[j] = o[j] * tanh_of(c[j]);
     }
   }
 
-  void compute_level(Index first, Index n) {
-    const Index at = trains() ? first : 0;
+  void compute_internal(Index first, Index n) {
+    const Index at = trains() ? first : 0, w = width_;
     const Matrix gates = gates_.rows_from(at, n), both_h = both_h_.rows_from(at, n);
     const std::int32_t* children = rows_.children.data() + 2 * first;
+    gather_rows(h_, children, {both_h.at, 2 * n, w, w});
+    F_1_.multiply(both_h.columns_from(0, w), gates.columns_from(0, w), b_f_.values.at);
+    U_.multiply(both_h, gates.columns_from(w, 3 * w), b_.values.at);
+    F_2_.multiply(both_h.columns_from(w, w), gates.columns_from(4 * w, w), b_f_.values.at);
 #pragma omp parallel for if (omp_get_max_threads() > 1)
     for (Index r = 0; r < n; ++r) {
-      std::copy_n(h_.row(children[2 * r]), width_, both_h.row(r));
-      std::copy_n(h_.row(children[2 * r + 1]), width_, both_h.row(r) + width_);
-    }
-    const Index w = width_;
-    F_1_.packed().multiply(both_h.columns_from(0, w), gates.columns_from(0, w), b_f_.values.at);
-    U_.packed().multiply(both_h, gates.columns_from(w, 3 * w), b_.values.at);
-    F_2_.packed().multiply(both_h.columns_from(w, w), gates.columns_from(4 * w, w), b_f_.values.at);
-#pragma omp parallel for if (omp_get_max_threads() > 1)
-    for (Index r = 0; r < n; ++r)
+      const Index row = rows_.n_leaves() + first + r;
       compute_cell(gates.row(r), c_.row(children[2 * r]), c_.row(children[2 * r + 1]),
-                   rows_.n_leaves() + first + r);
+                   c_.row(row), h_.row(row));
+    }
   }
 
-  void compute_cell(float* gates, const float* left_c, const float* right_c, Index row) {
-    const Index n = width_;
-    float *__restrict g = gates, *__restrict h = h_.row(row), *__restrict c = c_.row(row);
-    const float *__restrict c_1 = left_c, *__restrict c_2 = right_c;
-    for (Index j = 0; j < n; ++j) {
-      const float f_1 = sigmoid(g[j]), i = sigmoid(g[n + j]), o = sigmoid(g[2 * n + j]);
-      const float u = tanh_of(g[3 * n + j]), f_2 = sigmoid(g[4 * n + j]);
-      g[j] = f_1, g[n + j] = i, g[2 * n + j] = o, g[3 * n + j] = u, g[4 * n + j] = f_2;
-      c[j] = i * u + f_1 * c_1[j] + f_2 * c_2[j];
-      h[j] = o * tanh_of(c[j]);
+  void compute_cell(float* gates, const float* c_1, const float* c_2, float* c, float* h) const {
+    float *f_1 = gates, *i = f_1 + width_, *o = i + width_, *u = o + width_, *f_2 = u + width_;
+#pragma omp simd
+    for (Index j = 0; j < width_; ++j) {
+      f_1[j] = sigmoid(f_1[j]), f_2[j] = sigmoid(f_2[j]);
+      i[j] = sigmoid(i[j]), o[j] = sigmoid(o[j]), u[j] = tanh_of(u[j]);
+      c[j] = i[j] * u[j] + f_1[j] * c_1[j] + f_2[j] * c_2[j];
+      h[j] = o[j] * tanh_of(c[j]);
     }
   }
 
   // Gradients of gates take the place of the gates.
-  void backpropagate_level(Index first, Index n) {
+  void backpropagate_internal(Index first, Index n) {
+    const Index w = width_;
     const Matrix gates = gates_.rows_from(first, n);
 #pragma omp parallel for if (omp_get_max_threads() > 1)
     for (Index r = 0; r < n; ++r) backpropagate_cell(first + r);
-    const Matrix below = {below_h_.row(2 * first), n, 2 * width_, 2 * width_};
-    const Index w = width_;
-    U_.transposed().multiply(gates.columns_from(w, 3 * w), below);
-    F_1_.transposed().add_product(gates.columns_from(0, w), below.columns_from(0, w));
-    F_2_.transposed().add_product(gates.columns_from(4 * w, w), below.columns_from(w, w));
+    const Matrix below = {below_h_.row(2 * first), n, 2 * w, 2 * w};
+    U_.multiply_transposed(gates.columns_from(w, 3 * w), below);
+    F_1_.add_transposed(gates.columns_from(0, w), below.columns_from(0, w));
+    F_2_.add_transposed(gates.columns_from(4 * w, w), below.columns_from(w, w));
   }
 
   void backpropagate_cell(Index internal) {
-    const Index n = width_, row = rows_.n_leaves() + internal, place = rows_.places[row];
-    float* __restrict g = gates_.row(internal);
-    float *__restrict dc_1 = below_c_.row(2 * internal), *__restrict dc_2 = dc_1 + n;
-    const float *__restrict dh = dh_.row(row), *__restrict parent_h = below_h_.row(place);
-    const float *__restrict parent_c = below_c_.row(place), *__restrict c = c_.row(row);
-    const float* __restrict c_1 = c_.row(rows_.children[2 * internal]);
-    const float* __restrict c_2 = c_.row(rows_.children[2 * internal + 1]);
-    for (Index j = 0; j < n; ++j) {
-      const float f_1 = g[j], i = g[n + j], o = g[2 * n + j], u = g[3 * n + j], f_2 = g[4 * n + j];
-      const float d = dh[j] + parent_h[j];
-      const float tanh_c = tanh_of(c[j]), dc = parent_c[j] + d * o * through_tanh(tanh_c);
-      g[j] = dc * c_1[j] * through_sigmoid(f_1);
-      g[n + j] = dc * u * through_sigmoid(i);
-      g[2 * n + j] = d * tanh_c * through_sigmoid(o);
-      g[3 * n + j] = dc * i * through_tanh(u);
-      g[4 * n + j] = dc * c_2[j] * through_sigmoid(f_2);
-      dc_1[j] = dc * f_1, dc_2[j] = dc * f_2;
+    const Index row = rows_.n_leaves() + internal, place = rows_.places[row];
+    float *f_1 = gates_.row(internal), *i = f_1 + width_, *o = i + width_, *u = o + width_;
+    float* f_2 = u + width_;
+    float *dc_1 = below_c_.row(2 * internal), *dc_2 = dc_1 + width_;
+    const float *dh = dh_.row(row), *parent_h = below_h_.row(place);
+    const float *parent_c = below_c_.row(place), *c = c_.row(row);
+    const float* c_1 = c_.row(rows_.children[2 * internal]);
+    const float* c_2 = c_.row(rows_.children[2 * internal + 1]);
+#pragma omp simd
+    for (Index j = 0; j < width_; ++j) {
+      const float d = dh[j] + parent_h[j], tanh_c = tanh_of(c[j]), i_j = i[j];
+      const float dc = parent_c[j] + d * o[j] * through_tanh(tanh_c);
+      dc_1[j] = dc * f_1[j], dc_2[j] = dc * f_2[j];
+      f_1[j] = dc * c_1[j] * through_sigmoid(f_1[j]);
+      f_2[j] = dc * c_2[j] * through_sigmoid(f_2[j]);
+      i[j] = dc * u[j] * through_sigmoid(i_j);
+      o[j] = d * tanh_c * through_sigmoid(o[j]);
+      u[j] = dc * i_j * through_tanh(u[j]);
     }
   }
 
   void backpropagate_leaf(Index row) {
-    const Index n = width_, place = rows_.places[row];
-    float* __restrict g = leaf_gates_.row(row);
-    const float *__restrict dh = dh_.row(row), *__restrict parent_h = below_h_.row(place);
-    const float *__restrict parent_c = below_c_.row(place), *__restrict c = c_.row(row);
-    for (Index j = 0; j < n; ++j) {
-      const float i = g[j], o = g[n + j], u = g[2 * n + j], d = dh[j] + parent_h[j];
-      const float tanh_c = tanh_of(c[j]), dc = parent_c[j] + d * o * through_tanh(tanh_c);
-      g[j] = dc * u * through_sigmoid(i);
-      g[n + j] = d * tanh_c * through_sigmoid(o);
-      g[2 * n + j] = dc * i * through_tanh(u);
+    const Index place = rows_.places[row];
+    float *i = leaf_gates_.row(row), *o = i + width_, *u = o + width_;
+    const float *dh = dh_.row(row), *parent_h = below_h_.row(place);
+    const float *parent_c = below_c_.row(place), *c = c_.row(row);
+#pragma omp simd
+    for (Index j = 0; j < width_; ++j) {
+      const float d = dh[j] + parent_h[j], tanh_c = tanh_of(c[j]), i_j = i[j];
+      const float dc = parent_c[j] + d * o[j] * through_tanh(tanh_c);
+      i[j] = dc * u[j] * through_sigmoid(i_j);
+      o[j] = d * tanh_c * through_sigmoid(o[j]);
+      u[j] = dc * i_j * through_tanh(u[j]);
     }
   }
 
@@ -226,7 +226,7 @@ class TreeLSTM : public Network {
     multiply_outer(x_, leaf_gates_, W_.gradient);
     sum_rows(leaf_gates_, b_leaf_.gradient.at);
     const Matrix dx = dx_memory_.take(x_.rows, x_.columns);
-    W_.transposed().multiply(leaf_gates_, dx);
+    W_.multiply_transposed(leaf_gates_, dx);
     embedding_.add_gradient(rows_.words, dx);
   }
 

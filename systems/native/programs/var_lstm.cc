@@ -24,7 +24,7 @@ class VarLSTM : public Network {
 
   double forward() override {
     Matrix h = x_memory_.take(words_.size(), embedding_.values().columns);
-    embedding_.look_up(words_, h);
+    embedding_.look_up(words_.data(), h);
     for (Lstm& layer : layers_) h = layer.forward(steps_, h);
     return classifier_.forward(h, labels_);
   }
