@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr Index CHUNK = 48;  // rows whose gates stay in the cache from the product to the cell
+constexpr Index CHUNK = 48;  // rows whose gates, in inference, stay in the cache until their cell
 
 // Vertices in rows, the leaves first, then all others by height.
 struct Rows {
@@ -81,6 +81,7 @@ class TreeLSTM : public Network {
   void construct(const Columns& columns) override {
     arrange(columns, rows_);
     const Index n = rows_.n();
+    chunk_ = trains() ? n : CHUNK;
     const Index n_leaves = trains() ? rows_.n_leaves() : CHUNK;
     const Index n_internal = trains() ? rows_.n_internal() : CHUNK;
     x_ = x_memory_.take(n_leaves, W_.values.rows);
@@ -91,11 +92,11 @@ class TreeLSTM : public Network {
   }
 
   double forward() override {
-    for (Index first = 0; first < rows_.n_leaves(); first += CHUNK)
-      compute_leaves(first, std::min(CHUNK, rows_.n_leaves() - first));
+    for (Index first = 0; first < rows_.n_leaves(); first += chunk_)
+      compute_leaves(first, std::min(chunk_, rows_.n_leaves() - first));
     for (std::size_t k = 1; k < rows_.starts.size(); ++k)
-      for (Index first = rows_.starts[k - 1]; first < rows_.starts[k]; first += CHUNK)
-        compute_internal(first, std::min(CHUNK, rows_.starts[k] - first));
+      for (Index first = rows_.starts[k - 1]; first < rows_.starts[k]; first += chunk_)
+        compute_internal(first, std::min(chunk_, rows_.starts[k] - first));
     return classifier_.forward(h_, rows_.labels);
   }
 
@@ -109,8 +110,7 @@ class TreeLSTM : public Network {
     fill_zeros(below_h_.rows_from(2 * n_internal, 1));
     fill_zeros(below_c_.rows_from(2 * n_internal, 1));
     for (std::size_t k = rows_.starts.size() - 1; k > 0; --k)
-      for (Index first = rows_.starts[k - 1]; first < rows_.starts[k]; first += CHUNK)
-        backpropagate_internal(first, std::min(CHUNK, rows_.starts[k] - first));
+      backpropagate_internal(rows_.starts[k - 1], rows_.starts[k] - rows_.starts[k - 1]);
 #pragma omp parallel for if (omp_get_max_threads() > 1)
     for (Index r = 0; r < rows_.n_leaves(); ++r) backpropagate_leaf(r);
     write_gradients();
@@ -234,6 +234,7 @@ class TreeLSTM : public Network {
   Parameter &W_, &b_leaf_, &U_, &b_, &F_1_, &F_2_, &b_f_;
   Classifier classifier_;
   const Index width_;
+  Index chunk_ = 0;  // largest number of rows of a batch
   Rows rows_;
   Buffer x_memory_, leaf_gates_memory_, gates_memory_, both_h_memory_, h_memory_, c_memory_,
       dh_memory_, below_h_memory_, below_c_memory_, dx_memory_;
