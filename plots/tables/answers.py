@@ -23,7 +23,13 @@ WORKLOAD = ["experiment", "workload"]
 KEYS = [*WORKLOAD, "hidden_size", "batch_size", "system", "is_engine"]
 SPEEDUP_COLUMNS = ["value", "low", "high", "n_rounds", "status", "warnings"]
 # Printed names of the packages dynbatch.systems.on_NAME.
-FRAMEWORKS = {"dynet": "DyNet", "jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
+FRAMEWORKS = {
+    "on_dynet": "DyNet",
+    "on_jax": "JAX",
+    "on_tensorflow": "TensorFlow",
+    "on_torch": "PyTorch",
+    "native": "C++ by hand",
+}
 
 
 def build(experiment: Experiment) -> list[Table]:
@@ -71,7 +77,7 @@ def compare_with_engine(experiment: Experiment, kind: str) -> pd.DataFrame:
     results = results.join(speedups, on=KEYS, validate="1:1")
     order = np.lexsort((-results.value, pd.factorize(results.workload)[0]))
     results = results.iloc[order].reset_index(drop=True)
-    packages = {system.name: system.framework.rpartition("_")[2] for system in experiment.systems}
+    packages = {system.name: system.framework.rpartition(".")[2] for system in experiment.systems}
     labels = results.system.map(experiment.label)
     frameworks = results.system.map(packages).map(FRAMEWORKS).fillna(labels)
     return results.assign(label=labels, framework=frameworks)

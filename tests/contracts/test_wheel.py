@@ -47,6 +47,7 @@ print(describe_missing_package(SimpleNamespace(python="theirs"), missing))
 pytestmark = pytest.mark.slow  # it builds the package
 READ = {
     "conf": (".yaml",),
+    "systems/native": (".cc", ".h"),
     "plots": (".yaml", ".csv", ".mplstyle", ".html", ".css"),
     "workflow": (".smk", ".yaml"),
 }

@@ -89,7 +89,7 @@ ONLY = {
 # reference with itself for 9 s.
 LARGE_TOO = (
     *("dynet", "dynet_depth", "dynet_off", "dynet_manual", "dynet_cpp"),
-    *("vertex", "cavs", "fold", "torch_levels", "torch_rnn"),
+    *("vertex", "cavs", "fold", "torch_levels", "torch_rnn", "native_levels"),
 )
 # Fewer loops per program to compile, and fewer steps in each.
 SMALL = {

@@ -106,8 +106,9 @@ def _needs_dynet(build: str) -> pytest.MarkDecorator:
 
 def _needs_framework(adapter: str) -> pytest.MarkDecorator:
     """Skip where a framework is missing: on a machine with a GPU, few come with it."""
-    (framework,) = OWN_FRAMEWORKS[adapter.split(".")[2].removeprefix("on_")]
-    return pytest.mark.skipif(find_spec(framework) is None, reason=f"{framework} is not installed")
+    own = OWN_FRAMEWORKS.get(adapter.split(".")[2].removeprefix("on_"), set())
+    missing = [framework for framework in own if find_spec(framework) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} is not installed")
 
 
 def _needs_programs() -> pytest.MarkDecorator:

@@ -1,0 +1,1 @@
+"""Networks written by hand in C++: level and time batching on a BLAS, without a framework."""
