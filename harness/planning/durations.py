@@ -17,21 +17,22 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.checked import YEAR_S
 from dynbatch.harness.values.packages import find_adapter_package, strip_package
 
-# Seconds of a process in addition to its timed seconds: means of 400 records at medium scale, after
-# the first round, on two cores of an AMD EPYC (Zen 4).
+# Seconds of a round in addition to timing.min_seconds, some of them timed for precision: means of
+# the headlines at medium scale (228 records), after the first round, on two cores of an Intel Xeon.
 PROCESS_S = {
-    "on_core": 2.7,
+    "native": 3.7,
+    "on_core": 3.5,
     "on_dynet": 3.5,
-    "on_torch": 5.5,
-    "on_tensorflow": 12.8,
-    "on_jax": 5.6,
-    "products": 1.9,
+    "on_torch": 3.7,
+    "on_tensorflow": 4.2,
+    "on_jax": 3.6,
+    "products": 3.7,
 }
 OTHERS_S = 6.0  # the same for other systems
 # Seconds of a first compilation, which no cache has, on one core of an Intel Xeon, by the start of
 # the adapter's name; the engine's own programs are compiled with the install.
 COMPILING_S = {"on_torch.compiled": 44.0, "on_jax": 15.0, "on_tensorflow.static": 6.0}
-STARTED_S = 0.6  # start of a process, before its record starts
+STARTED_S = 0.2  # before its record starts, with the servers: 39 s of the same 228 records
 COMPILED_S = 0.5  # compilation of one model with one set of engine options, once per machine
 COUNT_S = 6.0  # one sweep of bench-schedule
 DRAWN_S = 1.0  # drawing of one experiment in a report of dozens

@@ -221,8 +221,7 @@ def test_medium_has_the_rounds_that_intervals_need() -> None:
 def test_medium_is_over_in_a_hundred_minutes() -> None:
     """Trials that experiments share are measured once, with their maximum of rounds.
 
-    The rule is from an older CPU and ignores screening: it gave 109 min for the run of 2026-11-24,
-    which took 81 min on an Intel Xeon. Compilation of a model then took 6 s.
+    The rule is from rounds of headlines, which take longer than others.
     """
     usual = {"mode": "train", "order": "shuffled", "timing.min_passes": 3}
     usual |= {"dataset.options.vocab_modulo": 0}
