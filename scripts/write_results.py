@@ -215,7 +215,7 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             " of unchanged code. On a"
             f" second CPU, an Intel Xeon, speedups on {len(others)} workloads are"
             f" {others.speedup.min():.2f} to {others.speedup.max():.2f}.",
-            f"- **C++ by hand.** {describe_manual(second.answers)}",
+            f"- **C++ by hand** (`{MANUAL}`, {describe_manual(second.answers)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_answers(GPU)))}",
         ]
     )
@@ -227,11 +227,9 @@ def describe_manual(answers: pd.DataFrame) -> str:
     slowest = manual.loc[manual.speedup.idxmin()]
     others = manual.speedup.drop(slowest.name)
     return (
-        "On the Xeon, one more baseline is C++ written for each of five models, batched by level or"
-        f" step (`{MANUAL}`). The engine is {others.min():.2f} to {others.max():.2f} times as fast"
-        f" on {len(others)} workloads, and {slowest.speedup:.2f} times on one"
-        f" ({slowest.workload}): elsewhere, a general engine costs little against code for a single"
-        " model."
+        f"one program per model), on the Xeon: the engine is {others.min():.2f} to"
+        f" {others.max():.2f} times as fast on {len(others)} workloads, {slowest.speedup:.2f} times"
+        f" on {slowest.workload}."
     )
 
 
