@@ -76,6 +76,7 @@ ifneq ($(TORCH_INDEX),$(if $(TORCH_INDEX),$(shell cat $(VENV)/.torch_index 2> /d
 endif
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	rm -f $(VENV)/.torch_index $@
 ifdef OFFLINE
 	# The packages of $(PYTHON) are seen behind those in the folder. It may be in an environment
 	# itself, whose packages venv --system-site-packages would not show.
@@ -89,10 +90,10 @@ else ifdef HASHES
 	$(PIP) install $(ITSELF)
 else ifneq ($(TORCH_INDEX),)
 	$(PIP) freeze | sed -nE 's/^(($(WITH_TORCH))[^=]*|torch)==.*/\1/p' | xargs -r $(PIP) uninstall --yes
-	$(PIP) install --index-url $(TORCH_URL) torch
+	$(PIP) install --index-url '$(TORCH_URL)' torch
 	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
 	$(PIP) install -c $(VENV)/constraints.txt --editable ".[$(EXTRAS)]"
-	echo $(TORCH_INDEX) > $(VENV)/.torch_index
+	echo '$(TORCH_INDEX)' > $(VENV)/.torch_index
 else
 	$(PIP) install -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
@@ -175,7 +176,7 @@ AT_PAPER_SCALE = --quiet rules --config scale=paper device=cuda budget=$(MINUTES
 $(GPU)/doctor.done: STEP = $(BIN)/python -m dynbatch.harness.commands.doctor
 # Shared memory is read only after the barrier that follows its writes: compute-sanitizer of the CUDA
 # toolkit reports where that is not so. The lattice's kinds follow each other without one in a phase.
-$(GPU)/races.done: STEP = compute-sanitizer --tool racecheck --error-exitcode 1 --target-processes all $(BIN)/python -m pytest -q -m gpu -k 'generated_kernels and lattice_lstm' tests/engine/test_gpu.py
+$(GPU)/races.done: STEP = timeout $(shell expr $(MINUTES) - 1)m compute-sanitizer --tool racecheck --error-exitcode 1 --target-processes all $(BIN)/python -m pytest -q -m gpu -k 'generated_kernels and lattice_lstm' tests/engine/test_gpu.py
 $(GPU)/tests_%.done: STEP = $(BIN)/python -m pytest -q -m gpu -n 8 --dist worksteal --shard $(*:tests_%=%)/$(words $(SHARDS)) tests/engine tests/systems
 $(GPU)/ceilings.done: STEP = $(BIN)/python -m scripts.gpu_device ceilings cuda
 $(GPU)/headlines.done: STEP = $(BIN)/snakemake draw_answers $(AT_PAPER_SCALE)

@@ -186,7 +186,7 @@ compile_programs() {
     fi
     compile_library "$folder/libdynet_programs.so" "$sources"/cpp/programs/*.cc
     compile_library "$folder/libdynet_product_signature.so" "$sources"/patches/product_signature.cc
-    if [[ $device == cpu ]]; then # with DyNet's optimization
+    if [[ $device == cpu ]]; then # as optimized as its other libraries here
         step "applying gather_clock.diff" patch -d "$work/src" -p1 -o "$work/exec.cc" \
             -i "$sources/patches/gather_clock.diff"
         compile_library "$folder/libdynet_gather_clock.so" -O3 -funroll-loops -DNDEBUG "$work/exec.cc"

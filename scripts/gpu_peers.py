@@ -76,7 +76,7 @@ def install_peer(folder: Path, packages: Sequence[str]) -> None:
         return
     python = folder / "bin" / "python"
     if not python.exists():
-        _run([sys.executable, "-m", "venv", str(folder)])
+        _run([sys.executable, "-m", "venv", "--clear", str(folder)])
     arguments = ["install", "--constraint", str(CONSTRAINTS), *packages, "--editable", str(ROOT)]
     sizes = measure_downloads(python, arguments)
     n_bytes = sum(sizes.values())
@@ -113,8 +113,12 @@ def _measure_download(info: Mapping[str, Any]) -> int:
     url = str(info["url"])
     if not url.startswith("http"):
         return 0  # the benchmark itself
-    with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=30) as answer:
-        return int(answer.headers.get("Content-Length", 0))
+    request = urllib.request.Request(url, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.headers.get("Content-Length", 0))
+    except OSError:  # of a server that does not tell; pip may still download the file
+        return 0
 
 
 def _run(command: Sequence[str]) -> None:

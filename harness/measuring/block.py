@@ -257,8 +257,9 @@ class _Block:
             ready = {n: seat.progress for n, seat in self.seats.items()}
             if self._anchor not in ready:
                 self._anchor = find_fastest(ready) if ready else None
-            stays = {self._anchor} if self._waiting else set()
-            self._finish([number for number in ready if number not in stays])
+            self._finish([number for number in ready if number != self._anchor])
+            if not self._waiting:  # else a later part needs it, or a member that had to make room
+                self._finish([number for number in ready if number == self._anchor])
         self._finish(list(self.seats))
 
     def _prepare_part(self) -> None:
@@ -335,7 +336,8 @@ class _Block:
             self._wait()
             checked = [n for n in checking if n in self.seats and self.seats[n].is_checked]
             for number in checked:
-                self.seats[number].give(Command(END, self._cycle))
+                if number in self.seats:  # it may have ended while another one was waited for
+                    self.seats[number].give(Command(END, self._cycle))
                 while number in self.seats:
                     self._wait()
             checking = [n for n in checking if n in self.seats]

@@ -216,7 +216,7 @@ def _find_missing(
 
 def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> bool:
     """Return whether a record is of a failure with today's code, such as a missing framework."""
-    if record is None or record.status not in KEPT:
+    if record is None or record.status not in KEPT or record.config.get("python") != spec.python:
         return False
     is_of_now = present.is_of_this_code(record, spec)
     return is_of_now and present.find_change(record, spec) is None

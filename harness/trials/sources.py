@@ -1,4 +1,7 @@
-"""Hash of a trial's measured code: the modules of this repository that its worker imports."""
+"""Hash of a trial's measured code: the modules of this repository that its worker imports.
+
+C++ sources in a directory `programs` belong to the modules next to it.
+"""
 
 from __future__ import annotations
 
@@ -164,9 +167,17 @@ def find_imported_files(
         module = modules.read(name) if name.partition(".")[0] in followed else None
         if module is not None:
             files[name] = module.path
+            files |= _find_programs(name, module.path)
             waiting += [*module.imports, *_find_by_name(module, names)]
             waiting += _find_networks(module, names, followed)
     return files
+
+
+def _find_programs(name: str, path: Path) -> dict[str, Path]:
+    """Return the C++ sources that the modules of a module's directory compile."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = (path.parent / "programs").glob("*.*")
+    return {f"{package}.programs/{p.name}": p for p in found if p.suffix in (".cc", ".h")}
 
 
 def _find_by_name(module: SourceModule, names: Collection[str]) -> Iterator[str]:

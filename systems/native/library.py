@@ -132,12 +132,17 @@ def load_library() -> ctypes.CDLL:
     """Compile the library, if necessary, and load it.
 
     Raises:
-        UnsupportedTrial: It cannot be compiled.
+        UnsupportedTrial: It cannot be compiled or loaded.
     """
     with tempfile.TemporaryDirectory() as folder:  # a loaded library needs its file no more
         path = Path(folder, "native.so")
         path.write_bytes(build_library())
-        library = ctypes.CDLL(str(path))
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:  # such as a file system without execution
+            raise UnsupportedTrial(
+                f"the compiled library cannot be loaded: {error}; set TMPDIR to another directory"
+            ) from error
     library.last_error.restype = ctypes.c_char_p
     return library
 

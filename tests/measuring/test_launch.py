@@ -127,7 +127,7 @@ def test_kernel_variables_are_removed_from_workers(
         *("TORCHDYNAMO_DISABLE", "JAX_DISABLE_JIT", "OMP_PROC_BIND", "PYTHONDEVMODE", "NUMBA_OPT"),
         *("TORCHINDUCTOR_MAX_AUTOTUNE", "JAX_DISABLE_MOST_OPTIMIZATIONS", "TF_DETERMINISTIC_OPS"),
         *("KERAS_BACKEND", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_DOMAIN_NUM_THREADS", "XLA_FLAGS"),
-        *("MALLOC_PERTURB_", "LD_PRELOAD", "PYTHONWARNINGS", "OPENBLAS_CORETYPE"),
+        *("MALLOC_PERTURB_", "PYTHONWARNINGS", "OPENBLAS_CORETYPE"),
     ],
 )
 def test_shell_variables_are_removed_from_worker_environment(
@@ -140,7 +140,27 @@ def test_shell_variables_are_removed_from_worker_environment(
 
 
 @pytest.mark.parametrize(
-    "variable", ["CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET", "TF_CLI_CONFIG_FILE", "BENCH_DATA"]
+    ("variable", "value"),
+    [
+        ("LD_PRELOAD", "/usr/lib/libtcmalloc.so.4"),
+        ("GLIBC_TUNABLES", "glibc.malloc.arena_max=8"),
+    ],
+)
+def test_other_memory_allocators_are_left_out(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert variable in build_worker_environment(make_spec())[LEFT_OUT].split()
+    monkeypatch.setenv(variable, "/usr/lib/libnss_wrapper.so")
+    assert variable in build_worker_environment(make_spec())
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET", "TF_CLI_CONFIG_FILE", "BENCH_DATA"),
+        *("TORCH_HOME", "CUDNN_PATH", "NUMBA_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "LD_PRELOAD"),
+    ],
 )
 def test_other_variables_stay(
     variable: str, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch

@@ -211,6 +211,8 @@ ULP = float(np.spacing(np.float32(5.0)))  # 1e-7 of the loss
         ([5.0, 5.0, 5.0 - ULP, 5.0 - ULP, 5.0 - 2 * ULP], 1e-7, False),  # too small for float32
         ([5.0] * 9, 1e-9, False),
         ([5.0] * 9, 1e-3, True),
+        ([5.0, 5.0 - 3e-5, *[5.0 - 6e-5] * 7], 1e-5, True),  # steps are skipped after warm-up
+        ([0.0, 0.0, 0.0], 0.0, False),
         ([5.0, 4.9, 4.9, 4.8, 4.8], 1e-2, True),  # every other step is skipped
         ([float(np.float32(4 + np.exp(-i))) for i in range(40)], 0.2, False),  # it converges
         ([5.0, 4.9, *[4.8] * 40], 1e-2, True),  # steps end, not their effect

@@ -105,6 +105,9 @@ def test_a_trial_that_a_gpu_cannot_run_has_one_record_and_is_not_asked_again(
     record_unmeasured(on_cuda.spec, path, "unsupported", "no build of it")
     assert find().lacking == {Step(on_cpu.trial_id, round_) for round_ in range(4)}
     assert asked[1:] == [[]]
+    elsewhere = replace(on_cuda.spec, python="/of/the/framework")
+    on_cuda = replace(on_cuda, spec=elsewhere)
+    assert Step(on_cuda.trial_id, 0) in find().lacking, "another interpreter may run it"
 
 
 def test_compile_time_and_budget_are_announced(

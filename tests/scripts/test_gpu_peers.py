@@ -83,6 +83,18 @@ def test_packages_and_their_size_are_printed_before_they_are_installed(
     assert len(read_log(folder)) == 2, "a complete environment is left as it is"
 
 
+def test_a_server_that_tells_no_size_does_not_prevent_the_installation(
+    peer: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("405")
+
+    folder = peer()
+    monkeypatch.setattr(gpu_peers.urllib.request, "urlopen", refuse)
+    gpu_peers.install_peer(folder, PACKAGES)
+    assert "--editable" in read_log(folder)[-1]
+
+
 def test_the_line_has_the_largest_packages(peer: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     folder = peer()
     gpu_peers.install_peer(folder, PACKAGES)

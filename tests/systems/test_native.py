@@ -88,6 +88,12 @@ def test_an_error_of_the_compiler_is_one_line(compilations: Logged, tmp_path: Pa
     assert len(compilations()) == 1
 
 
+def test_a_library_that_cannot_be_loaded_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "build_library", lambda: b"not a library")
+    with pytest.raises(UnsupportedTrial, match="cannot be loaded"):
+        library.load_library.__wrapped__()
+
+
 def test_a_missing_compiler_is_named_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/missing/g++")
     reason = Adapter.skip(TreeLSTM(SIZES), small_settings())

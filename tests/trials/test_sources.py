@@ -95,6 +95,16 @@ def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSp
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, False]
 
 
+def test_programs_in_cpp_are_measured_code(sample: Path, make_spec: MakeSpec) -> None:
+    (sample / "programs").mkdir()
+    program = sample / "programs" / "tree.cc"
+    program.write_text("int n = 1;\n")
+    spec = make_spec(adapter="sample.adapter")
+    before = hash_trial_source(spec)
+    program.write_text("int n = 2;\n")
+    assert hash_trial_source(spec) != before
+
+
 @pytest.mark.parametrize(
     ("system", "model", "module"),
     [

@@ -43,8 +43,8 @@ HIDDEN_SHARE = 0.05
 N_PASSES_AGAIN = 5
 OUTSIDE_SHARE, OUTSIDE_S = 0.1, 0.1
 LOSS_TOLERANCE = 1e-4
-# Relative changes of a loss: rounding in float32 neither hides one nor looks like one.
-NOT_HIDDEN, NOT_ROUNDING = 1e-6, 1e-5
+# Relative change of a loss, 8 to 16 steps of float32: rounding hides and imitates smaller ones.
+NOT_ROUNDING = 1e-6
 N_KEPT_PASSES = 16  # passes whose losses are compared with other systems'
 N_UNSEEN = 5  # most mini-batches to copy
 N_ATTEMPTS = 8  # most repetitions, each with other copies, to exclude background load
@@ -255,17 +255,17 @@ def has_skipped_steps(passes: NDArray[np.floating[Any]], change: float) -> bool:
 
     Steps that are too small for float32 may leave all losses equal. Therefore a loss must change by
     more than NOT_ROUNDING just before or after, or, if all passes are equal, the estimated change
-    must be more than NOT_HIDDEN.
+    must be larger than that.
 
     Args:
         passes: Loss of each mini-batch, by pass.
         change: See estimate_change.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        changes = np.abs(np.diff(passes, axis=0) / passes[:-1]).max(axis=1, initial=0.0)
+    scale = np.maximum(np.abs(passes[:-1]), np.finfo(np.float32).tiny)
+    changes = (np.abs(np.diff(passes, axis=0)) / scale).max(axis=1, initial=0.0)
     equal = changes == 0
     if len(equal) and equal.all():
-        return change > NOT_HIDDEN
+        return change > NOT_ROUNDING
     large = changes > NOT_ROUNDING
     return bool((equal[1:] & large[:-1]).any() or (equal[:-1] & large[1:]).any())
 

@@ -75,12 +75,15 @@ _LIBRARY_VARIABLE = re.compile(
     r"|TF_(AUTO|CPP|CPU|CUBLAS|CUDNN|DETERMINISTIC|DISABLE|ENABLE|FORCE|FUNCTION|GPU|MKL|NUM|ONEDNN"
     r"|USE|XLA)_\w+"
 )
+# Variables of libraries without which some installations do not run at all.
+_NEEDED = frozenset({"KMP_DUPLICATE_LIB_OK", "MKL_THREADING_LAYER", "OMP_STACKSIZE"})
+_PLACES = ("_HOME", "_PATH", "_PATHS", "_DIR")
+_ALLOCATORS = ("LD_PRELOAD", "GLIBC_TUNABLES")  # left out if they choose a memory allocator
 _OTHER_VARIABLES = frozenset(
     {
         *("NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING"),
         *("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_FORCE_PTX_JIT", "CUDA_CACHE_DISABLE"),
         *("BENCH_CPU_NAME", "BENCH_CPU_FEATURES"),
-        *("LD_PRELOAD", "GLIBC_TUNABLES"),  # often another memory allocator
         *("PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONOPTIMIZE", "PYTHONINSPECT"),
         *("PYTHONWARNINGS", "PYTHONMALLOCSTATS", "PYTHONPERFSUPPORT", "PYTHONPROFILEIMPORTTIME"),
     }
@@ -308,6 +311,10 @@ def _find_import_folder() -> str | None:
 
 def _decides_numbers(variable: str) -> bool:
     """Return whether a variable of the shell may change what a library computes, or how."""
+    if variable in _ALLOCATORS:
+        return "malloc" in os.environ.get(variable, "")
+    if variable in _NEEDED or variable.endswith(_PLACES):
+        return False
     return variable in _OTHER_VARIABLES or _LIBRARY_VARIABLE.fullmatch(variable) is not None
 
 

@@ -1,4 +1,4 @@
-// Products by one matrix that many batches share, which is packed once per mini-batch.
+// Products by one matrix that many batches share, which is packed again after each update.
 //
 // A library packs both factors in every call, which few rows do not pay for.
 #pragma once
