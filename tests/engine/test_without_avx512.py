@@ -41,7 +41,7 @@ def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest)
     assert (target.cpu, "avx512" in target.features, LANES) == ("x86-64-v3", False, 8)
     assert torch.backends.cpu.get_cpu_capability() == "AVX2"
     assert avx2_cpu.VARIABLES.items() <= os.environ.items()
-    assert set(avx2_cpu.VARIABLES) <= set(launch._KERNEL_VARIABLES), "workers would keep others"
+    assert all(map(launch._decides_numbers, avx2_cpu.VARIABLES)), "workers would keep others"
     assert ONEDNN is None or ONEDNN.kernels == "AVX2"
     assert LIBRARY is None or "OpenBLAS" not in LIBRARY.name or "(Haswell)" in LIBRARY.name
 

@@ -7,16 +7,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 import yaml
 
 from dynbatch.harness.planning.durations import DRAWN_S, estimate_usual_s
-from dynbatch.harness.planning.ordering import shuffle_round
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.record import read_record
-from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.pipelines import HERE, SYSTEMS, command, environment, records, snakemake
 
@@ -83,14 +82,17 @@ def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path
 
 
 def check_order(measured: Iterable[Path]) -> None:
-    """Check that rounds interleave the systems of a point, in the same order as in `bench`."""
+    """Check that each round measures the systems of a point together, in one block."""
     in_time = list(map(read_record, sorted(measured, key=lambda path: path.stat().st_mtime_ns)))
     assert {record.status for record in in_time} == {"ok"}
     assert [record.trial.round for record in in_time] == [0] * 4 + [1] * 4
-    for round_, size in itertools.product((0, 1), (1, 2)):
-        at = [r for r in in_time if (r.trial.round, r.trial.batch_size) == (round_, size)]
-        specs = [TrialSpec.from_dict(record.config) for record in at]
-        assert specs == shuffle_round(specs, round_, lambda spec: spec)
+    blocks = [
+        (block, list(of_it)) for block, of_it in itertools.groupby(in_time, attrgetter("block"))
+    ]
+    assert len({block for block, _ in blocks}) == len(blocks) == 4
+    for _, members in blocks:
+        assert {record.trial.system for record in members} == set(SYSTEMS)
+        assert len({(record.trial.round, record.trial.batch_size) for record in members}) == 1
 
 
 FRESH = '''"""A system of somebody's own: the reference by another name."""
