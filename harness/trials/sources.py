@@ -62,12 +62,15 @@ class SourceHashes:
         return self._known[key]
 
     def hash_modules(self, roots: Iterable[str], named: Collection[str]) -> str:
-        """Hash modules and everything they import.
+        """Hash modules, everything they import, and the C++ sources that these compile.
 
         Args:
             named: See find_imported_files.
         """
-        return hash_files(find_imported_files(roots, named, self._modules), self._sha256_of)
+        files = find_imported_files(roots, named, self._modules)
+        for name, path in list(files.items()):
+            files |= _find_programs(name, path)
+        return hash_files(files, self._sha256_of)
 
     def _compute_hash(self, spec: TrialSpec) -> str:
         roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
@@ -167,7 +170,6 @@ def find_imported_files(
         module = modules.read(name) if name.partition(".")[0] in followed else None
         if module is not None:
             files[name] = module.path
-            files |= _find_programs(name, module.path)
             waiting += [*module.imports, *_find_by_name(module, names)]
             waiting += _find_networks(module, names, followed)
     return files

@@ -13,6 +13,7 @@ from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.measuring.checks import mini_batch_check
 from dynbatch.harness.measuring.checks.mini_batch_check import (
     compute_fingerprint,
+    find_clock_fault,
     find_not_finite,
     find_parts_fault,
     find_whole_step_fault,
@@ -21,6 +22,7 @@ from dynbatch.harness.measuring.checks.mini_batch_check import (
 )
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.fingerprint import (
     KINK_TOLERANCE,
     TOLERANCE,
@@ -29,6 +31,7 @@ from dynbatch.harness.records.fingerprint import (
 )
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
+from dynbatch.harness.values.paths import CONF_DIR
 from tests.support import saboteurs
 from tests.support.instances import draw_trees
 
@@ -199,3 +202,8 @@ def test_a_fault_is_more_than_rounding(
     ]
     assert faults[0] is None
     assert faults[1] is not None
+
+
+@pytest.mark.parametrize("adapter", sorted({system.adapter for system in read_systems(CONF_DIR)}))
+def test_no_system_reads_a_clock(adapter: str) -> None:
+    assert find_clock_fault(adapter) is None
