@@ -178,8 +178,8 @@ def find_imported_files(
 def _find_programs(name: str, path: Path) -> dict[str, Path]:
     """Return the C++ sources that the modules of a module's directory compile."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = (path.parent / "programs").glob("*.*")
-    return {f"{package}.programs/{p.name}": p for p in found if p.suffix in (".cc", ".h")}
+    sources = (path.parent / "programs").glob("*.*")
+    return {f"{package}.programs/{p.name}": p for p in sources if p.suffix in (".cc", ".h")}
 
 
 def _find_by_name(module: SourceModule, names: Collection[str]) -> Iterator[str]:
