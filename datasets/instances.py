@@ -16,10 +16,19 @@ from typing import Any, Literal
 import numpy as np
 
 from dynbatch.datasets.parts.reading import read_own_file
+from dynbatch.datasets.parts.tree_builder import Parts, Side, TreeBuilder, build_trees
 from dynbatch.harness.contracts.corpus import OWN_SPLIT, Corpus
 from dynbatch.harness.contracts.home import Checksums, find_checksum
 from dynbatch.harness.errors import DataError
-from dynbatch.harness.values.instances import Chain, Instance, Lattice, SentencePair, Tree
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.instances import (
+    Chain,
+    Instance,
+    Lattice,
+    NaryTree,
+    SentencePair,
+    Tree,
+)
 from dynbatch.harness.values.parsed import ParsedSentence
 
 NAME = "instances"
@@ -44,7 +53,12 @@ Kind = Literal["tree", "lattice", "chain", "sentence_pair", "parsed_sentence"]
 
 
 def load(
-    split: str, root: Path | None, path: str, sha256: Checksums = None, kind: Kind = "tree"
+    split: str,
+    root: Path | None,
+    path: str,
+    sha256: Checksums = None,
+    kind: Kind = "tree",
+    binarize: Side = "right",
 ) -> Corpus:
     """Load a file of the user's own.
 
@@ -53,22 +67,26 @@ def load(
         path: the file.
         sha256: expected checksum.
         kind: kind of all its instances.
+        binarize: of trees with other numbers of children than two, see dynbatch.datasets.sst.load.
 
     Raises:
         DataError: for a missing or malformed file (with file:line), or a wrong checksum.
     """
     text = read_own_file(Path(path), find_checksum(sha256, OWN_SPLIT))
-    instances = []
+    instances: list[Any] = []
     for index, line in enumerate(text.lines):
         try:
-            instances.append(_parse_instance(line, kind))
+            instances.append(_parse_instance(line, kind, binarize))
         except DataError as error:
             raise text.build_error(index, str(error)) from None
+    most: dict[str, int] = {}
+    if kind == "tree":
+        instances, most = build_trees(instances)
     return Corpus(
         name=NAME,
         split=split,
         instances=instances,
-        sizes=_find_sizes(instances, kind),
+        sizes=_find_sizes(instances, kind) | most,
         synthetic=False,
         sha256=text.sha256,
         source="",
@@ -76,8 +94,8 @@ def load(
     )
 
 
-def _parse_instance(line: str, kind: Kind) -> Instance:
-    """Parse one line.
+def _parse_instance(line: str, kind: Kind, binarize: Side) -> Instance | TreeBuilder:
+    """Parse one line; a tree is built when all of them are known.
 
     Raises:
         DataError: for text that is not such an object, with the reason.
@@ -100,7 +118,7 @@ def _parse_instance(line: str, kind: Kind) -> Instance:
     for name, values in given.items():
         _check_ids(name, values)
     if children is not None:
-        given |= _convert_children(children)
+        return _read_tree(given["words"], given["labels"], children, binarize)
     built: Instance = KINDS[kind](**given)
     return built
 
@@ -130,15 +148,34 @@ def _check_ids(name: str, values: object) -> list[int]:
     return values
 
 
-def _convert_children(children: object) -> dict[str, list[int]]:
-    """Return the left and right children of each vertex, -1 for none."""
-    pairs = []
-    for vertex in children if isinstance(children, list) else [children]:
-        pair = _check_ids(CHILDREN, vertex)
-        if len(pair) not in (0, 2):
-            raise DataError(f"{CHILDREN}: expected 0 or 2 of each vertex, got {len(pair)}")
-        pairs.append(pair or [-1, -1])
-    return {"left": [left for left, _ in pairs], "right": [right for _, right in pairs]}
+def _read_tree(
+    words: Sequence[int], labels: Sequence[int], children: object, binarize: Side
+) -> TreeBuilder:
+    """Read the vertices of a tree, which is binary unless `binarize` leaves it as it is.
+
+    Raises:
+        DataError: The lists do not describe one tree.
+    """
+    lists = children if isinstance(children, list) else [children]
+    groups = [_check_ids(CHILDREN, vertex) for vertex in lists]
+    if not len(words) == len(labels) == len(groups):
+        raise DataError(
+            f"words, labels and {CHILDREN} have lengths {len(words)}, {len(labels)} and"
+            f" {len(groups)}; they must be equal"
+        )
+    if min(labels, default=0) < 0:
+        raise DataError(f"labels: expected whole numbers from 0, got {min(labels)}")
+    flat = [child for group in groups for child in group]
+    if sorted(flat) != list(range(len(words) - 1)):
+        raise DataError("a tree is not connected: each vertex but the root needs one parent")
+    starts = np.cumsum([0, *map(len, groups)])
+    NaryTree(*map(as_int_array, (words, labels, starts, flat)))  # checks the rest
+    builder = TreeBuilder({str(word): word for word in words}, unknown=0)
+    numbers: list[int] = []
+    for word, label, group in zip(words, labels, groups, strict=True):
+        parts: Parts = [numbers[child] for child in group] if group else [str(word)]
+        numbers.append(builder.add_any(parts, label, binarize))
+    return builder
 
 
 def _find_sizes(instances: Sequence[Any], kind: Kind) -> dict[str, int]:

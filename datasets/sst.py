@@ -19,9 +19,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -32,15 +31,14 @@ from dynbatch.datasets.parts.reading import (
     build_vocabulary,
     make_part_reader,
 )
-from dynbatch.harness.contracts.corpus import MAX_CHILDREN, Corpus
+from dynbatch.datasets.parts.tree_builder import NO_LABEL, Parts, Side, TreeBuilder, build_trees
+from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.contracts.home import Checksums, Home, find_checksum
 from dynbatch.harness.errors import DataError
-from dynbatch.harness.values.arrays import as_int_array
-from dynbatch.harness.values.instances import NaryTree, Tree
+from dynbatch.harness.values.instances import Tree
 
 NAME = "sst"
 CLASSES = {str(label): label for label in range(5)}
-NO_LABEL = -1
 HOME = Home(
     is_archive=True,
     url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
@@ -54,11 +52,6 @@ HOME = Home(
 TOKEN = re.compile(r"\([^ \t()]*|[^ \t()]+|\)")
 LABEL = re.compile(r"\(([^ \t()]*)")
 WORD = re.compile(r"[ \t]([^ \t\n()]+)[ \t]*\)")
-
-Parts = list[int | str]  # content of a vertex: words, and indices of vertices
-Children = tuple[int, ...]  # of a vertex; (-1, -1) of a leaf
-LEAF = (-1, -1)
-Side = Literal["left", "right", "none", "auto"]  # how a tree becomes binary, see load
 
 
 def load(
@@ -141,17 +134,12 @@ def _load_own(text: CorpusPart, split: str, vocab_modulo: int, binarize: Side) -
     used = np.unique(np.concatenate([tree.labels for tree in parsed]))
     for tree in parsed:
         tree.labels = np.searchsorted(used, tree.labels).tolist()
-    numbers = {len(own) for tree in parsed for own in tree.children if own != LEAF}
-    is_binary = numbers <= {2}
+    instances, most_children = build_trees(parsed)
     return Corpus(
         name=NAME,
         split=split,
-        instances=[tree.build_binary() if is_binary else tree.build_nary() for tree in parsed],
-        sizes={
-            "words": vocabulary.size,
-            "classes": len(used),
-            **({} if is_binary else {MAX_CHILDREN: max(numbers)}),
-        },
+        instances=instances,
+        sizes={"words": vocabulary.size, "classes": len(used), **most_children},
         synthetic=False,
         sha256=text.sha256,
         source="",
@@ -181,7 +169,7 @@ def _order_label(name: str) -> tuple[int, str, str]:
 
 
 def unescape(word: str) -> str:
-    r"""Return a word with `\/` and `\*` replaced by the characters that they stand for."""
+    r"""Return a word with `\/` and `\*` replaced by `/` and `*`."""
     return word.replace("\\/", "/").replace("\\*", "*")
 
 
@@ -215,7 +203,7 @@ def _parse_vertices(
     unknown: int,
     classes: Mapping[str, int],
     binarize: Side | None = None,
-) -> _Vertices:
+) -> TreeBuilder:
     """Parse one tree; vertices are numbered when their parenthesis closes, which is post-order.
 
     Args:
@@ -225,7 +213,7 @@ def _parse_vertices(
         DataError: for a malformed tree.
     """
     no_label = None if binarize is None else NO_LABEL
-    vertices = _Vertices(word_ids, unknown)
+    vertices = TreeBuilder(word_ids, unknown)
     parts: Parts = []
     enclosing: list[tuple[int, Parts]] = []  # label of each open vertex, and the parts before it
     for token in TOKEN.findall(line):
@@ -247,103 +235,16 @@ def _parse_vertices(
             outer.append(vertex)
             parts = outer
         else:
-            parts.append(token)
+            parts.append(unescape(token) if "\\" in token else token)
     if enclosing or len(parts) != 1 or isinstance(parts[0], str):
         raise DataError(_explain_invalid_tree(parts, n_open=len(enclosing)))
     return vertices
-
-
-@dataclass(slots=True)
-class _Vertices:
-    """Vertices of a tree that is being parsed.
-
-    Attributes:
-        words: word of each leaf, -1 for an internal vertex.
-    """
-
-    word_ids: Mapping[str, int]
-    unknown: int
-    words: list[int] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    children: list[Children] = field(default_factory=list)
-
-    def build_binary(self) -> Tree:
-        """Build the tree if all its vertices have two children or none."""
-        left, right = np.array(self.children, dtype=np.int32).T
-        return Tree(np.array(self.words), np.array(self.labels), left, right)
-
-    def build_nary(self) -> NaryTree:
-        """Build the tree with any number of children."""
-        below = [() if children == LEAF else children for children in self.children]
-        starts = np.cumsum([0, *map(len, below)])
-        children = as_int_array([child for group in below for child in group])
-        return NaryTree(as_int_array(self.words), as_int_array(self.labels), starts, children)
-
-    def add(self, parts: Parts, label: int) -> int:
-        """Add a vertex and return its number.
-
-        Raises:
-            DataError: for parts that are neither a word nor two children.
-        """
-        word, left_right = _parse_vertex(parts)
-        return self._append(
-            -1 if word is None else self.word_ids.get(word, self.unknown), left_right, label
-        )
-
-    def _append(self, word: int, children: Children, label: int) -> int:
-        self.words.append(word)
-        self.children.append(children)
-        self.labels.append(label)
-        return len(self.labels) - 1
-
-    def add_any(self, parts: Parts, label: int, side: Side) -> int:
-        """Add a vertex with any number of children, see the module's docstring."""
-        children = tuple(part for part in parts if isinstance(part, int))
-        if side == "none" and children and len(children) == len(parts) and label != NO_LABEL:
-            return self._append(-1, children, label)
-        if children and len(children) == len(parts):
-            pair = slice(0, 2) if side == "left" else slice(-2, None)
-            while len(parts) > 2 and label != NO_LABEL:
-                parts[pair] = [self.add(parts[pair], label)]
-            if len(parts) == 1 and isinstance(child := parts[0], int):
-                self.labels[child] = self.labels[child] if label == NO_LABEL else label
-                return child
-        if label == NO_LABEL:
-            raise DataError("no label after '('")
-        return self.add(parts, label)
-
-
-def _parse_vertex(parts: Parts) -> tuple[str | None, tuple[int, int]]:
-    """Return the word of a leaf, or None and the children of an internal vertex.
-
-    Raises:
-        DataError: for parts that are neither.
-    """
-    if len(parts) == 1 and isinstance(word := parts[0], str):
-        return unescape(word) if "\\" in word else word, (-1, -1)
-    if len(parts) == 2:
-        left, right = parts
-        if isinstance(left, int) and isinstance(right, int):
-            return None, (left, right)
-    raise DataError(_explain_invalid_vertex(parts))
 
 
 def _explain_invalid_label(text: str, n_classes: int) -> str:
     if not text:
         return "no label after '('"
     return f"label {text!r} is not an integer from 0 to {n_classes - 1}"
-
-
-def _explain_invalid_vertex(parts: Parts) -> str:
-    words = [part for part in parts if isinstance(part, str)]
-    n_children = len(parts) - len(words)
-    if words and n_children:
-        return f"a vertex has both the word {words[0]!r} and children"
-    if words:
-        return f"a leaf has {len(words)} words, not one"
-    if n_children:
-        return f"a vertex has {n_children} {'child' if n_children == 1 else 'children'}, not two"
-    return "a leaf has an empty word"
 
 
 def _explain_invalid_tree(parts: Parts, n_open: int) -> str:

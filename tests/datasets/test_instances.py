@@ -36,10 +36,10 @@ def format_instance(instance: Any) -> str:
     return json.dumps(values)
 
 
-def read_lines(folder: Path, *lines: str, kind: str = "tree") -> Corpus:
+def read_lines(folder: Path, *lines: str, **options: str) -> Corpus:
     file = folder / "mine.jsonl"
     file.write_text("\n".join(lines) + "\n")
-    return load_corpus("dynbatch.datasets.instances", "train", None, path=str(file), kind=kind)
+    return load_corpus("dynbatch.datasets.instances", "train", None, path=str(file), **options)
 
 
 def test_there_is_an_example_of_every_kind() -> None:
@@ -73,6 +73,35 @@ def test_sizes_are_those_of_the_largest_ids(tmp_path: Path) -> None:
     assert sizes == {"source_words": 10, "target_words": 4}
 
 
+NARY = (
+    '{"words": [1, 2, 3, -1, -1], "labels": [0, 1, 2, 3, 4],'
+    ' "children": [[], [], [], [0, 1, 2], [3]]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("binarize", "labels", "left", "right"),
+    [
+        ("right", [0, 1, 2, 3, 4], [-1, -1, -1, 1, 0], [-1, -1, -1, 2, 3]),
+        ("left", [0, 1, 2, 3, 4], [-1, -1, -1, 0, 3], [-1, -1, -1, 1, 2]),
+    ],
+)
+def test_trees_of_any_arity_become_binary(
+    binarize: str, labels: list[int], left: list[int], right: list[int], tmp_path: Path
+) -> None:
+    """Three children get a vertex of their parent's label; a vertex with one child is merged."""
+    (tree,) = read_lines(tmp_path, NARY, binarize=binarize).instances
+    assert (tree.left.tolist(), tree.right.tolist()) == (left, right)
+    assert tree.labels.tolist() == labels
+
+
+def test_trees_of_any_arity_may_stay_as_they_are(tmp_path: Path) -> None:
+    corpus = read_lines(tmp_path, NARY, LEAF, binarize="none")
+    assert corpus.sizes == {"words": 4, "classes": 5, "children": 3}
+    assert corpus.instances[0].children.tolist() == [0, 1, 2, 3]
+    assert corpus.instances[1].n_vertices == 1
+
+
 LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
 
 
@@ -102,10 +131,14 @@ LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
         (LEAF.replace("[0]", "[true]"), "words: expected whole numbers"),
         (LEAF.replace("[0]", "[9999999999]"), "words: expected whole numbers"),
         (LEAF.replace("[0]", "0"), "words: expected a list of whole numbers, got 0"),
-        (LEAF.replace("[[]]", "[[0]]"), "children: expected 0 or 2 of each vertex, got 1"),
+        (LEAF.replace("[[]]", "[[0]]"), "a tree is not connected"),
+        (LEAF.replace('"labels": [0]', '"labels": [-1]'), "labels: expected whole numbers from 0"),
         (LEAF.replace("[[]]", "5"), "children: expected a list of whole numbers, got 5"),
-        (LEAF.replace("[[]]", "[[0, 0]]"), "a leaf has no word"),
-        (LEAF.replace("[[]]", "[]"), "a tree's arrays have lengths"),
+        (
+            '{"words": [0, 1, 2], "labels": [0, 0, 0], "children": [[], [], [0, 1]]}',
+            "a leaf has no word, or an internal vertex has one",
+        ),
+        (LEAF.replace("[[]]", "[]"), "words, labels and children have lengths 1, 1 and 0"),
     ],
 )
 def test_a_wrong_line_is_named(line: str, reason: str, tmp_path: Path) -> None:
