@@ -51,7 +51,7 @@ def measure(
 
     Args:
         settings, keys: keys of `bench` (`bench --help`); a list is a sweep over its values. In
-            keyword names `__` stands for a dot: `timing__n_mini_batches=2`.
+            keyword names `__` means a dot: `timing__n_mini_batches=2`.
         rounds: repetitions of each trial; None: the experiment's number, or 1.
         results_dir: directory of the records.
         quiet: print nothing.
@@ -130,7 +130,7 @@ def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
     Args:
         rows: the frame to select from.
         wanted: required value of each column, or a list of values; None: the value is missing. `__`
-            stands for a dot in a name. `system_kind` selects systems by their kind in conf/system:
+            means a dot in a name. `system_kind` selects systems by their kind in conf/system:
             "framework" selects the baselines, "upper_bound" the matmul bound.
 
     Raises:

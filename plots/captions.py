@@ -170,7 +170,7 @@ def build_only_table(
 
 
 def describe_warnings(rows: pd.DataFrame) -> str:
-    """List the warnings that daggers stand for, each with its number of trials."""
+    """List the warnings that daggers indicate, each with its number of trials."""
     ok = rows[rows.status == "ok"]
     if not len(ok):
         return ""

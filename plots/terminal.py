@@ -116,6 +116,6 @@ def _describe_settings(row: pd.Series, keys: Sequence[str]) -> list[str]:
 
 
 def _explain(gains: pd.DataFrame) -> str:
-    """List the warnings that the daggers of ratios stand for."""
+    """List the warnings that the daggers of ratios indicate."""
     warnings = sorted({*" ".join(gains.warnings).split()})
     return f" ({DAGGER} {', '.join(warnings)})" if warnings else ""

@@ -31,7 +31,7 @@ or both, widened by the tolerance. The tolerance is half a unit of the last prin
 most 10 % of the number; it is 10 % if the paper says "about" or gives a round number, and if the
 number was read off a figure. The claim is reproduced if the range holds for all points, any point,
 any point of each step, or the median of all points. It is reproduced in part if a ratio is on the
-claimed side of 1, which stands for no effect, without reaching the range. The verdict is computed
+claimed side of 1, which means no effect, without reaching the range. The verdict is computed
 by plots/tables/claims.py.
 
 harness/planning/claim_points.py finds the points of a claim, and the scales that decide it.

@@ -150,55 +150,90 @@ def find_pending(
     durations = Durations(
         read_durations(choices.results_dir, read_cpu_model() if cpu is None else cpu)
     )
-    seconds: dict[Step, float] = {}
-    files: dict[Step, Path] = {}
-    lacking: set[Step] = set()
-    compile_s: dict[Step, float] = {}
+    missing = _Missing()
     trials = order_trials(trial for plan in plans.values() for trial in plan)
     for trial in trials:
-        takes_s = durations.estimate_seconds(trial.spec)
-        is_hopeless = False  # unsupported in the first round, with today's code
-        for round_, path in enumerate(trial.list_record_paths(choices.results_dir)):
-            record = find_record(path) if path.exists() else None
-            spec = trial.spec.replace_round(round_)
-            if not present.is_kept(record, spec):
-                step = Step(trial.trial_id, round_)
-                seconds[step], files[step] = takes_s, path
-                compile_s[step] = durations.estimate_compile_s(spec)
-                is_failure = _is_failure(record, spec, present)
-                if round_ == 0 and is_failure and record is not None:
-                    is_hopeless = record.status == "unsupported"
-                lacking |= set() if is_failure or is_hopeless else {step}
-    first_missing = [trial for trial in trials if Step(trial.trial_id, 0) in lacking]
-    unsupported = explain_unsupported(t.spec for t in first_missing if t.spec.device == "cuda")
-    for trial in first_missing:
-        if trial.trial_id in unsupported:
-            lacking -= {Step(trial.trial_id, round_) for round_ in range(1, trial.rounds)}
-            seconds[Step(trial.trial_id, 0)] = SKIPPED_S
-    for sweep in (sweep for sweeps in counts.values() for sweep in sweeps):
-        step, path = Step(sweep.sweep_id, 0), sweep.build_path(choices.results_dir)
-        if not path.exists():
-            seconds[step], files[step] = COUNT_S, path
-            lacking.add(step)
+        missing.add_rounds(trial, choices.results_dir, present, durations)
+    unsupported = missing.drop_unsupported(trials, explain_unsupported)
+    missing.add_counts((s for sweeps in counts.values() for s in sweeps), choices.results_dir)
+    lacking = frozenset(missing.lacking)
     budget_s = None if budget is None else parse_duration(budget)
-    now = frozenset(lacking)
+    now = lacking
     if budget_s is not None:
-        lacks = _find_missing(plans, counts, first, lacking)
-        now = select_within_budget(budget_s - DRAWN_S * len(plans), lacks, seconds)
+        by_experiment = _group_missing(plans, counts, first, lacking)
+        left_s = budget_s - DRAWN_S * len(plans)
+        now = select_within_budget(left_s, by_experiment, missing.seconds)
     return Pending(
-        choices.scale,
-        seconds,
-        files,
-        frozenset(lacking),
-        now,
-        durations.n_known,
-        budget_s,
-        compile_s,
-        unsupported,
+        scale=choices.scale,
+        seconds=missing.seconds,
+        files=missing.files,
+        lacking=lacking,
+        now=now,
+        n_known=durations.n_known,
+        budget_s=budget_s,
+        compile_s=missing.compile_s,
+        unsupported=unsupported,
     )
 
 
-def _find_missing(
+class _Missing:
+    """Steps without a valid record.
+
+    Attributes:
+        seconds: Expected seconds of each step.
+        files: Record of each step.
+        compile_s: Expected seconds of compilation, of steps of trials.
+        lacking: Steps to measure; failures of today's code are missing only on request.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[Step, float] = {}
+        self.files: dict[Step, Path] = {}
+        self.compile_s: dict[Step, float] = {}
+        self.lacking: set[Step] = set()
+
+    def add_rounds(
+        self, trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
+    ) -> None:
+        """Add the rounds of a trial that have no valid record."""
+        takes_s = durations.estimate_seconds(trial.spec)
+        is_hopeless = False  # unsupported in the first round, with today's code
+        for round_, path in enumerate(trial.list_record_paths(results_dir)):
+            record = find_record(path) if path.exists() else None
+            spec = trial.spec.replace_round(round_)
+            if present.is_kept(record, spec):
+                continue
+            step = Step(trial.trial_id, round_)
+            self.seconds[step], self.files[step] = takes_s, path
+            self.compile_s[step] = durations.estimate_compile_s(spec)
+            is_failure = _is_failure(record, spec, present)
+            if round_ == 0 and is_failure and record is not None:
+                is_hopeless = record.status == "unsupported"
+            if not (is_failure or is_hopeless):
+                self.lacking.add(step)
+
+    def drop_unsupported(
+        self, trials: Iterable[PlannedTrial], explain: ExplainUnsupported
+    ) -> Mapping[str, str]:
+        """Keep only the first round of trials that cannot run; return the reasons by trial_id."""
+        asked = [trial for trial in trials if Step(trial.trial_id, 0) in self.lacking]
+        unsupported = explain(trial.spec for trial in asked if trial.spec.device == "cuda")
+        for trial in asked:
+            if trial.trial_id in unsupported:
+                self.lacking -= {Step(trial.trial_id, r) for r in range(1, trial.rounds)}
+                self.seconds[Step(trial.trial_id, 0)] = SKIPPED_S
+        return unsupported
+
+    def add_counts(self, sweeps: Iterable[Sweep], results_dir: Path) -> None:
+        """Add the counts that have no file."""
+        for sweep in sweeps:
+            step, path = Step(sweep.sweep_id, 0), sweep.build_path(results_dir)
+            if not path.exists():
+                self.seconds[step], self.files[step] = COUNT_S, path
+                self.lacking.add(step)
+
+
+def _group_missing(
     plans: Mapping[str, Sequence[PlannedTrial]],
     counts: Mapping[str, Sequence[Sweep]],
     first: Collection[str],

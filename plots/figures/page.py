@@ -179,7 +179,7 @@ class Look:
 def find_looks(names: Iterable[str], systems: Iterable[SystemFile] = ()) -> dict[str, Look]:
     """Find the looks of a panel's curves, which are systems or names from a paper.
 
-    A color stands for a framework or the idea of a strategy; marker and line follow from the order.
+    A color means a framework or the idea of a strategy; marker and line follow from the order.
     """
     colors = yaml.safe_load(COLORS.read_text(encoding="utf-8"))
     frameworks = {system.name: system.framework.rpartition(".")[2] for system in systems}

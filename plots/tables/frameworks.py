@@ -39,7 +39,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Framework(Keys):
-    """Framework, in the words of the paper, and the system that stands for it here."""
+    """Framework, in the words of the paper, and the system that represents it here."""
 
     framework: str
     batches: str

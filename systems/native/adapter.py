@@ -28,7 +28,7 @@ from dynbatch.systems.native.library import (
     hash_programs,
     read_compiler_version,
 )
-from dynbatch.systems.on_dynet.cpp.columns import (
+from dynbatch.systems.plans.columns import (
     Columns,
     build_chain_columns,
     build_lattice_columns,

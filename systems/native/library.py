@@ -89,7 +89,7 @@ def build_library(sources: Path = SOURCES) -> bytes:
     """Return the compiled library, from the cache if the same one was compiled before.
 
     Raises:
-        UnsupportedTrial: There is no compiler, or it reports an error.
+        UnsupportedTrial: No compiler was found, or it reports an error.
     """
     compiler = find_cpp_compiler()
     if compiler is None:

@@ -33,8 +33,9 @@ from dynbatch.harness.values.instances import Chain, Lattice, Tree
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import build
 from dynbatch.systems.on_dynet.cpp import adapter as cpp
-from dynbatch.systems.on_dynet.cpp import columns, inputs
+from dynbatch.systems.on_dynet.cpp import inputs
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
+from dynbatch.systems.plans import columns
 from tests.support.instances import random_lattice, random_sentences, random_tree
 from tests.support.run_adapter import LETTERS, NO_LETTERS, PARSED, SIZES, UNEQUAL
 

@@ -78,7 +78,7 @@ def supervise_child(
 
 
 class ChildProcess:
-    """ChildProcess process with limits and bounded output.
+    """Child process with limits and bounded output.
 
     Its time limit covers the time in which it is active: a child that waits for its turn is not.
 

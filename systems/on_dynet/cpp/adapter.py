@@ -26,10 +26,10 @@ from dynbatch.systems.on_dynet.build import (
     read_built_hash,
     read_source_facts,
 )
-from dynbatch.systems.on_dynet.cpp.columns import Columns
 from dynbatch.systems.on_dynet.cpp.inputs import CppInputs, WeightPiece, join_pieces, split_weights
 from dynbatch.systems.on_dynet.cpp.library import DynetError, DynetLibrary, DynetProgram
 from dynbatch.systems.on_dynet.segments import DynetSystem
+from dynbatch.systems.plans.columns import Columns
 
 TABLES = {
     "instance": "dynbatch.systems.on_dynet.cpp:PROGRAMS",

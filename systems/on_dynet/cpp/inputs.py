@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.systems.on_dynet.cpp.columns import (
+from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED, swap_first_gates, swap_last_gates
+from dynbatch.systems.plans.columns import (
     Columns,
     build_chain_columns,
     build_lattice_columns,
     build_parsed_columns,
     build_tree_columns,
 )
-from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED, swap_first_gates, swap_last_gates
 
 Array = NDArray[np.float32]
 

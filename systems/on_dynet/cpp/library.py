@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.systems.on_dynet.build import PROGRAMS
-from dynbatch.systems.on_dynet.cpp.columns import Columns
+from dynbatch.systems.plans.columns import Columns
 
 Array = NDArray[np.float32]
 

@@ -14,7 +14,7 @@
 #include "dynet/model.h"
 #include "dynet/training.h"
 
-// Numbers of a mini-batch, such as the words of all its trees (systems/on_dynet/cpp/columns.py).
+// Numbers of a mini-batch, such as the words of all its trees (systems/plans/columns.py).
 struct Column {
   const std::int32_t* values;
   std::int64_t size;
