@@ -32,10 +32,8 @@ def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
     """
     checked = rows[rows.check != "skipped"] if len(rows) else rows
     for workload, part in _split_workloads(checked):
-        gains = _compare(part, select_fastest(part, []))
-        if (gains.value < 1).any():  # medians of turns and of ratios within cycles may disagree
-            fastest = gains.sort_values("value").trial_id.iloc[0]
-            gains = _compare(part, part[part.trial_id == fastest]).sort_values("value")
+        about_fastest = select_fastest(part, [])
+        gains = _compare(part, select_fastest(part, [], about_fastest))
         if len(gains) > 1:
             names = _name_trials(part)
             (_, first), *others = gains.iterrows()
@@ -80,7 +78,7 @@ def _compare(rows: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     gains["throughput"] = numbers(rows, trial).value
     ends = zip(gains.value, gains.low, gains.high, gains.warnings, strict=True)
     gains["text"] = [format_ratio(*number) for number in ends]
-    return gains[gains.status == "ok"].sort_values("throughput", ascending=False, kind="stable")
+    return gains[gains.status == "ok"].sort_values("value", kind="stable")
 
 
 def _split_workloads(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

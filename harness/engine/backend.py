@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
@@ -28,6 +28,7 @@ from dynbatch.harness.programs.decoder import Decoder
 from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.harness.values.schedule import Schedule
+from dynbatch.harness.vertex.shared_products import RowBlock
 
 EVERY = slice(None)
 Naming = Callable[[str, int, int], tuple[str, Details]]  # from stage, type id and position
@@ -130,11 +131,25 @@ class Backend(ABC):
     @classmethod
     def resolve_switches(cls, switches: Switches) -> Switches:
         """Return the switches that take effect; records show those that the backend turns off."""
-        return replace(switches, fusion=switches.fusion and cls.abilities.fuses)
+        return replace(
+            switches,
+            fusion=switches.fusion and cls.abilities.fuses,
+            share_products=switches.share_products and cls.abilities.reads_row_blocks,
+        )
 
     @abstractmethod
     def load(self, weights: Weights) -> None:
         """Copy the initial weights."""
+
+    def view_rows(self, blocks: Iterable[RowBlock]) -> None:
+        """Make rows of parameters readable as parameters; an update of either changes both.
+
+        Raises:
+            UnsupportedTrial: The backend does not read row blocks.
+        """
+        raise UnsupportedTrial(
+            f"{type(self).__module__} does not read row blocks; use share_products=false"
+        )
 
     @abstractmethod
     def compile(self, plans: Mapping[int, Plan]) -> None:

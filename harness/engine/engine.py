@@ -45,6 +45,7 @@ from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.schedule import Schedule
 from dynbatch.harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.shared_products import RowBlock, share_products
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -100,13 +101,32 @@ class Engine:
         self.backend.load(weights)
         self.plans: dict[int, Plan] = {}
         self.reads: dict[int, Reads] = {}
+        self.shared: tuple[RowBlock, ...] = ()
         self._lower(of_outputs)
-        self._lower(self.functions)
-        self.n_lowered = len(self.functions)
+        self.n_lowered = 0
+        self._waits = self.switches.share_products and self.switches.granularity == "vertex"
+        if self._waits:
+            for function in self.functions.values():
+                self._check_kernels(function)
+        else:
+            self._lower_functions()
         self.has_segments = False
         self.loss: Callable[[], float]
         self._known_around: dict[bytes, SharedStages] = {}
         self._part: Part | None = None
+
+    def _lower_functions(self) -> None:
+        self._lower(self.functions)
+        self.n_lowered, self._waits = len(self.functions), False
+
+    def _lower_for(self, mini_batch: MiniBatch) -> None:
+        """Lower all functions, with products shared if this mini-batch has more parents."""
+        counts = enumerate(np.bincount(mini_batch.functions).tolist())
+        shared = share_products(self.functions, dict(counts))
+        self.functions, self.shared = shared.functions, shared.blocks
+        if self.shared:
+            self.backend.view_rows(self.shared)
+        self._lower_functions()
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number all spaces again."""
@@ -116,11 +136,7 @@ class Engine:
                 self.plans[type_id] = lower(function, self.switches, abilities, self.train)
                 self.reads[type_id] = reads_of(self.plans[type_id])
         for plan in self.plans.values():
-            missing = sorted({node.op for node in plan.nodes} - abilities.operators)
-            if missing:
-                raise UnsupportedTrial(
-                    f"{plan.name} needs {missing[0]}, but this backend has no kernel for it"
-                )
+            self._check_kernels(plan)
         self.backend.compile(self.plans)
         last = max(self.functions, default=0)
         written = [
@@ -132,6 +148,13 @@ class Engine:
             state: self.space_of_type[t] for t, states in enumerate(written) for state in states
         }
         self.fields = number_fields(dict(self.reads), len(written))
+
+    def _check_kernels(self, program: Plan | VertexFunction) -> None:
+        missing = sorted({node.op for node in program.nodes} - self.backend.abilities.operators)
+        if missing:
+            raise UnsupportedTrial(
+                f"{program.name} needs {missing[0]}, but this backend has no kernel for it"
+            )
 
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay out a scheduled mini-batch in memory; part of the schedule phase.
@@ -167,9 +190,10 @@ class Engine:
         """
         if mini_batch.segments is not None and schedule.segment_starts is None:
             raise ScheduleError("the graph has several segments; schedule them one by one")
+        if self._waits:
+            self._lower_for(mini_batch)
         if len(self.functions) > self.n_lowered:
-            self._lower(self.functions)
-            self.n_lowered = len(self.functions)
+            self._lower_functions()
         reorder = self.switches.layout == "read_order"
         schedule = split_into_launches(mini_batch, schedule)
         layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)
@@ -286,4 +310,6 @@ class Engine:
             **self.backend.facts(),
         }
         facts |= {"instead_of": self.instead_of} if self.instead_of else {}
+        if self.shared:
+            facts["shared_products"] = ", ".join(sorted({b.parameter for b in self.shared}))
         return facts | ({"evaluated": "segment by segment"} if self.has_segments else {})

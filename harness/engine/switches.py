@@ -53,6 +53,9 @@ class Switches:
             (dynbatch.harness.granularity.sharing; vertex granularity only).
         fold_tables: In inference, look up precomputed products of embeddings and weights
             (dynbatch.harness.vertex.folding).
+        share_products: Compute a product of a child's state and a parameter once at the child, if a
+            mini-batch has more parents than children (dynbatch.harness.vertex.shared_products;
+            vertex granularity only). The first mini-batch decides.
         outputs: "stage" runs classifier and losses once after the last batch; "vertices" makes them
             vertices of the graph, which the policy batches (always so at operator granularity).
         backend: The directory of harness/engine/backends that executes the plans; "auto": compiled
@@ -84,6 +87,7 @@ class Switches:
     pre_gather_parameters: bool = True
     deduplicate_inputs: bool = False
     fold_tables: bool = False
+    share_products: bool = True
     outputs: str = "stage"
     backend: str = "auto"
     loop: str = "compiled"
@@ -116,6 +120,7 @@ class Switches:
             self,
             fold_tables=self.fold_tables and not train,
             deduplicate_inputs=self.deduplicate_inputs and not by_operator,
+            share_products=self.share_products and not by_operator,
             outputs="vertices" if by_operator else self.outputs,
             layout=plain,
             gather_fusion=self.gather_fusion and self.fusion,

@@ -26,15 +26,20 @@ def explain_no_cuda() -> str | None:
         return f"{build} finds no usable GPU: {wanted}; {_fix(driver)}"
     try:
         torch.ones(1, device="cuda").add_(1).item()
-    except torch.OutOfMemoryError:
-        return None  # it can compute; a trial without memory reports that itself
     except RuntimeError as error:
+        if is_in_use(str(error)):
+            return None  # it can compute; a trial without memory reports that itself
         first = (str(error).splitlines() or ["no error message"])[0]
         return (
             f"{build} cannot compute on {torch.cuda.get_device_name()} ({first}): expected a build"
             f" for this GPU; {_fix(driver)}"
         )
     return None
+
+
+def is_in_use(message: str) -> bool:
+    """Return whether CUDA failed only because other processes use the GPU."""
+    return any(words in message for words in ("out of memory", "busy or unavailable"))
 
 
 def _fix(driver: tuple[str, tuple[int, int]] | None) -> str:

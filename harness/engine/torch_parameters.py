@@ -10,6 +10,7 @@ from torch import Tensor
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine import backend
 from dynbatch.harness.vertex.folding import FoldedTable
+from dynbatch.harness.vertex.shared_products import RowBlock
 from dynbatch.harness.vertex.subgraph.columns import Pack
 
 LookedUp = Iterable[tuple[str, Tensor, Tensor]]  # a table, its looked-up rows, and their gradients
@@ -47,6 +48,7 @@ class TorchParameters:
             for name, weight in weights.items()
         }
         self.packs: dict[str, Pack] = {}
+        self._blocks: list[RowBlock] = []
         self.dense: dict[str, Tensor] = {}
 
     def allocate(self, *shape: int) -> Tensor:
@@ -59,6 +61,12 @@ class TorchParameters:
             if folded.name not in self.values:
                 product = self.values[folded.table] @ self.values[folded.weight]
                 self.values[folded.name] = product
+
+    def view_rows(self, blocks: Iterable[RowBlock]) -> None:
+        """Make rows of parameters readable as parameters, without a copy."""
+        for block in blocks:
+            self.values[block.name] = self.values[block.parameter].narrow(0, block.start, block.n)
+            self._blocks.append(block)
 
     def pack(self, packs: Iterable[Pack]) -> None:
         """Concatenate columns of parameters into packs, which become parameters.
@@ -118,6 +126,9 @@ class TorchParameters:
             for part, at in pack.iterate_parts():
                 mine = gradients[part.parameter].narrow(-1, part.start, part.width)
                 mine += gradients[name].narrow(-1, at, part.width)
+        for block in self._blocks:
+            mine = gradients[block.parameter].narrow(0, block.start, block.n)
+            mine += gradients[block.name]
         return {name: gradients[name].cpu().numpy() for name in self.loaded}
 
     def copy_weights(self) -> Weights:

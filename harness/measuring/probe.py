@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from dynbatch.harness.measuring.processes.launch import (
     find_interpreter_fault,
 )
 from dynbatch.harness.measuring.processes.supervise import Ending, explain_death, supervise_child
+from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.trials.spec import Limits, TrialSpec
 from dynbatch.harness.trials.workload import build_model, build_run_settings
 
@@ -58,17 +59,26 @@ def group_by_adapter(specs: Iterable[TrialSpec]) -> list[list[TrialSpec]]:
     return list(groups.values())
 
 
-def explain_unsupported(specs: Iterable[TrialSpec]) -> dict[str, str]:
+def explain_unsupported(
+    specs: Iterable[TrialSpec], results_dir: Path, say: Callable[[str], object]
+) -> dict[str, str]:
     """Return why this machine cannot run trials, by trial_id, with one process per adapter.
 
     A trial without a certain reason is left out, because its own process gives the reason.
+
+    Args:
+        results_dir: results directory of the trials.
+        say: called with a line before waiting for a GPU on which another run measures.
     """
-    return {
-        spec.trial_id: answer.reason
-        for alike in group_by_adapter(specs)
-        for spec, answer in zip(alike, check_systems(alike), strict=True)
-        if answer.reason is not None and answer.is_certain
-    }
+    reasons = {}
+    for alike in group_by_adapter(specs):
+        devices = {spec.device for spec in alike}
+        with hold_used_gpu(devices, results_dir, "the planning of a run", say):
+            answers = check_systems(alike)
+        for spec, answer in zip(alike, answers, strict=True):
+            if answer.reason is not None and answer.is_certain:
+                reasons[spec.trial_id] = answer.reason
+    return reasons
 
 
 def check_systems(specs: Sequence[TrialSpec]) -> list[Availability]:

@@ -16,13 +16,14 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.caches import make_cache_folder
+from dynbatch.harness.machine.facts import find_used_gpu
 from dynbatch.harness.machine.folders import make_locks_folder
 
 POLL_S = 0.5  # interval between attempts to take a lock
@@ -97,13 +98,25 @@ def hold_machine(holder: str, patience_s: float, say: Say, *, alone: bool = True
         yield name
 
 
+def hold_used_gpu(
+    devices: Iterable[str], results_dir: Path, holder: str, say: Say
+) -> AbstractContextManager[object]:
+    """Return a lock of the GPU that CUDA programs use, if one of the devices is "cuda".
+
+    Args:
+        devices: devices of the trials.
+        results_dir: results directory of the trials.
+    """
+    gpu = find_used_gpu() if "cuda" in devices else None
+    return nullcontext() if gpu is None else _hold_gpu(gpu, results_dir, holder, say)
+
+
 @contextmanager
-def hold_gpu(gpu: str, results_dir: Path, holder: str, say: Say) -> Iterator[str]:
+def _hold_gpu(gpu: str, results_dir: Path, holder: str, say: Say) -> Iterator[str]:
     """Hold this user's lock of a GPU within the block, after any wait; see `hold_results_dir`.
 
     Args:
         gpu: model and UUID.
-        results_dir: results directory of the trials.
     """
     name = re.sub(r"[^\w.-]", "_", f"{platform.node()}-{gpu}.turn")
     path = _find_lock_folder(results_dir) / name

@@ -346,19 +346,31 @@ def _merge(left: pd.DataFrame, right: pd.DataFrame, on: Sequence[str]) -> pd.Dat
     return joined.assign(**{name: kept[name] for name in columns})
 
 
-def select_fastest(rows: pd.DataFrame, at: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Select, for each workload, the rows of the trial with the highest throughput.
+def select_fastest(
+    rows: pd.DataFrame,
+    at: str | Sequence[str] | None = None,
+    base: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Select, for each workload, the rows of the fastest trial.
 
     If a workload has no number, its first trial is selected, whose status explains why.
 
     Args:
         at: Columns that identify workloads, as for `ratios`.
+        base: Rows of one trial for each workload. The fastest trial is then the one over which the
+            base has the smallest speedup, as ratios within rounds vary less than throughputs; None:
+            the one with the highest throughput.
     """
     if not len(rows):
         return rows
     at = find_workload_keys(rows) if at is None else _list_names(at)
     keys = [*at, *(["point"] if "point" in rows else ["trial_id"])]
-    speed = numbers(rows, keys)[[*keys, "value"]].rename(columns={"value": "_speed"})
+    if base is None:
+        speed = numbers(rows, keys)
+    else:
+        speed = numbers(ratios(rows, base, at), keys, RATIO)
+        speed["value"] = -speed.value
+    speed = speed[[*keys, "value"]].rename(columns={"value": "_speed"})
     speed = speed.sort_values("_speed", ascending=False, kind="stable", na_position="last")
     speed[_ALL] = 0
     fastest = speed.drop_duplicates([_ALL, *at])[keys]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.errors import BenchError, OutputError
-from dynbatch.harness.machine.facts import describe_machine, find_used_gpu
+from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.processes.launch import record_unmeasured, run_tracer
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
-from dynbatch.harness.planning.locks import hold_gpu
+from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.planning.ordering import format_point
 from dynbatch.harness.records.files import WatchedFolders, check_room
@@ -237,12 +237,10 @@ class _Run:
 
     def _hold_gpu(self, positions: Sequence[int]) -> AbstractContextManager[object]:
         """Return a lock of the GPU if a trial uses it: blocks of other runs wait for their turn."""
-        on_gpu = [self.planned[k] for k in positions if self.planned[k].spec.device == "cuda"]
-        gpu = find_used_gpu() if on_gpu else None
-        if gpu is None:
-            return nullcontext()
-        spec, results_dir = on_gpu[0].spec, on_gpu[0].results_dir
-        return hold_gpu(gpu, results_dir, spec.command or spec.trial_id, print_error)
+        first = self.planned[positions[0]]
+        devices = {self.planned[k].spec.device for k in positions}
+        holder = first.spec.command or first.spec.trial_id
+        return hold_used_gpu(devices, first.results_dir, holder, print_error)
 
     def _write_progress(self, position: int, text: str) -> None:
         system = self.planned[position].spec.system

@@ -75,7 +75,8 @@ def compare_with_engine(experiment: Experiment, kind: str) -> pd.DataFrame:
     speedups = speedups.set_index(KEYS)[SPEEDUP_COLUMNS].add_prefix("speedup_")
     speedups = speedups.rename(columns={"speedup_value": "speedup"})
     results = results.join(speedups, on=KEYS, validate="1:1")
-    order = np.lexsort((-results.value, pd.factorize(results.workload)[0]))
+    paired = results.speedup.fillna(np.inf)  # ratios within rounds rank better than throughputs
+    order = np.lexsort((-results.value, paired, pd.factorize(results.workload)[0]))
     results = results.iloc[order].reset_index(drop=True)
     packages = {system.name: system.framework.rpartition(".")[2] for system in experiment.systems}
     labels = results.system.map(experiment.label)

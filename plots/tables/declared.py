@@ -122,8 +122,8 @@ def evaluate(
         shown = merge_variants(experiment, shown, at)
     names = (name for name in (SYSTEM, FAMILY, SEED) if name in shown and shown[name].notna().any())
     by = list(dict.fromkeys([*keys, *names]))
-    sides = build_sides(declaration, data, experiment, at)
-    sides |= {"": shown, BASE: select(shown, base)}
+    sides = {"": shown, BASE: select(shown, base)}
+    sides |= build_sides(declaration, data, experiment, at, sides[BASE] if SYSTEM in base else None)
     results = []
     for value in (*declaration.values, *([UNSEEN] if systems else [])):
         quantity, over, side = value.partition(OVER)
@@ -155,14 +155,22 @@ def evaluate(
 
 
 def build_sides(
-    declaration: TableDeclaration, data: pd.DataFrame, experiment: Experiment, at: Sequence[str]
+    declaration: TableDeclaration,
+    data: pd.DataFrame,
+    experiment: Experiment,
+    at: Sequence[str],
+    base: pd.DataFrame | None,
 ) -> dict[str, pd.DataFrame]:
-    """Return the rows of each system, and of the fastest of each kind that the table needs."""
+    """Return the rows of each system, and of the fastest of each kind that the table needs.
+
+    Args:
+        base: the system to which others are compared, if it is one.
+    """
     sides = {str(name): rows for name, rows in data.groupby(SYSTEM, sort=False)}
     needed = {*declaration.extra, *(value.partition(OVER)[2] for value in declaration.values)}
     kinds = data.system.map(experiment.kinds)
     for name in needed & EXTRA_KINDS.keys():
-        sides[name] = select_fastest(data[kinds == EXTRA_KINDS[name]], at)
+        sides[name] = select_fastest(data[kinds == EXTRA_KINDS[name]], at, base)
     return sides
 
 

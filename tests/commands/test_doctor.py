@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.commands import doctor
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.machine.noise import Finding
-from dynbatch.harness.measuring.probe import explain_unsupported
+from dynbatch.harness.measuring import probe
+from dynbatch.harness.measuring.probe import Availability, explain_unsupported
 from dynbatch.harness.measuring.processes.launch import find_interpreter
+from dynbatch.harness.planning import locks
+from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -78,7 +83,7 @@ def test_every_system_is_checked_with_a_supported_model(monkeypatch: pytest.Monk
 
 
 def test_only_certain_reasons_spare_a_process(
-    make_spec: MakeSpec, make_module: Callable[[str], str]
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     """A trial whose adapter crashes, or that is wrong, gives its reason itself."""
     specs = {
@@ -88,11 +93,43 @@ def test_only_certain_reasons_spare_a_process(
         "crashing": make_spec(adapter=make_module("raise RuntimeError('broken')")),
         "wrong": make_spec(adapter="tests.conftest_that_is_not_there"),
     }
-    reasons = explain_unsupported(specs.values())
+    reasons = explain_unsupported(specs.values(), tmp_path, print)
     found = {name: reasons.get(spec.trial_id) for name, spec in specs.items()}
     assert found["skipping"] == "not on this machine"
     assert "does not start" in str(found["missing"])
     assert found["good"] == found["crashing"] == found["wrong"] is None
+
+
+def test_planning_asks_systems_while_it_holds_the_gpu(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check may run a kernel, so no other run measures on the GPU meanwhile."""
+    monkeypatch.setattr(locks, "find_used_gpu", lambda: "A GPU, GPU-1")
+    asked: list[tuple[str, bool]] = []
+
+    def check(specs: Sequence[TrialSpec]) -> list[Availability]:
+        said: list[str] = []
+        with suppress(WaitError), hold_used_gpu({"cuda"}, tmp_path, "a run", _stop_waiting(said)):
+            pass
+        asked.append((specs[0].device, bool(said)))
+        return [Availability(spec.system, spec.device, None) for spec in specs]
+
+    monkeypatch.setattr(probe, "check_systems", check)
+    for device in ("cuda", "cpu"):
+        assert explain_unsupported([make_spec(device=device)], tmp_path, print) == {}
+    assert asked == [("cuda", True), ("cpu", False)]
+
+
+class WaitError(Exception):
+    """A lock that another process holds was about to be waited for."""
+
+
+def _stop_waiting(said: list[str]) -> Callable[[str], None]:
+    def say(line: str) -> None:
+        said.append(line)
+        raise WaitError
+
+    return say
 
 
 def test_missing_interpreter_is_reported_for_its_systems(make_spec: MakeSpec) -> None:

@@ -259,9 +259,10 @@ def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     setting = Setting("tree_lstm")
     backend = setting.backend
     assert isinstance(backend, CountingBackend)
-    assert backend.calls == {"load": 1, "compile": 2}
+    assert backend.calls["load"] == 1
     for _ in range(3):
         setting.train(setting.instances)
+    assert backend.calls["compile"] == 2, "outputs, and all functions with the first mini-batch"
     plans = setting.engine.plans.values()
     for stage in ("eager", "batch", "lazy"):  # no call without steps
         n_calls = 3 if any(plan.list_steps(stage) for plan in plans) else 0

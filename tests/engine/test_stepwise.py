@@ -205,8 +205,17 @@ def test_a_gpu_that_can_be_used(
     assert capsys.readouterr().out.strip() == ""
 
 
-def test_a_gpu_whose_memory_others_have_can_be_used(pretend: Callable[..., None]) -> None:
-    pretend(error=torch.OutOfMemoryError("CUDA out of memory"))
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+    ],
+)
+def test_a_gpu_that_others_use_can_be_used(
+    pretend: Callable[..., None], error: RuntimeError
+) -> None:
+    pretend(error=error)
     assert explain_no_cuda() is None
 
 

@@ -240,6 +240,21 @@ def test_the_fastest_trial_of_each_workload_is_selected() -> None:
     assert chosen == {8: "fast", 9: "slow", 10: "fast"}
 
 
+def test_fastest_trial_has_the_best_paired_ratio() -> None:
+    """In shared rounds "other" is always faster; alone, a quiet round makes "lucky" look faster."""
+    rows = build_frame_from_rows(
+        [
+            *build_rows("base", [2, 4, 8]),
+            *build_rows("other", [3, 6, 12]),
+            *build_rows("lucky", [1, 2, 4, 99, 99, 99, 99]),
+        ]
+    )
+    base = rows[rows.system == "base"]
+    assert set(select_fastest(rows, []).system) == {"lucky"}
+    assert set(select_fastest(rows, [], base).system) == {"other"}
+    assert set(select_fastest(rows[rows.system == "lucky"], [], base).system) == {"lucky"}
+
+
 def build_seeds(*speeds: list[float]) -> pd.DataFrame:
     """Build a trial for each seed, with a speed for each round."""
     return build_frame_from_rows(

@@ -20,6 +20,7 @@ SWITCHES: dict[str, tuple[Any, ...]] = {
     "pre_gather_parameters": BOTH,
     "deduplicate_inputs": BOTH,
     "fold_tables": BOTH,
+    "share_products": BOTH,
     "outputs": ("stage", "vertices"),
     "loop": ("compiled", "python"),
 }

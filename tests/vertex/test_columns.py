@@ -82,12 +82,12 @@ PACKED = [
 def test_packs_follow_the_parameters_that_are_learned(name: str, switches: Switches) -> None:
     model, instances, weights = example(name)
     adapter = prepared(model, weights, switches)
-    assert any(plan.packs for plan in adapter.engine.plans.values())
     expected = {k: w.astype(np.float64) for k, w in weights.items()}
     for _ in range(4):
         reference = run_reference(model, expected, instances, "train")
         assert disagreements(run(adapter, instances, update=True), reference) == []
         expected = {k: w - 0.1 * reference.gradients[k] for k, w in expected.items()}
+    assert any(plan.packs for plan in adapter.engine.plans.values())
     assert set(adapter.parameters()) == set(weights), "the model's own"
 
 
@@ -104,8 +104,9 @@ def test_cells_with_separate_matrices_are_packed(cell: str) -> None:
 
 def test_joins_of_matrices_are_refused() -> None:
     model = CellModel(SIZES, cell="mv")
+    adapter = prepared(model, draw_initial_weights(model, 0), ED_BATCH, mode="infer")
     with pytest.raises(ConfigError, match="cell joins matrices"):
-        prepared(model, draw_initial_weights(model, 0), ED_BATCH, mode="infer")
+        run(adapter, PAIRS)
 
 
 def test_an_unknown_layout_is_refused() -> None:

@@ -1,6 +1,7 @@
 # Work of a run, planned once from the grids of conf/experiment.
 import os
 import sys
+from functools import partial
 
 from snakemake.cli import get_argument_parser
 from pathlib import Path
@@ -69,7 +70,7 @@ PENDING = (
     None if DRAWABLE
     else find_pending(
         CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU,
-        *([] if NODES else [explain_unsupported]),
+        *([] if NODES else [partial(explain_unsupported, results_dir=RESULTS, say=partial(print, file=sys.stderr))]),
     )
 )
 if ONLY_CLAIMS and TYPED.dryrun: # a run prints it when it starts

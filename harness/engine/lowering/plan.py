@@ -342,6 +342,8 @@ class Abilities:
         reuses_places: A result may overwrite an operand that is no longer needed
             (dynbatch.harness.engine.lowering.placement); impossible if kernels of other columns
             still read the operand.
+        reads_row_blocks: Rows of a matrix may be a parameter of their own
+            (dynbatch.harness.vertex.shared_products).
     """
 
     operators: frozenset[str]
@@ -353,6 +355,7 @@ class Abilities:
     gives_back_parts: bool = False
     largest_in_place: int = 0
     reuses_places: bool = True
+    reads_row_blocks: bool = False
 
     def __post_init__(self) -> None:
         if not self.fuses and any((self.reads_children, self.adds_to_children, self.fuses_losses)):
@@ -360,7 +363,11 @@ class Abilities:
 
     def drop_fusion(self) -> Abilities:
         """Return the abilities that remain if every operator is a separate kernel."""
-        return Abilities(self.operators, reuses_places=self.reuses_places)
+        return Abilities(
+            self.operators,
+            reuses_places=self.reuses_places,
+            reads_row_blocks=self.reads_row_blocks,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ All graph segments of a mini-batch are one list of calls, without Python in betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import llvmlite
@@ -46,6 +46,7 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.precision import EXACT
+from dynbatch.harness.vertex.shared_products import RowBlock
 
 Counts = Callable[[str, IntArray], IntArray]
 Starts = NDArray[np.integer]  # first batch of each segment (n_segments + 1,)
@@ -130,6 +131,7 @@ class Backend(backend.Backend):
         adds_to_children=True,
         fuses_losses=True,
         largest_in_place=SMALL,
+        reads_row_blocks=True,
     )
 
     keeps_states = True
@@ -171,6 +173,10 @@ class Backend(backend.Backend):
         self._parameters = Parameters(weights, self._team.n)
         self._memory = Memory(self._parameters)
         self._found = AddressTable(self._memory)
+
+    def view_rows(self, blocks: Iterable[RowBlock]) -> None:
+        """Make rows of parameters readable as parameters."""
+        self._parameters.view_rows(blocks)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Add plans; the programs of a stage are written when it first runs."""

@@ -40,6 +40,7 @@ from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES, N
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.vertex.folding import FoldedTable
 from dynbatch.harness.vertex.operators import EDGE
+from dynbatch.harness.vertex.shared_products import RowBlock
 from dynbatch.harness.vertex.subgraph.columns import Pack
 
 _N_FLAGS = 64
@@ -59,6 +60,7 @@ class Parameters:
         self.values = {name: memory_kernels.copy_aligned(w) for name, w in weights.items()}
         self.loaded = tuple(weights)
         self.packs: dict[str, Pack] = {}
+        self._blocks: list[RowBlock] = []
         self._dense: dict[str, NDArray[np.float32]] = {}
         self._written: dict[str, NDArray[np.int64]] = {}
         self._flags: list[NDArray[np.int64]] = []  # memory of all flags, many in one array
@@ -74,6 +76,13 @@ class Parameters:
             if folded.name not in self.values:
                 product = self.values[folded.table] @ self.values[folded.weight]
                 self.values[folded.name] = memory_kernels.copy_aligned(product)
+
+    def view_rows(self, blocks: Iterable[RowBlock]) -> None:
+        """Make rows of parameters readable as parameters, without a copy."""
+        for block in blocks:
+            rows = self.values[block.parameter][block.start : block.start + block.n]
+            self.values[block.name] = rows
+            self._blocks.append(block)
 
     def pack(self, packs: Iterable[Pack]) -> None:
         """Concatenate columns of parameters into packs, which become parameters.
@@ -191,6 +200,8 @@ class Parameters:
             for part, at in pack.iterate_parts():
                 mine = result[part.parameter][..., part.start : part.start + part.width]
                 mine += result[name][..., at : at + part.width]
+        for block in self._blocks:
+            result[block.parameter][block.start : block.start + block.n] += result[block.name]
         return {name: result[name] for name in self.loaded}
 
     def _list_written(self) -> list[str]:

@@ -19,6 +19,7 @@ import torch
 from dynbatch.harness.compiler.registry import load_generated
 from dynbatch.harness.engine.backends.cuda.launching import OPTIONS
 from dynbatch.harness.engine.backends.cuda.module import BETWEEN_CALLS, HEADER, KIND
+from dynbatch.harness.engine.torch_cuda import is_in_use
 from dynbatch.harness.machine.caches import read_cached, write_cached
 from dynbatch.harness.machine.folders import make_user_folder
 
@@ -50,7 +51,8 @@ def use_own_kernel_cache() -> None:
 def explain_failing_kernel() -> str | None:
     """Return why Triton cannot run a kernel on CUDA's default GPU, with a fix; None if it can.
 
-    A success is stored for these versions and this GPU.
+    A success is stored for these versions and this GPU. A GPU that other processes use counts as
+    able, without being stored: each trial reports that itself.
     """
     versions = [metadata.version(name) for name in ("torch", "triton")]
     facts = [sys.executable, *versions, torch.cuda.get_device_name()]
@@ -61,6 +63,8 @@ def explain_failing_kernel() -> str | None:
     reason = run_kernel_apart([sys.executable, "-m", __name__])
     if reason is None:
         write_cached(stored, PASSED)
+    elif is_in_use(reason):
+        return None
     return reason
 
 

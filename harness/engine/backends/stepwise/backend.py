@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from dynbatch.harness.engine.torch_cuda import explain_no_cuda
 from dynbatch.harness.engine.torch_parameters import TorchBackend
 from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.precision import EXACT
+from dynbatch.harness.vertex.shared_products import RowBlock
 
 # Operators that have separate kinds of steps, or only name values.
 OTHER_OPERATORS = (
@@ -41,7 +42,7 @@ OTHER_OPERATORS = (
 class Backend(TorchBackend):
     """Backend that compiles plans to closures over torch tensors (see steps.py)."""
 
-    abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)))
+    abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)), reads_row_blocks=True)
 
     keeps_states = True
 
@@ -72,6 +73,10 @@ class Backend(TorchBackend):
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
         self._parameters = StepwiseParameters(weights, self._device)
+
+    def view_rows(self, blocks: Iterable[RowBlock]) -> None:
+        """Make rows of parameters readable as parameters."""
+        self._parameters.view_rows(blocks)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Create closures for new plans."""
