@@ -1,6 +1,7 @@
 # make try: a first result, in three to six minutes with the install.
 # make all: every table and figure.
 # make medium: the same at a scale worth looking at.
+# make verify-reference: whether the committed results hold on this machine, in five minutes.
 # make test: the test suite, style and types among it.
 # make test-quick: the part of it to run at every change.  All install what they need.
 # make test-cluster: the pipeline on a Slurm of its own.
@@ -47,7 +48,7 @@ WITH_TORCH := nvidia-[cn]|triton|cuda-
 # Lines NAME==VERSION, the first of each name, without the local part of a version (+cu128).
 ONE_OF_EACH := sed -E '/^-|^\#|@/d; s/[+ ;].*//' | awk -F= '{ name = tolower($$1); gsub("_", "-", name) } !seen[name]++'
 
-.PHONY: help all try medium install test test-quick test-cluster campaign dynet-native dynet-cuda gpu-peers hashes wheelhouse constraints gpu clean
+.PHONY: help all try medium install test test-quick test-cluster campaign verify-reference dynet-native dynet-cuda gpu-peers hashes wheelhouse constraints gpu clean
 
 # These targets; the first one, so that make alone starts nothing.
 help:
@@ -128,6 +129,10 @@ QUICK := $(wildcard tests/test_*.py) $(wildcard tests/docs/test_plain_*.py) $(ad
 	terminal trials values vertex/test_folding.py vertex/test_stages.py vertex/test_tracing.py)
 test-quick: install
 	$(PYTEST) -m "not slow and not dynet and not gpu" $(QUICK)
+
+# Whether the committed results hold on this machine: ten workloads in about five minutes.
+verify-reference: install
+	$(BIN)/python -m scripts.verify_reference
 
 # The pipeline on a Slurm of its own, which it starts and stops: as root, where Debian's munge,
 # slurmctld, slurmd and slurm-client are installed; and what Kubernetes would be told.

@@ -158,7 +158,7 @@ def _plan_trials(
     extra = {"device": choices.device, "threads": choices.threads}
     places = {"data_root": str(choices.data_root), "results_dir": str(choices.results_dir)}
     named = {str(point["dataset"]) for point in settings}
-    available = {dataset: _find_available(dataset, choices) for dataset in named}
+    available = {dataset: find_available(dataset, choices) for dataset in named}
     for point in settings:
         chosen = {**point, "dataset": available[str(point["dataset"])]}
         # The experiment's settings take precedence: some compare systems on the CPU on any machine.
@@ -180,7 +180,7 @@ def plan_counts(name: str, choices: Choices, *, only_decidable: bool = False) ->
         return tuple({sweep.sweep_id: sweep for sweep in answering}.values())
     sweeps = []
     for sweep in grid.sweeps:
-        datasets = (_find_available(dataset, choices) for dataset in sweep.get_values("dataset"))
+        datasets = (find_available(dataset, choices) for dataset in sweep.get_values("dataset"))
         available = {"dataset": tuple(dict.fromkeys(datasets))}
         sweeps.append(replace(sweep, settings={**sweep.settings, **available}))
     return tuple(sweeps)
@@ -237,11 +237,11 @@ def find_fallbacks(name: str, choices: Choices) -> dict[str, str]:
     grid = expand(name, choices.scale, choices.conf_dir)
     shown = _list_shown_points(grid, choices).values()
     named = sorted({str(point["dataset"]) for settings in shown for point in settings})
-    taken = {dataset: _find_available(dataset, choices) for dataset in named}
+    taken = {dataset: find_available(dataset, choices) for dataset in named}
     return {dataset: other for dataset, other in taken.items() if other != dataset}
 
 
-def _find_available(dataset: str, choices: Choices) -> str:
+def find_available(dataset: str, choices: Choices) -> str:
     """Return the first available dataset in the chain of fallbacks, else the dataset itself."""
     names = _list_fallbacks(dataset, choices)
     measured = choices.datasets

@@ -1,0 +1,171 @@
+"""Verify on this machine that the committed results hold: ten workloads in about five minutes.
+
+    python -m scripts.verify_reference [DIRECTORY]
+
+Measures the engine next to a baseline on ten workloads of README.md, each pair in one block, and
+compares their ratio with the committed one. The baseline is the fastest that `make install` has,
+which leaves out DyNet's source builds. Records go to DIRECTORY, by default results/verify; valid
+ones are reused, so the same command resumes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from dynbatch.harness.planning.artifacts import build_choices, find_available
+from dynbatch.harness.records.numbers import RATIO, numbers, ratios
+from dynbatch.harness.records.tidy import frame
+from dynbatch.plots.tables.answers import select_workloads
+from dynbatch.plots.tables.cells import EN_DASH, format_ratio
+from dynbatch.plots.write import to_pipes
+from scripts.write_results import (
+    BETWEEN_RUNS,
+    FIRST_CPU,
+    classify,
+    load_answers,
+    load_results,
+)
+
+N_POINTS = 10
+ENGINE = "vertex"
+# Chosen here, not by the command of the committed record.
+SOURCE_BUILT = "DyNet"
+MIN_SECONDS = 1.0
+OWN_KEYS = ("data_root", "results_dir", "system", "timing.min_seconds")
+HOLDS, ORDER_HOLDS, DIFFERS = "holds", "order holds", "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Workload of the committed results, and the engine's speedup over a baseline.
+
+    Attributes:
+        command: command line of the engine's record.
+        low, high: interval of the speedup.
+    """
+
+    workload: str
+    baseline: str
+    command: str
+    speedup: float
+    low: float
+    high: float
+
+    @property
+    def folder(self) -> str:
+        """Name of a directory for its records."""
+        return "".join(c if c.isalnum() else "_" for c in self.workload)
+
+    def judge(self, speedup: float) -> str:
+        """Return whether a measured speedup confirms the committed one.
+
+        It holds if the measured speedup is in the committed interval, widened by the largest change
+        between runs of unchanged code. Otherwise the order may still hold, if it was clear.
+        """
+        if self.low / BETWEEN_RUNS <= speedup <= self.high * BETWEEN_RUNS:
+            return HOLDS
+        order = classify(self.low, self.high)
+        same = (order == "faster" and speedup > 1) or (order == "slower" and speedup < 1)
+        return ORDER_HOLDS if same else DIFFERS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print the table; return 0, or 1 if no point has a number."""
+    (folder,) = (sys.argv[1:] if arguments is None else arguments) or ["results/verify"]
+    points = list_points()
+    measured = []
+    for k, point in enumerate(points, start=1):
+        print(f"{k} of {len(points)}: {point.workload}, {point.baseline}", file=sys.stderr)
+        measured.append(measure(point, Path(folder) / point.folder))
+    print(*to_pipes(build_table(points, measured)), sep="\n")
+    return 0 if any(rows.value.notna().any() for rows in measured) else 1
+
+
+def list_points() -> list[Point]:
+    """Return the workloads with the smallest speedups, of every experiment before a second one."""
+    answers = load_results(FIRST_CPU).answers
+    is_installed = ~answers.is_engine & (answers.framework != SOURCE_BUILT)
+    answers = answers[is_installed & (answers.speedup_status == "ok")].sort_values("speedup")
+    answers = answers.drop_duplicates(["experiment", "workload"])
+    answers["rank"] = answers.groupby("experiment").cumcount()
+    chosen = answers.sort_values("rank", kind="stable").head(N_POINTS)
+    commands = read_commands()
+    return [
+        Point(
+            row.workload,
+            row.system,
+            commands[row.experiment, row.workload],
+            row.speedup,
+            row.speedup_low,
+            row.speedup_high,
+        )
+        for row in chosen.itertuples()
+    ]
+
+
+def read_commands() -> dict[tuple[str, str], str]:
+    """Return the command of the engine's record by experiment and workload."""
+    commands: dict[tuple[str, str], str] = {}
+    for folder in FIRST_CPU:
+        rows = select_workloads(load_answers(folder))
+        for row in rows[rows.is_engine & (rows.status == "ok")].itertuples():
+            commands.setdefault((str(row.experiment), str(row.workload)), str(row.command))
+    return commands
+
+
+def build_arguments(point: Point, folder: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return the arguments of `bench` that measure a point, on a fallback if its data are missing.
+
+    Args:
+        folder: results directory.
+    """
+    choices = build_choices({}, environ)
+    arguments = []
+    for argument in shlex.split(point.command)[1:]:
+        key, _, value = argument.partition("=")
+        if key == "dataset":
+            arguments.append(f"dataset={find_available(value, choices)}")
+        elif key not in OWN_KEYS:
+            arguments.append(argument)
+    systems = f"system={ENGINE},{point.baseline}"
+    return ["-m", *arguments, systems, f"timing.min_seconds={MIN_SECONDS}", f"results_dir={folder}"]
+
+
+def measure(point: Point, folder: Path) -> pd.DataFrame:
+    """Measure a point, and return the numbers of the engine's speedup, with the dataset."""
+    command = [sys.executable, "-m", "dynbatch.harness.commands.bench"]
+    subprocess.run([*command, *build_arguments(point, folder, os.environ)], check=False)
+    rows = frame(folder)
+    gains = ratios(rows, rows[rows.system == ENGINE], [])
+    return numbers(gains[gains.system != ENGINE], ["system", "dataset"], RATIO)
+
+
+def build_table(points: Sequence[Point], measured: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return a row per point: committed and measured speedup, and what holds."""
+    cells = []
+    for point, numbers_here in zip(points, measured, strict=True):
+        here = numbers_here.iloc[0]
+        is_measured = here.status == "ok"
+        cells.append(
+            {
+                "workload": point.workload,
+                "baseline": point.baseline,
+                "dataset here": here.dataset,
+                "committed speedup": format_ratio(point.speedup, point.low, point.high, ""),
+                "speedup here": f"{here.value:.2f}" if is_measured else EN_DASH,
+                "result": point.judge(here.value) if is_measured else here.status,
+            }
+        )
+    return pd.DataFrame(cells).set_index("workload")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
