@@ -71,8 +71,6 @@ class Switches:
         streaming: On CUDA, construct, schedule and upload the next mini-batch of a pass while the
             current one is computed; otherwise before its own forward stage. (In Cavs, streaming is
             something else: operators that need no child run next to the batches.)
-        persistent: On CUDA, one launch runs all phases of a pass, with a barrier after each;
-            otherwise a CUDA graph has one launch per phase.
         profile: Also measure the fraction of forward and backward that only moves data. Steps are
             surrounded by reads of a counter, so the time of such a trial serves no other purpose.
     """
@@ -94,7 +92,6 @@ class Switches:
     blas: str = "auto"
     precision: str = EXACT
     streaming: bool = False
-    persistent: bool = False
     profile: bool = False
 
     def __post_init__(self) -> None:

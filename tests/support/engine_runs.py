@@ -55,9 +55,9 @@ def all_switches(granularity: str) -> Iterator[Switches]:
     """Yield every combination of the other switches that training supports."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_programs.py
-    # streaming, persistent: only one backend, test_streaming.py and test_device_programs.py
+    # streaming: only one backend, test_streaming.py
     # gather_fusion, horizontal_fusion: ONE_BY_ONE
-    of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming", "persistent")
+    of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming")
     for other in (*of_others, "gather_fusion", "horizontal_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):

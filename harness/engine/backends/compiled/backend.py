@@ -160,8 +160,6 @@ class Backend(backend.Backend):
             return f"precision=bf16 {reason}"
         if switches.streaming:
             return "streaming=true needs backend=cuda; remove it"
-        if switches.persistent:
-            return "persistent=true needs backend=cuda; remove it"
         try:
             blas.select_library(switches.blas)
         except UnsupportedTrial as error:

@@ -23,7 +23,6 @@ from dynbatch.harness.engine.backends.cuda.launching import (
     Kernel,
     Launch,
     Launcher,
-    Persistent,
     PhaseByPhase,
     Staging,
     Stream,
@@ -147,8 +146,6 @@ class Backend(TorchBackend):
         self._n_programs = 0
 
     def _choose_launcher(self) -> Launcher:
-        if self.switches.persistent:
-            return Persistent(self._device)
         return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
 
     def _make_streams(self) -> Streams:
@@ -250,19 +247,11 @@ class Backend(TorchBackend):
         return sum(float(losses.sum()) for losses in self._results.list_losses())
 
     def run_traced(self, runs: Sequence[Run], part: Part, describe: Naming) -> None:
-        """Run the current mini-batch launch by launch, for a timeline.
-
-        Each launch is one phase, or all phases of a persistent kernel.
-        """
+        """Run the current mini-batch phase by phase, for a timeline."""
         assert self._prepared is not None
         for name in _select_kernels(runs):
             words_of_program = self._prepared.programs[KERNELS.index(name)]
             phases = read_program(self._preparation.modules[name], words_of_program)
-            if self.switches.persistent:
-                every = [instruction for phase in phases for instruction in phase]
-                with part("kernel", f"{name}, {len(phases)} phases", _describe_launch(every)):
-                    self._start(name)
-                continue
             for number, phase in enumerate(phases):
                 with part("kernel", f"{name}, phase {number}", _describe_launch(phase)):
                     self._start_phase(name, number)

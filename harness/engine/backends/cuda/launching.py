@@ -1,4 +1,4 @@
-"""Streams, uploads, and launchers by phase, as one CUDA graph, or as one persistent launch."""
+"""Streams, uploads, and launchers by phase, or as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.lowering.plan import GROWTH
-from dynbatch.harness.errors import UnsupportedTrial
 
 Work = Callable[[], object]
 Mark = Any  # a point in the work of a stream; None: nothing to wait for
@@ -184,10 +183,6 @@ BUCKETS = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2
 # num_stages: two would mean one buffer, so that each step of a product waits for its operands.
 # enable_fp_fusion: fused multiply-add, as in cuBLAS; Triton's default depends on its version.
 OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
-COOPERATIVE = {"launch_cooperative_grid": True}  # CUDA rejects grids that are not fully resident
-WARP_SIZE = 32
-REGISTER_UNIT = 8  # allocation granularity of a thread's registers
-RESERVED_SHARED_BYTES = 1024  # reserved by CUDA per program
 
 
 Kernel = Callable[..., Any]
@@ -303,97 +298,6 @@ class GraphLauncher:
                     launch.start(phase)
         self.n_captures += 1
         return graph
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """Resources of one multiprocessor, for all programs that are resident at the same time."""
-
-    n_registers: int
-    shared_bytes: int
-    n_threads: int
-
-    def count_resident(self, n_registers: int, shared_bytes: int) -> int:
-        """Return the number of programs that fit.
-
-        Args:
-            n_registers: registers per thread.
-            shared_bytes: shared memory per program.
-        """
-        n_threads = int(OPTIONS["num_warps"]) * WARP_SIZE
-        per_thread = -(-n_registers // REGISTER_UNIT) * REGISTER_UNIT
-        return min(
-            self.n_registers // (per_thread * n_threads),
-            self.shared_bytes // (shared_bytes + RESERVED_SHARED_BYTES),
-            self.n_threads // n_threads,
-        )
-
-
-class Persistent:
-    """Launcher with one launch per kernel, of no more programs than are resident at a time."""
-
-    n_captures = 0
-    words = "one launch a pass"
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._barrier = torch.zeros(1, dtype=torch.int32, device=device)
-        self._grids: dict[Kernel, int] = {}
-
-    def count_calls(self, work: Launches) -> int:
-        """Return the number of kernels."""
-        return len(work)
-
-    def start(self, name: str, work: Launches) -> None:
-        """Launch one kernel after another, each with the barrier's counter at 0."""
-        for launch, _ in work:
-            arguments = (launch.words, launch.slot, self._barrier, *launch.floats)
-            kernel: Any = launch.kernel
-            if self._device.type == "cpu":  # interpreted, so programs run one after another
-                self._barrier.zero_()
-                kernel[(1,)](*arguments, **OPTIONS)
-                continue
-            if launch.kernel not in self._grids:
-                self._grids[launch.kernel] = self._compute_grid(launch, arguments)
-            self._barrier.zero_()
-            grid = (self._grids[launch.kernel],)
-            kernel[grid](*arguments, **OPTIONS, **COOPERATIVE)
-
-    def forget(self) -> None:
-        """Do nothing, because no launches are stored; grids remain valid."""
-
-    def _compute_grid(self, launch: Launch, arguments: Sequence[Any]) -> int:
-        """Return the grid of a launch, limited by the resources that the compiled kernel needs."""
-        kernel: Any = launch.kernel
-        compiled = kernel.warmup(*arguments, grid=(1,), **OPTIONS, **COOPERATIVE)
-        compiled._init_handles()
-        properties: Any = torch.cuda.get_device_properties(self._device)
-        processor = Processor(
-            properties.regs_per_multiprocessor,
-            properties.shared_memory_per_multiprocessor,
-            properties.max_threads_per_multi_processor,
-        )
-        n_resident = processor.count_resident(compiled.n_regs, compiled.metadata.shared)
-        return compute_persistent_grid(launch.grid, properties.multi_processor_count, n_resident)
-
-
-def compute_persistent_grid(wanted: int, n_processors: int, n_resident: int) -> int:
-    """Return the number of programs of a launch with a barrier.
-
-    Args:
-        wanted: largest number of programs.
-        n_processors: multiprocessors of the GPU.
-        n_resident: programs that fit one multiprocessor.
-
-    Raises:
-        UnsupportedTrial: not even one program fits.
-    """
-    if n_resident < 1:
-        raise UnsupportedTrial(
-            "a kernel needs more resources than this GPU has per multiprocessor; set"
-            " persistent=false"
-        )
-    return min(wanted, n_processors * n_resident)
 
 
 def select_bucket(n_phases: int) -> int:

@@ -325,12 +325,8 @@ class Preparation:
         self.places, modules = {}, {}
         for kernel in KERNELS:
             mine = kinds.list_kinds(kernel)
-            module = write_module(
-                list_entries(mine, self._tiling),
-                self._switches.precision,
-                self.places,
-                persistent=self._switches.persistent,
-            )
+            entries = list_entries(mine, self._tiling)
+            module = write_module(entries, self._switches.precision, self.places)
             modules[kernel] = module
             self._writers[kernel] = KernelProgramWriter.from_module(
                 module, self._tiling, mine, kinds.select_stages(kernel), tuple(self._plans)

@@ -66,8 +66,6 @@ class Backend(TorchBackend):
             return f"precision={switches.precision} needs backend=cuda; remove it"
         if switches.streaming:
             return "streaming=true needs backend=cuda; remove it"
-        if switches.persistent:
-            return "persistent=true needs backend=cuda; remove it"
         return explain_no_cuda() if device == "cuda" else None
 
     def load(self, weights: Weights) -> None:
