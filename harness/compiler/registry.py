@@ -52,7 +52,6 @@ def helper(function: Any = None, *, fast: tuple[str, ...] = (), apart: bool = Fa
     """Allow compiled functions to call this one.
 
     Args:
-        function: the function to compile.
         fast: LLVM's fast-math flags.
         apart: never inline it into its callers, which then compile faster.
     """

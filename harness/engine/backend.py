@@ -67,8 +67,6 @@ class Tally:
     """Work since the last reset.
 
     Attributes:
-        n_launches: Started kernels.
-        bytes_copied: Bytes that gathers and scatters copied.
         n_moving_cycles: With the switch `profile`, the processor's ticks in steps that only move
             data.
         n_cycles: With the same switch, the ticks of forward and backward as the engine's caller

@@ -50,11 +50,7 @@ from dynbatch.harness.vertex.shared_products import RowBlock, share_products
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaidOut:
-    """A mini-batch in memory before computation.
-
-    Attributes:
-        arrangement: The input of the backend.
-    """
+    """A mini-batch in memory before computation."""
 
     mini_batch: MiniBatch
     layout: Layout

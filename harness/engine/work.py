@@ -50,7 +50,6 @@ class Work:
         n_flop: Operations per row.
         n_bytes: Bytes per row.
         n_bytes_a_batch: Bytes per batch, independent of the number of its rows.
-        of_edges: Rows are edges, not vertices.
     """
 
     n_flop: int = 0

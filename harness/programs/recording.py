@@ -53,10 +53,7 @@ class Recording:
 
     Args:
         functions: by name, including `output`.
-        types: names of the functions that are blocks.
-        program: the program of one instance.
         key_of: returns the number of an instance, which determines its decisions.
-        kept: decisions that are already known.
     """
 
     def __init__(

@@ -183,10 +183,6 @@ def write_sums_of_rows(
     between its rows; the same of out; k; 0 to overwrite out, 1 to add to it.
 
     Args:
-        module: The module that gets the function.
-        name: The name of the function.
-        n_rows: Rows of x per call.
-        n_vectors: Vectors of columns per call.
         lanes: Floats per vector, DOTS times a power of two. Any CPU runs any number; LLVM splits
             vectors that are wider than its registers.
     """

@@ -122,7 +122,6 @@ class Reads:
 
     Attributes:
         slots: The groups of slots that it gathers (None: every child).
-        pulls: The names that it pulls.
     """
 
     slots: tuple[Slots, ...]
@@ -144,7 +143,6 @@ class FieldArrays(NamedTuple):
     Attributes:
         gathers: (k, 3), function, first slot in `slots`, and number of slots or EVERY_CHILD.
         pulls: (k, 2), function, and index of the pulled name in Fields.names.
-        has_output: See Fields.
     """
 
     gathers: IntTable
@@ -160,8 +158,6 @@ class Fields:
     Functions are numbered, too: vertex functions by their ids, then the function of outputs.
 
     Attributes:
-        n_types: The number of vertex functions.
-        has_output: There is a function of outputs.
         names: Names that functions pull; `all_names` is the same set.
     """
 

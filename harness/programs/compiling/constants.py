@@ -25,7 +25,6 @@ class Constants:
     """Indices of all inputs in memory, so that one machine code serves all options of a model.
 
     Attributes:
-        kinds: types of the model's numbers.
         ints, reals: indices of the model's numbers, by name.
         fields, counts: indices of the instances' arrays and numbers, by name.
     """

@@ -41,9 +41,6 @@ class FiberEntry:
     """Function that fibers start with.
 
     Attributes:
-        values: examples of its operands.
-        number: number of `block`.
-        block: its first basic block.
         returns: True if it returns a value on any path.
     """
 

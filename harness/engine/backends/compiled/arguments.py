@@ -175,12 +175,7 @@ _PLACE = struct.Struct("2q")
 
 
 class AddressTable:
-    """Table of the address and the number of rows of every argument.
-
-    Attributes:
-        places: (n, 2), the table.
-        address: The address of the table.
-    """
+    """Table of the address and the number of rows of every argument."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory

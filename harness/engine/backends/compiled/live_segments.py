@@ -50,7 +50,6 @@ class KeptArrays:
 
     Attributes:
         table: (n, WORDS_OF_ARRAY), the address and the sizes of each array.
-        address: The address of the table.
     """
 
     def __init__(self) -> None:

@@ -54,11 +54,7 @@ from dynbatch.harness.vertex.operators import EDGE, Node, Shape
 
 @dataclass(frozen=True, slots=True)
 class OperandFactory:
-    """Operands of one vertex function.
-
-    Attributes:
-        shapes: The shapes of parameters.
-    """
+    """Operands of one vertex function."""
 
     type_id: int
     plan: Plan

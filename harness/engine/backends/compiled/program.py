@@ -345,7 +345,6 @@ class StageProgram:
         profile: Count the time of instructions that only move data.
 
     Attributes:
-        instructions: The instructions of each function.
         argument: The address of the program.
     """
 

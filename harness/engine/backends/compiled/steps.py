@@ -51,7 +51,6 @@ class StageWriter:
     """Writer of one stage of one vertex function.
 
     Attributes:
-        shapes: The shapes of parameters.
         bf16: Factors of matmuls are rounded to bfloat16.
     """
 

@@ -89,12 +89,7 @@ N_PINNED = 2  # the host fills one while the device reads the other
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Upload:
-    """Upload of int32 arrays to a device buffer.
-
-    Attributes:
-        buffer: index of the buffer.
-        mark: reached when the copy is complete.
-    """
+    """Upload of int32 arrays to a device buffer."""
 
     buffer: int
     mark: Mark
@@ -106,16 +101,9 @@ class Staging:
     The addresses of the device buffers change only when arrays no longer fit.
 
     Args:
-        device: the device.
-        streams: its streams.
         on_move: called before a device buffer is reallocated; it has to wait for all work.
         ahead: whether a stream of its own uploads arrays to a second buffer while those of the last
             mini-batch are still in use.
-
-    Attributes:
-        n_uploads: number of copies so far.
-        current: index of the buffer in use.
-        buffers: device buffers.
     """
 
     def __init__(
@@ -193,11 +181,7 @@ class Launch:
     """Kernel that runs the program in a slot of the header, with its arguments.
 
     Attributes:
-        kernel: the compiled kernel.
-        slot: header slot of the program.
-        grid: number of Triton programs.
         words: buffer of int32 arrays.
-        floats: float arrays.
     """
 
     kernel: Kernel
@@ -221,10 +205,6 @@ class Launcher(Protocol):
     `start` launches all phases; its `name` identifies the launches and is equal in all
     mini-batches. `count_calls` returns the number of calls that `start` makes. `forget` discards
     all launches, because arrays move.
-
-    Attributes:
-        n_captures: number of graphs captured so far.
-        words: description of the method, for records.
     """
 
     n_captures: int

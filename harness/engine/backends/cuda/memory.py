@@ -50,8 +50,6 @@ class DeviceMemory(TorchParameters):
     Tests override `allocate` to fill new memory with values that reveal missing writes.
 
     Attributes:
-        buffers: tensors of all buffers.
-        widths: columns of all buffers.
         on_move: called before a buffer is reallocated, so that its old address is no longer used.
     """
 
@@ -136,11 +134,6 @@ class DeviceMemory(TorchParameters):
 def _check_size(what: str, n_elements: int, option: str) -> None:
     """Check that int32 can index an array.
 
-    Args:
-        what: description of the array, for the message.
-        n_elements: its size.
-        option: option that a user can lower.
-
     Raises:
         UnsupportedTrial: the array is too large.
     """
@@ -160,8 +153,6 @@ class Results:
     """Results of one mini-batch, read from memory.
 
     Attributes:
-        memory: the memory.
-        plans: plans of all functions, by type id.
         rows: arrangement of the mini-batch; None: there is none yet.
         index_of: returns a pulled index array as it was uploaded.
     """
@@ -232,8 +223,6 @@ class PreparedMiniBatch:
     """Mini-batch as int32 arrays.
 
     Attributes:
-        rows: the arrangement.
-        programs: programs of KERNELS, in this order.
         indices: arrays that follow the programs, in the order of Preparation.places.
     """
 
@@ -252,13 +241,7 @@ class PreparedMiniBatch:
 
 
 class Preparation:
-    """Kernels of a model, as source, and the int32 arrays of its mini-batches.
-
-    Attributes:
-        kinds: kinds of the kernels that were last written.
-        modules: modules of these kernels, by name.
-        places: header slots of the index arrays.
-    """
+    """Kernels of a model, as source, and the int32 arrays of its mini-batches."""
 
     kinds: ModelKinds
     modules: Mapping[str, KernelModule]

@@ -58,7 +58,6 @@ class KernelModule:
     Attributes:
         text: source with a function `run`, which takes the float arrays after its own arguments.
         entries: kinds by the number that an instruction has for them.
-        floats: the float arrays.
     """
 
     text: str
@@ -81,8 +80,6 @@ def write_module(
     """Write the tile functions of kinds, and the kernel that runs programs of them.
 
     Args:
-        entries: kinds and their tiles.
-        precision: precision of products.
         slots: header slots of int32 arrays, which all modules of a model share; new ones are added.
     """
     names = Names(words=slots)

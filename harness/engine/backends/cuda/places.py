@@ -64,8 +64,6 @@ class _ReadThrough:
     """Columns that are never written, because they are read from elsewhere.
 
     Attributes:
-        ref: the columns.
-        columns: location that is read instead.
         of: value that must be in memory first; None: no value.
     """
 
@@ -76,13 +74,7 @@ class _ReadThrough:
 
 @dataclass(slots=True)
 class Places:
-    """Locations of the values of one plan.
-
-    Attributes:
-        type_id: the vertex function.
-        plan: its plan.
-        readings: all columns that its steps read.
-    """
+    """Locations of the values of one plan."""
 
     type_id: int
     plan: Plan
@@ -150,7 +142,6 @@ class Places:
         """Return the operand for reading a value position by position.
 
         Args:
-            i: node of the value.
             first_column: first element to read of a vector that is added to every row.
 
         Returns:
@@ -350,13 +341,7 @@ class Sum:
     """Value that is not in memory yet, or only in part.
 
     Attributes:
-        out: columns of the value.
-        parts: parts that are added up.
-        start: operands that the sum starts with.
-        start_reads: refs that `start` reads.
-        added_at: indices of the steps that add parts.
         read_at: indices of the steps that compute the sum in registers.
-        settled: columns that are in memory.
     """
 
     out: Ref

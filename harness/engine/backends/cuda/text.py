@@ -104,10 +104,6 @@ class TileText:
     Attributes:
         names: names that all tile functions of the kernel share.
         live: name of the mask of rows.
-        per_row: see TileKind.
-        lines: the source so far.
-        pointers: float arrays that the function takes as arguments.
-        depth: indentation of the next line.
     """
 
     names: Names
@@ -197,10 +193,7 @@ class TileText:
         """Return an expression for pointers to columns of rows.
 
         Args:
-            columns: the columns.
-            index: name of the index vector of the rows.
             width: width of a row of each vertex's matrix, used if per_row is above 1.
-            cols: expression for the column numbers.
         """
         at = f"{self.declare_pointer(columns.array)} + {index}[:, None] * {columns.width}"
         if self.per_row > 1:

@@ -61,7 +61,6 @@ class Indices:
     """Arrangement of a mini-batch, with intermediate results that several int32 arrays share.
 
     Attributes:
-        rows: the arrangement.
         _memo: computed values by key. Keys are short tuples of plain values, because hashing a
             WordArray takes longer than computing most of them.
     """
@@ -89,7 +88,6 @@ class ChildOf:
     """State rows of the children of every row.
 
     Attributes:
-        type_id: vertex function that reads the children.
         slots: gathered slots, next to each other in the array; None: one row per edge.
     """
 
@@ -129,7 +127,6 @@ class OwnerOf:
     """Row of the vertex that each edge belongs to.
 
     Attributes:
-        type_id: vertex function.
         in_states: count rows of the states, not rows of the function.
     """
 
@@ -242,10 +239,7 @@ class Reader:
     A reader holds the gradients that it contributes to the state in rows of its own buffers.
 
     Attributes:
-        state: name of the state.
-        type_id: vertex function that reads the state.
         slots: slots of the gather; None: every edge.
-        at: position of the slot in `slots`.
         found_by: array that maps a row (or edge) of the function to the row with its gradient;
             None: the row itself.
         stride: with `offset`: row r uses element r * stride + offset of `found_by`.
@@ -287,7 +281,6 @@ class Reader:
         """Return the rows that hold the gradients of the given rows (or edges).
 
         Args:
-            indices: the mini-batch.
             own: rows (or edges) of the function, or NONE, which is returned unchanged.
         """
         if self.found_by is None or not len(own):

@@ -65,8 +65,6 @@ class TypeIndices:
     """Indices of one vertex function on the device.
 
     Attributes:
-        pulls: See TypeGeometry.
-        gathers: See TypeGeometry.
         owner: (n_edges,), the row of every edge's vertex; None if there are no edges.
         owner_in_batch: The same, counted from the first row of the batch.
     """
