@@ -290,10 +290,7 @@ def _make_pointer(element: str, f: Any, address: Any) -> Value:
     return Value(kind, f.builder.inttoptr(_to_word(f, address), kind.ir))
 
 
-_POINTERS = {
-    pointers.floats_at: "float32", pointers.doubles_at: "float64",
-    pointers.unsigned_ints_at: "uint32", pointers.shorts_at: "uint16",
-}  # fmt: skip
+_POINTERS = {pointers.floats_at: "float32", pointers.doubles_at: "float64"}
 _write_each(register_emitter, _make_pointer, _POINTERS)
 
 

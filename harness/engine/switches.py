@@ -66,8 +66,8 @@ class Switches:
             MKL.
         precision: The precision of matmuls. "ieee": float32. On CUDA, "tf32x3" is almost as
             precise, with three matmuls of tensor cores, and "tf32" is not. "bf16" is even less
-            precise; it needs CUDA, or a CPU with AVX-512 BF16 or AMX. "tf32" and "bf16" do not
-            belong in comparisons (dynbatch.harness.values.precision).
+            precise. "tf32" and "bf16" do not belong in comparisons
+            (dynbatch.harness.values.precision).
         streaming: On CUDA, construct, schedule and upload the next mini-batch of a pass while the
             current one is computed; otherwise before its own forward stage. (In Cavs, streaming is
             something else: operators that need no child run next to the batches.)

@@ -42,7 +42,6 @@ _ONEDNN_KERNELS = {
     0xFEF: "AVX-512 AMX",
     0x1FEF: "AVX-512 AMX FP16",
 }
-_HAS_BFLOAT16 = 0x80  # a bit in the codes of AVX-512 BF16 and its extensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +81,6 @@ def find_onednn_kernels(library: Any) -> str:
     except AttributeError:
         return "?"
     return _ONEDNN_KERNELS.get(code, hex(code))
-
-
-def can_multiply_bfloat16(library: Any) -> bool:
-    """Return whether a loaded oneDNN has instructions for bfloat16 here: AVX-512 BF16 or AMX."""
-    try:
-        return bool(int(library.dnnl_get_effective_cpu_isa()) & _HAS_BFLOAT16)
-    except AttributeError:
-        return False
 
 
 def _load_openblas(paths: Iterable[Path], where: str = "") -> BlasLibrary | None:
@@ -149,19 +140,11 @@ def ignore_thread_count(n: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OneDNN:
-    """oneDNN's dnnl_sgemm, which has C's arguments and row-major matrices.
-
-    Attributes:
-        half_address: The address of the same matmul with bfloat16 factors and float32 sums; 0 if
-            this CPU has no instructions for it.
-        kernels: The instruction set that it uses.
-    """
+    """oneDNN's dnnl_sgemm, which has C's arguments and row-major matrices."""
 
     version: str
     address: int
     set_threads: Callable[[int], object]
-    half_address: int = 0
-    kernels: str = "?"
 
 
 class _Version(ctypes.Structure):
@@ -179,19 +162,10 @@ def _load_onednn() -> OneDNN | None:
             continue
         version_of.restype = ctypes.POINTER(_Version)
         release = version_of().contents
-        kernels = find_onednn_kernels(library)
-        text = f"{release.major}.{release.minor}.{release.patch} ({kernels})"
-        return OneDNN(
-            text, _find_address(function), set_threads, _find_half_address(library), kernels
-        )
+        number = f"{release.major}.{release.minor}.{release.patch}"
+        text = f"{number} ({find_onednn_kernels(library)})"
+        return OneDNN(text, _find_address(function), set_threads)
     return None
-
-
-def _find_half_address(library: Any) -> int:
-    if not can_multiply_bfloat16(library):
-        return 0
-    function = getattr(library, "dnnl_gemm_bf16bf16f32", None)
-    return 0 if function is None else _find_address(function)
 
 
 def _list_files(package: str, beginning: str) -> Iterator[Path]:

@@ -30,7 +30,6 @@ from dynbatch.harness.engine.lowering.plan import (
 )
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.values.precision import EXACT
 from dynbatch.harness.vertex.autodiff import Gradient, differentiate
 from dynbatch.harness.vertex.folding import FoldedTable, fold_tables
 from dynbatch.harness.vertex.operators import OPERATORS
@@ -49,7 +48,7 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
         function, tables = fold_tables(function)
     if not switches.fusion:
         abilities = abilities.drop_fusion()
-    if switches.precision != EXACT or switches.blas != "auto":
+    if switches.blas != "auto":
         # A library rearranges the parameter in each of its matmul calls.
         abilities = replace(abilities, largest_in_place=0)
     if not switches.gather_fusion:

@@ -154,10 +154,8 @@ class Backend(backend.Backend):
             return f"its kernels run on the CPU, got device={device}; use backend=stepwise"
         if switches.profile and not TICKS_READABLE:
             return "profile=true needs an x86 processor"
-        if switches.precision not in (EXACT, "bf16"):
+        if switches.precision != EXACT:
             return f"precision={switches.precision} needs backend=cuda; remove it"
-        if switches.precision == "bf16" and (reason := blas.explain_no_bf16(switches.blas)):
-            return f"precision=bf16 {reason}"
         if switches.streaming:
             return "streaming=true needs backend=cuda; remove it"
         try:
@@ -274,12 +272,11 @@ class Backend(backend.Backend):
     def _write_programs(self, needed: str, type_id: int | None) -> None:
         """Write the programs of all stages that the functions have."""
         plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
-        half, profile = self.switches.precision == "bf16", self.switches.profile
         for stage in STAGES:
             having = {t: plan for t, plan in plans.items() if plan.list_steps(stage)}
             if (having or stage == needed) and (stage, type_id) not in self._programs:
                 self._programs[stage, type_id] = StageProgram(
-                    having, stage, self._found, half=half, profile=profile
+                    having, stage, self._found, profile=self.switches.profile
                 )
                 self._n_programs += 1
 
