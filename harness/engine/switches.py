@@ -36,11 +36,6 @@ class Switches:
         fusion: Generate kernels for elementwise operators.
         gather_fusion: These kernels read children's states in place; otherwise the states are
             gathered first unless they are consecutive (ACRoBat, MLSys 2024, section 5).
-        horizontal_fusion: Inside one vertex function, join matmuls of one value with several
-            parameters into a wider one, and also their biases and sums, if that saves steps (same
-            section). Vertex granularity only, and not with layouts that batch such matmuls
-            themselves. Off by default: there are fewer kernels, but a library may take longer for
-            one wide matrix than for four if the matrix rows are a multiple of 4 KiB apart.
         layout: "read_order" orders batches so that gathers become views; the others keep the order
             of the policy. "pq" and "dynet" also batch the operators inside a vertex function and
             lay out their values, once: by a PQ tree, or in the order of computation, with copies if
@@ -80,7 +75,6 @@ class Switches:
     hoisting: bool = True
     fusion: bool = True
     gather_fusion: bool = True
-    horizontal_fusion: bool = False
     layout: str = "read_order"
     pre_gather_parameters: bool = True
     deduplicate_inputs: bool = False
@@ -121,9 +115,6 @@ class Switches:
             outputs="vertices" if by_operator else self.outputs,
             layout=plain,
             gather_fusion=self.gather_fusion and self.fusion,
-            horizontal_fusion=(
-                self.horizontal_fusion and not by_operator and not self.lays_out_subgraphs
-            ),
         )
 
     def format_values(self) -> dict[str, str]:

@@ -80,7 +80,6 @@ SWITCHES = {
     "hoisting": (True, False),
     "fusion": (True, False),
     "gather_fusion": (True, False),
-    "horizontal_fusion": (False, True),
     "layout": ("read_order", "policy", "pq", "dynet"),
     "pre_gather_parameters": (True, False),
     "deduplicate_inputs": (False, True),
@@ -96,13 +95,6 @@ def test_switches_by_pairs(chosen: dict[str, Any], interpreted: None) -> None:
     model, instances = EXAMPLES["tree_lstm"]
     for mode in ("train", "infer"):
         assert wrong(model, instances[1:], Switches(**chosen), mode) == [], mode
-
-
-@pytest.mark.slow
-def test_products_that_share_an_input(interpreted: None) -> None:
-    model, instances = EXAMPLES["gates_apart"]
-    for mode in ("train", "infer"):
-        assert wrong(model, instances[2:], Switches(horizontal_fusion=True), mode) == [], mode
 
 
 SIZES = ModelSizes(5, {"words": 7, "classes": 3})

@@ -24,7 +24,6 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "hoisting": {"hoisting": False},
     "fusion": {"fusion": False},
     "gather_fusion": {"gather_fusion": False},
-    "horizontal_fusion": {"horizontal_fusion": True},
     "policy": {"layout": "policy"},
     "outputs": {"outputs": "vertices"},
     "shared": {"deduplicate_inputs": True},
@@ -56,9 +55,9 @@ def all_switches(granularity: str) -> Iterator[Switches]:
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_programs.py
     # streaming: only one backend, test_streaming.py
-    # gather_fusion, horizontal_fusion: ONE_BY_ONE
+    # gather_fusion: ONE_BY_ONE
     of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming")
-    for other in (*of_others, "gather_fusion", "horizontal_fusion"):
+    for other in (*of_others, "gather_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):
