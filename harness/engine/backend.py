@@ -157,13 +157,6 @@ class Backend(ABC):
         """Return the number of programs compiled so far; None if the backend never compiles."""
         return None
 
-    def prepare(self, rows: Arrangement) -> None:  # noqa: B027 - nothing to do unless work overlaps
-        """Start work on the mini-batch that is arranged next, while the current one is computed.
-
-        All work of the current mini-batch was started before; its results can be read until
-        `arrange`.
-        """
-
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
         """Set the rows of the next mini-batch, and allocate memory for them.

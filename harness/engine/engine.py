@@ -160,16 +160,6 @@ class Engine:
         """
         self.take(self.lay_out(mini_batch, schedule))
 
-    def prepare(self, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
-        """Lay out the next mini-batch and start work on it while the current one is computed.
-
-        Raises:
-            ScheduleError: As in `arrange`.
-        """
-        laid_out = self.lay_out(mini_batch, schedule)
-        self.backend.prepare(laid_out.arrangement)
-        return laid_out
-
     def take(self, laid_out: LaidOut) -> None:
         """Continue with a mini-batch that is laid out."""
         self.laid_out = laid_out

@@ -63,9 +63,6 @@ class Switches:
             precise, with three matmuls of tensor cores, and "tf32" is not. "bf16" is even less
             precise. "tf32" and "bf16" do not belong in comparisons
             (dynbatch.harness.values.precision).
-        streaming: On CUDA, construct, schedule and upload the next mini-batch of a pass while the
-            current one is computed; otherwise before its own forward stage. (In Cavs, streaming is
-            something else: operators that need no child run next to the batches.)
         profile: Also measure the fraction of forward and backward that only moves data. Steps are
             surrounded by reads of a counter, so the time of such a trial serves no other purpose.
     """
@@ -85,7 +82,6 @@ class Switches:
     loop: str = "compiled"
     blas: str = "auto"
     precision: str = EXACT
-    streaming: bool = False
     profile: bool = False
 
     def __post_init__(self) -> None:

@@ -85,7 +85,6 @@ SWITCHES = {
     "deduplicate_inputs": (False, True),
     "fold_tables": (False, True),
     "outputs": ("stage", "vertices"),
-    "streaming": (False, True),
 }
 
 

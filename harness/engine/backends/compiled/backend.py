@@ -156,8 +156,6 @@ class Backend(backend.Backend):
             return "profile=true needs an x86 processor"
         if switches.precision != EXACT:
             return f"precision={switches.precision} needs backend=cuda; remove it"
-        if switches.streaming:
-            return "streaming=true needs backend=cuda; remove it"
         try:
             blas.select_library(switches.blas)
         except UnsupportedTrial as error:

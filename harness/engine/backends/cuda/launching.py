@@ -1,10 +1,9 @@
-"""Streams, uploads, and launchers by phase, or as one CUDA graph."""
+"""Uploads of mini-batches, and launchers by phase, or as one CUDA graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -14,147 +13,53 @@ from torch import Tensor
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.lowering.plan import GROWTH
 
-Work = Callable[[], object]
-Mark = Any  # a point in the work of a stream; None: nothing to wait for
-
-
-class Stream(StrEnum):
-    """Streams of a device. Each runs its work in order; two streams synchronize only at marks."""
-
-    COMPUTE = "compute"
-    COPY = "copy"
-
-
-class Streams:
-    """Streams of one device; on a CPU, work runs when it is queued.
-
-    Tests substitute streams that run in the worst order that marks allow.
-    """
-
-    def do(self, stream: Stream, work: Work) -> None:
-        """Queue work."""
-        work()
-
-    def mark(self, stream: Stream) -> Mark:
-        """Return a mark after all work queued so far."""
-        return None
-
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Let later work of a stream wait for a mark of another stream."""
-
-    def reach(self, mark: Mark) -> None:
-        """Wait on the host until a mark is reached."""
-
-    def synchronize(self) -> None:
-        """Wait on the host until all work is done."""
-
-
-class CudaStreams(Streams):
-    """CUDA streams: torch's current stream computes, a second one copies."""
-
-    def __init__(self) -> None:
-        self._copy: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-
-    def _stream(self, stream: Stream) -> Any:
-        return self._copy if stream is Stream.COPY else torch.cuda.current_stream()
-
-    def do(self, stream: Stream, work: Work) -> None:
-        """Queue work on the CUDA stream."""
-        with torch.cuda.stream(self._stream(stream)):
-            work()
-
-    def mark(self, stream: Stream) -> Mark:
-        """Record an event."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(self._stream(stream))
-        return event
-
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Let later work of a stream wait for an event."""
-        if mark is not None:
-            self._stream(stream).wait_event(mark)
-
-    def reach(self, mark: Mark) -> None:
-        """Wait on the host for an event."""
-        if mark is not None:
-            mark.synchronize()
-
-    def synchronize(self) -> None:
-        """Wait on the host for the device."""
-        torch.cuda.synchronize()
-
-
 N_PINNED = 2  # the host fills one while the device reads the other
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Upload:
-    """Upload of int32 arrays to a device buffer."""
-
-    buffer: int
-    mark: Mark
-
-
 class Staging:
-    """Uploads of the int32 arrays of mini-batches, before they are needed.
+    """Uploads of the int32 arrays of mini-batches.
 
-    The addresses of the device buffers change only when arrays no longer fit.
+    The device's work is in order, on torch's current stream, so only the host has to wait: until
+    the device has read a pinned buffer that it fills again. The address of the device's buffer
+    changes only when arrays no longer fit.
 
     Args:
-        on_move: called before a device buffer is reallocated; it has to wait for all work.
-        ahead: whether a stream of its own uploads arrays to a second buffer while those of the last
-            mini-batch are still in use.
+        on_move: called before the device's buffer is reallocated; it has to wait for all work.
     """
 
-    def __init__(
-        self, device: torch.device, streams: Streams, on_move: Callable[[], None], *, ahead: bool
-    ) -> None:
-        self._device, self._streams, self._on_move = device, streams, on_move
-        self._stream = Stream.COPY if ahead else Stream.COMPUTE
-        self.n_uploads = self.current = 0
-        n_buffers = 2 if ahead else 1
-        self.buffers = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(n_buffers)]
+    def __init__(self, device: torch.device, on_move: Callable[[], None]) -> None:
+        self._device, self._on_move = device, on_move
+        self.n_uploads = 0
+        self.words = torch.zeros(1, dtype=torch.int32, device=device)
         self._pinned = [self._allocate_pinned(1) for _ in range(N_PINNED)]
-        self._copied: list[Mark] = [None] * N_PINNED  # reached when a pinned buffer has been read
-        self._released: list[Mark] = [None] * n_buffers  # reached when a buffer is free again
+        self._copied: list[Any] = [None] * N_PINNED  # events: a pinned buffer has been read
 
-    @property
-    def words(self) -> Tensor:
-        """Buffer of the current mini-batch."""
-        return self.buffers[self.current]
-
-    def upload(self, arrays: Sequence[Words]) -> Upload:
-        """Copy arrays to the buffer that is not in use, after a header with their offsets."""
+    def upload(self, arrays: Sequence[Words]) -> None:
+        """Copy arrays to the device, after a header with their offsets."""
         starts = compute_starts(arrays)
         n = int(starts[-1]) + len(arrays[-1])
-        target = (self.current + 1) % len(self.buffers)
-        self._make_room(target, n)
+        if n > len(self.words):
+            self._on_move()  # waits for work that uses the memory to be freed
+            size = int(n * GROWTH) + 1
+            self.words = torch.zeros(size, dtype=torch.int32, device=self._device)
         k = self.n_uploads % N_PINNED
-        self._streams.reach(self._copied[k])  # the copy before the last one, done long ago
+        if self._copied[k] is not None:
+            self._copied[k].synchronize()  # the copy before the last one, done long ago
         if len(self._pinned[k]) < n:
-            self._pinned[k] = self._allocate_pinned(len(self.buffers[target]))
-        source, out = self._pinned[k][:n], self.buffers[target][:n]
+            self._pinned[k] = self._allocate_pinned(len(self.words))
+        source = self._pinned[k][:n]
         np.concatenate([starts, *arrays], out=cast(Words, source.numpy()))
-        self._streams.wait(self._stream, self._released[target])
-        self._streams.do(self._stream, lambda: out.copy_(source, non_blocking=True))
-        self._copied[k] = self._streams.mark(self._stream)
+        self._copied[k] = self._start_copy(source, self.words[:n])
         self.n_uploads += 1
-        return Upload(target, self._copied[k])
 
-    def take(self, upload: Upload) -> None:
-        """Use an upload from here on, and release the buffer that was in use."""
-        self._released[self.current] = self._streams.mark(Stream.COMPUTE)
-        self._streams.wait(Stream.COMPUTE, upload.mark)
-        self.current = upload.buffer
-
-    def _make_room(self, target: int, n: int) -> None:
-        if n <= len(self.buffers[target]):
-            return
-        self._on_move()  # waits for work that uses the memory to be freed
-        self.buffers[target] = torch.zeros(
-            int(n * GROWTH) + 1, dtype=torch.int32, device=self._device
-        )
-        self._released[target] = self._streams.mark(Stream.COMPUTE)  # which writes the zeros
+    def _start_copy(self, source: Tensor, out: Tensor) -> Any:
+        """Start a copy; return an event at its end, or None if it is complete."""
+        out.copy_(source, non_blocking=True)
+        if self._device.type == "cpu":
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
 
     def _allocate_pinned(self, n: int) -> Tensor:
         return torch.zeros(n, dtype=torch.int32, pin_memory=self._device.type == "cuda")

@@ -64,8 +64,6 @@ class Backend(TorchBackend):
             return "torch uses its own BLAS; use blas=auto"
         if switches.precision != EXACT:
             return f"precision={switches.precision} needs backend=cuda; remove it"
-        if switches.streaming:
-            return "streaming=true needs backend=cuda; remove it"
         return explain_no_cuda() if device == "cuda" else None
 
     def load(self, weights: Weights) -> None:
