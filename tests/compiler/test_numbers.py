@@ -156,16 +156,6 @@ def test_least_and_most_treat_nan_as_python_does(a: float, b: float, c: float) -
 
 
 @compiled
-def narrowed(a: int) -> tuple[int, int, int]:
-    return np.uint8(a), np.uint16(a) + 1, np.uint32(a)
-
-
-@given(WORDS)
-def test_narrow_numbers_are_cut_once_and_then_are_words(a: int) -> None:
-    assert narrowed(a) == (a % 2**8, a % 2**16 + 1, a % 2**32)
-
-
-@compiled
 def unsigned(x: float) -> Any:
     return np.uint64(x)
 
