@@ -218,7 +218,8 @@ class FrameWriter(FunctionWriter):
 
     def to_condition(self, value: Any) -> Any:
         """Return the number that determines the truth of a value."""
-        if isinstance(value, Value | bool | int | float) or value is None:
+        is_number = isinstance(value, Value) and isinstance(value.kind, Number)
+        if is_number or isinstance(value, bool | int | float) or value is None:
             return value
         raise CompileError("cannot be a condition")
 
