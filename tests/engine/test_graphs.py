@@ -18,7 +18,7 @@ import torch
 import dynbatch.harness.engine.engine
 from dynbatch.harness.engine.backends.cuda import backend as cuda
 from dynbatch.harness.engine.backends.cuda import launching
-from dynbatch.harness.engine.backends.cuda.launching import GraphLauncher, Launcher, Launches
+from dynbatch.harness.engine.backends.cuda.launching import GraphLauncher, Launches
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.program import read_program
 from dynbatch.harness.engine.switches import Switches
@@ -88,7 +88,7 @@ class GraphBackend(WalkedBackend):
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, "cpu", threads)
 
-    def _choose_launcher(self) -> Launcher:
+    def _choose_launcher(self) -> GraphLauncher:
         return self.launcher_type()
 
     def _load_kernel(self, name: str, module: KernelModule) -> Any:

@@ -21,7 +21,6 @@ from dynbatch.harness.engine.backends.cuda.launching import (
     GraphLauncher,
     Kernel,
     Launch,
-    Launcher,
     PhaseByPhase,
     Staging,
     compute_starts,
@@ -137,7 +136,7 @@ class Backend(TorchBackend):
         self._prepared: PreparedMiniBatch | None = None
         self._n_programs = 0
 
-    def _choose_launcher(self) -> Launcher:
+    def _choose_launcher(self) -> PhaseByPhase:
         return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
 
     @classmethod

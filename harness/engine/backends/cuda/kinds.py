@@ -346,10 +346,6 @@ class Tiling:
             return (self.wide_rows,)
         return (self.plain,)
 
-    def find_variant(self, n_rows: int) -> int:
-        """Return the index in `products` of the tile for a number of rows."""
-        return next(k for k, (limit, _) in enumerate(self.products) if n_rows <= limit)
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:

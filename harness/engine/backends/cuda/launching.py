@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -104,43 +104,32 @@ class Launch:
 Launches = Sequence[tuple[Launch, int]]  # launches that belong together, with numbers of phases
 
 
-class Launcher(Protocol):
-    """Launcher of kernels that belong together, in order.
-
-    `start` launches all phases; its `name` identifies the launches and is equal in all
-    mini-batches. `count_calls` returns the number of calls that `start` makes. `forget` discards
-    all launches, because arrays move.
-    """
-
-    n_captures: int
-    words: str
-
-    def count_calls(self, work: Launches) -> int: ...
-    def start(self, name: str, work: Launches) -> None: ...
-    def forget(self) -> None: ...
-
-
 class PhaseByPhase:
-    """Launcher that launches each phase from Python."""
+    """Launcher of kernels that belong together, in order: each phase from Python.
+
+    Attributes:
+        n_captures: number of graphs captured so far.
+        words: description of the method, for records.
+    """
 
     n_captures = 0
     words = "one launch a phase"
 
     def count_calls(self, work: Launches) -> int:
-        """Return the number of phases."""
+        """Return the number of calls that `start` makes."""
         return sum(n_phases for _, n_phases in work)
 
     def start(self, name: str, work: Launches) -> None:
-        """Launch all phases from Python."""
+        """Launch all phases; equal launches have the same name in all mini-batches."""
         for launch, n_phases in work:
             for phase in range(n_phases):
                 launch.start(phase)
 
     def forget(self) -> None:
-        """Do nothing, because no launches are stored."""
+        """Discard all launches, because arrays move; none are stored here."""
 
 
-class GraphLauncher:
+class GraphLauncher(PhaseByPhase):
     """Launcher that replays a CUDA graph, captured once per bucket of phases.
 
     A graph contains addresses, so it is captured again when a launch changes.

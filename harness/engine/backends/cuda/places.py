@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Protocol
 
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Base,
@@ -255,21 +254,6 @@ class Terms:
         return Terms((*self.products, *other.products), (*self.operands, *other.operands))
 
 
-class SumPart(Protocol):
-    """Part of a sum, added to columns `out` of a value."""
-
-    @property
-    def out(self) -> Ref:
-        """Columns to which the part is added."""
-
-    @property
-    def reads(self) -> tuple[Ref, ...]:
-        """Values that must be in memory first."""
-
-    def build_terms(self, into: str, start: int, width: int) -> Terms:
-        """Return the terms of `width` columns of `out`, from column `start` of `out`."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProductPart:
     """Product with a parameter."""
@@ -334,6 +318,11 @@ class PulledPart:
 
 def _shift_operand(operand: Operand, by: int) -> Operand:
     return Load(operand.columns.shift(by)) if isinstance(operand, Load) else operand
+
+
+# Each has the columns to which it is added, the values that must be in memory first, and the terms
+# of `width` columns from column `start` of these.
+SumPart = ProductPart | EdgeSumPart | PulledPart
 
 
 @dataclass(slots=True, eq=False)

@@ -333,7 +333,7 @@ def _write_products(
         shape = f"({tile.rows}, {tile.inner}, {tile.columns})"
         text.add(*(f"w{name} = tl.zeros({shape}, tl.float32)" for name in into))
     for products in _group_by_x(kind):
-        _write_loop(text, products, kind, tile, inside, precision)
+        _write_loop(text, products, tile, inside, precision)
     if tile.spread:
         text.add(*(f"{name} += tl.sum(w{name}, 1)" for name in into))
 
@@ -347,12 +347,7 @@ def _group_by_x(kind: TileKind) -> Iterable[list[Product]]:
 
 
 def _write_loop(
-    text: TileText,
-    products: list[Product],
-    kind: TileKind,
-    tile: Tile,
-    inside: str,
-    precision: str,
+    text: TileText, products: list[Product], tile: Tile, inside: str, precision: str
 ) -> None:
     """Write one loop over the inner dimension, which tiles without any row to read skip."""
     x, k = products[0].x, products[0].k
