@@ -278,7 +278,7 @@ class Engine:
         for type_id in np.unique(functions).tolist():
             plan, mine = self.plans[type_id], functions == type_id
             position = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
-            members = self.laid_out.layout[type_id].rows.vertices
+            members = self.laid_out.layout[type_id].vertices
             position[members] = np.arange(len(members))
             refs = [plan.find_state_ref(state) for state in plan.states]
             rows = np.concatenate([self.backend.read(type_id, ref) for ref in refs], axis=1)

@@ -247,8 +247,8 @@ def _group_by_type(
 def _count_rows_and_edges(rows: Arrangement, type_id: int, position: int) -> tuple[int, int]:
     geometry = rows.types[type_id]
     if position == ALL_ROWS:
-        return geometry.rows.n, geometry.n_edges
-    start, end = geometry.rows.starts[position : position + 2].tolist()
+        return geometry.n_rows, geometry.n_edges
+    start, end = geometry.starts[position : position + 2].tolist()
     if not geometry.n_edges:
         return end - start, 0
     edge_start = geometry.gathers[None].edge_start

@@ -243,7 +243,7 @@ def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
     assert len(types) == len(list(types)) == len(types.items())
     absent = set(setting.engine.plans) - set(types)
     assert all(types.get(type_id) is None for type_id in (*absent, 99, -9))
-    assert all(geometry.rows.n > 0 for geometry in types.values())
+    assert all(geometry.n_rows > 0 for geometry in types.values())
 
 
 # --- use and counters ---

@@ -57,7 +57,7 @@ class CountingBackend(Stepwise):
         assert stage in STAGES
         assert self.is_clear or not stage.startswith("backward"), "gradients are cleared first"
         for type_id, position in batches.tolist():
-            n_batches = len(self.rows.types[type_id].rows.first_row)
+            n_batches = len(self.rows.types[type_id].first_row)
             assert position == ALL_ROWS or 0 <= position < n_batches
             self.batches.append((stage, type_id, position))
             self.events.append((stage, type_id, position))

@@ -342,10 +342,10 @@ class Memory:
             n = layout[type_id].n_edges if buffer.domain == EDGE else layout.count_rows(type_id)
             return [matrix[:n, columns]]
         geometry = layout[type_id]
-        starts, first_row = geometry.rows.starts, geometry.rows.first_row
+        starts, first_row = geometry.starts, geometry.first_row
         sizes = (starts[1:] - starts[:-1]).tolist()
         if geometry.contiguous:
-            sizes, first_row = [geometry.rows.n], first_row[:1]
+            sizes, first_row = [geometry.n_rows], first_row[:1]
         return [
             matrix[first : first + n, columns]
             for first, n in zip(first_row.tolist(), sizes, strict=True)

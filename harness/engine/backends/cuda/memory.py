@@ -101,7 +101,7 @@ class DeviceMemory(TorchParameters):
             UnsupportedTrial: a buffer would be too large.
         """
         for type_id, geometry in rows.types.items():
-            n_rows, n_edges = geometry.rows.n, geometry.n_edges
+            n_rows, n_edges = geometry.n_rows, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
             if n_rows > room[0] or n_edges > room[1]:
                 self._room.pop(type_id, None)  # unknown until done: allocations may fail
@@ -188,11 +188,11 @@ class Results:
             index = torch.from_numpy(geometry.gathers[plan.find_gathered_slots(ref.buffer)].index)
             return states[index.to(states.device)].reshape(-1, buffer.width)[:, columns]
         if not ref.buffer.is_shared:
-            n = geometry.n_edges if buffer.domain == EDGE else geometry.rows.n
+            n = geometry.n_edges if buffer.domain == EDGE else geometry.n_rows
             return self.memory.buffers[BufferOf(type_id, ref.buffer)][:n, columns]
         matrix = self.memory.buffers[BufferOf(SHARED, ref.buffer)]
-        first_rows = geometry.rows.first_row.tolist()
-        sizes = np.diff(geometry.rows.starts).tolist()
+        first_rows = geometry.first_row.tolist()
+        sizes = np.diff(geometry.starts).tolist()
         pieces = zip(first_rows, sizes, strict=True)
         return torch.cat([matrix[first : first + n, columns] for first, n in pieces])
 

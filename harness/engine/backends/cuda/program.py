@@ -361,10 +361,10 @@ def build_batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int])
     is_whole = np.zeros(n_types, dtype=np.bool_)
     bounds, n = [NO_KINDS], 0
     for type_id, geometry in types.items():
-        starts, each, t = geometry.rows.starts, geometry.gathers.get(None), type_id - lowest
+        starts, each, t = geometry.starts, geometry.gathers.get(None), type_id - lowest
         first[t], n_batches[t], is_whole[t] = n, len(starts) - 1, geometry.contiguous
         mine = np.zeros((len(starts), 3), dtype=np.int32)
-        mine[:, 0], mine[:-1, 1] = starts, geometry.rows.first_row
+        mine[:, 0], mine[:-1, 1] = starts, geometry.first_row
         if each is not None:
             mine[:, 2] = each.edge_start[starts]
         bounds.append(mine)

@@ -138,7 +138,7 @@ class OwnerOf:
         if geometry is None:
             return NO_WORDS
         edge_start = geometry.gathers[None].edge_start
-        owner = np.arange(geometry.rows.n, dtype=np.int32).repeat(np.diff(edge_start))
+        owner = np.arange(geometry.n_rows, dtype=np.int32).repeat(np.diff(edge_start))
         return state_rows(geometry)[owner] if self.in_states else owner
 
 
@@ -176,15 +176,15 @@ class CountOf:
 
     def find(self, indices: Indices) -> Words:
         geometry = indices.rows.types.get(self.type_id)
-        n = 0 if geometry is None else geometry.n_edges if self.of_edges else geometry.rows.n
+        n = 0 if geometry is None else geometry.n_edges if self.of_edges else geometry.n_rows
         return np.array([n], dtype=np.int32)
 
 
 def state_rows(geometry: TypeGeometry) -> Words:
     """Return the row of every vertex of a function among the rows of the states."""
-    starts, first_row = geometry.rows.starts, geometry.rows.first_row
+    starts, first_row = geometry.starts, geometry.first_row
     shift = (first_row - starts[:-1]).repeat(np.diff(starts))
-    return as_words(np.arange(geometry.rows.n) + shift)
+    return as_words(np.arange(geometry.n_rows) + shift)
 
 
 def as_words(values: NDArray[np.integer]) -> Words:
