@@ -16,7 +16,7 @@ CHOICES = {
     "layout": LAYOUTS,
     "outputs": ("stage", "vertices"),
     "loop": ("compiled", "python"),
-    "blas": ("auto", "openblas", "torch"),
+    "blas": ("auto", "openblas"),
     "precision": PRECISIONS,
 }
 
@@ -57,8 +57,7 @@ class Switches:
             code on a CPU, generated kernels on CUDA, or PyTorch's operators if those cannot run.
         loop: "compiled" runs a stage of all batches in one call, "python" makes one call per batch.
         blas: The library for matmuls in compiled code. "auto": the engine's kernels for few rows,
-            oneDNN for many, and OpenBLAS otherwise; "openblas": OpenBLAS only; "torch": PyTorch's
-            MKL.
+            oneDNN for many, and OpenBLAS otherwise; "openblas": OpenBLAS only.
         precision: The precision of matmuls. "ieee": float32. On CUDA, "tf32x3" is almost as
             precise, with three matmuls of tensor cores, and "tf32" is not. "bf16" is even less
             precise. "tf32" and "bf16" do not belong in comparisons

@@ -23,7 +23,6 @@ from dynbatch.harness.engine.cpu_kernels.blas import (
     NEVER,
     ONEDNN_FROM,
     OWN,
-    SGEMM,
     Scratch,
     make_blas_scratch,
     prepare_libraries,
@@ -32,7 +31,6 @@ from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     SMALL,
-    load_torch_mkl,
 )
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import transpose
 from dynbatch.harness.engine.cpu_kernels.vectors import (
@@ -56,12 +54,10 @@ from tests.support.compiled_products import add_outer, multiply
 from tests.support.kernel_calls import Reported, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
-needs_mkl = pytest.mark.skipif(load_torch_mkl() is None, reason="torch contains no MKL")
 # The largest matmul that is not cut, and the number of rows from which oneDNN multiplies.
 WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
 WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]
-WAYS += [] if load_torch_mkl() is None else ["torch"]
-Way = tuple[int, int] | str
+Way = tuple[int, int]
 Matrix = NDArray[np.float32]
 BOTH = (False, True)
 SHAPES = ((1, 3, 5), (7, 16, 4), (64, 5, 33), (0, 4, 4), (50, 90, 300), (300, 9, 7))  # n, k, m
@@ -72,8 +68,6 @@ def shape_of(k: int, m: int, transposed: bool) -> tuple[int, int]:
 
 
 def scratch_of(way: Way) -> Scratch:
-    if isinstance(way, str):
-        return prepare_libraries(way, 1).scratch
     assert LIBRARY is not None
     return make_blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
 
@@ -232,19 +226,7 @@ def test_openblas_alone_leaves_nothing_to_onednn() -> None:
     assert chosen.scratch[0][ONEDNN_FROM] == NEVER
 
 
-@needs_mkl
-@needs_blas
-def test_torchs_library_is_another_one_and_cuts_nothing() -> None:
-    chosen = prepare_libraries("torch", 1)
-    assert chosen.names.startswith("MKL (torch ")
-    assert chosen.scratch[0][SGEMM] != prepare_libraries("auto", 1).scratch[0][SGEMM]
-    assert (chosen.scratch[0][LIMIT], chosen.scratch[0][ONEDNN_FROM]) == (0, NEVER)
-
-
 def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blas, "load_torch_mkl", lambda: None)
-    with pytest.raises(UnsupportedTrial, match=r"no MKL; use blas=openblas"):
-        prepare_libraries("torch", 1)
     monkeypatch.setattr(blas, "LIBRARY", None)
     with pytest.raises(UnsupportedTrial, match="no library with sgemm found"):
         prepare_libraries("openblas", 1)

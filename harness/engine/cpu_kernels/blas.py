@@ -34,7 +34,6 @@ from dynbatch.harness.engine.cpu_kernels.libraries import (
     OPENBLAS_PACKAGE,
     BlasLibrary,
     OneDNN,
-    load_torch_mkl,
 )
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     LANES,
@@ -107,7 +106,7 @@ def prepare_libraries(blas: str, n_threads: int) -> Multiplying:
     Raises:
         UnsupportedTrial: The library is missing.
     """
-    library = select_library(blas)
+    library = require_library()
     onednn = ONEDNN if blas == "auto" else None
     library.set_threads(n_threads)
     if onednn is not None:
@@ -128,25 +127,17 @@ def _do_nothing() -> None:
     """Do nothing, because all other libraries have one number of threads per process."""
 
 
-def select_library(blas: str) -> BlasLibrary:
-    """Return the library of the switch `blas`.
+def require_library() -> BlasLibrary:
+    """Return the library with sgemm.
 
     Raises:
         UnsupportedTrial: The library is missing.
     """
-    if blas == "torch":
-        library, what = load_torch_mkl(), "the installed torch contains no MKL; use blas=openblas"
-    else:
-        library, what = (
-            LIBRARY,
-            (
-                f"no library with sgemm found; pip install {OPENBLAS_PACKAGE}, or use"
-                " backend=stepwise"
-            ),
+    if LIBRARY is None:
+        raise UnsupportedTrial(
+            f"no library with sgemm found; pip install {OPENBLAS_PACKAGE}, or use backend=stepwise"
         )
-    if library is None:
-        raise UnsupportedTrial(what)
-    return library
+    return LIBRARY
 
 
 @helper

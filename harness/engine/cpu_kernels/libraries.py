@@ -5,7 +5,6 @@
 * oneDNN, by Intel, which PyTorch uses, too. Its matmuls of the few rows of a batch are the fastest:
   64 and 32 rows by weights of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at up
   to 150 with OpenBLAS.
-* MKL inside PyTorch, for comparisons with PyTorch with equal matmuls; PyTorch is not imported.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import ctypes.util
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, files, version
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
@@ -177,22 +175,6 @@ def _list_files(package: str, beginning: str) -> Iterator[Path]:
     for file in sorted(installed):
         if file.name.startswith(beginning):
             yield Path(str(file.locate()))
-
-
-@cache
-def load_torch_mkl() -> BlasLibrary | None:
-    """Return the MKL inside an installed PyTorch wheel for x86, or None.
-
-    The library is loaded by path, which takes a second, because importing torch would start its
-    threads, too.
-    """
-    try:
-        (path,) = (file for file in files("torch") or [] if file.name == "libtorch_cpu.so")
-        library = ctypes.CDLL(str(path.locate()))
-        function, set_threads = library.sgemm_64_, library.mkl_serv_set_num_threads
-    except (PackageNotFoundError, ValueError, OSError, AttributeError):
-        return None
-    return BlasLibrary(f"MKL (torch {version('torch')})", _find_address(function), 0, set_threads)
 
 
 def _find_address(function: Any) -> int:

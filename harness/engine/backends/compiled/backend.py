@@ -157,7 +157,7 @@ class Backend(backend.Backend):
         if switches.precision != EXACT:
             return f"precision={switches.precision} needs backend=cuda; remove it"
         try:
-            blas.select_library(switches.blas)
+            blas.require_library()
         except UnsupportedTrial as error:
             return str(error)
         return None
