@@ -211,10 +211,6 @@ class Backend(backend.Backend):
         )
         return segments if self._found.is_steady else None
 
-    def run(self, stage: str, batches: IntArray) -> None:
-        """Run all batches in one call, or each batch in a separate call."""
-        self.run_together([(stage, batches)])
-
     def run_together(self, runs: Sequence[Run]) -> None:
         """Run all stages without Python in between, unless every batch is a separate call."""
         calls = [call for stage, batches in runs for call in self._make_calls(stage, batches)]

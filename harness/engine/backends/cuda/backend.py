@@ -45,7 +45,6 @@ from dynbatch.harness.engine.rows.segments import Run, Segment
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda
 from dynbatch.harness.engine.torch_parameters import TorchBackend
-from dynbatch.harness.values.arrays import IntArray
 
 # Compute capabilities: the first with asynchronous copies to shared memory, which products use, and
 # the first that Triton 3.9 does not know.
@@ -234,14 +233,6 @@ class Backend(TorchBackend):
             for number, phase in enumerate(phases):
                 with part("kernel", f"{name}, phase {number}", _describe_launch(phase)):
                     self._start_phase(name, number)
-
-    def run(self, stage: str, batches: IntArray) -> None:
-        """Run one stage by itself, with an upload of its own."""
-        assert self._prepared is not None
-        kernel = stage if stage in KERNELS else "forward"
-        self._prepared = self._preparation.prepare_stage(self._prepared, kernel, (stage, batches))
-        self._staging.upload(self._prepared.arrays)
-        self._start(kernel)
 
     def _start(self, *kernels: str) -> None:
         assert self._prepared is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -280,17 +280,6 @@ class Preparation:
             self._write_lazy(lazy, of_batches),
         )
         return PreparedMiniBatch(rows, programs, arrays)
-
-    def prepare_stage(
-        self, prepared: PreparedMiniBatch, kernel: str, run: Run
-    ) -> PreparedMiniBatch:
-        """Return the same mini-batch with a program of one kernel that runs a single stage."""
-        of_batches = build_batch_rows(prepared.rows.types, self._plans)
-        is_lazy = kernel == "backward_lazy"
-        write = self._write_lazy if is_lazy else self._writers[kernel].write
-        programs = list(prepared.programs)
-        programs[KERNELS.index(kernel)] = write([run], of_batches)
-        return replace(prepared, programs=tuple(programs))
 
     # --- once per model ---
 
