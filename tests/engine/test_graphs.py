@@ -91,12 +91,9 @@ class GraphBackend(WalkedBackend):
     def _choose_launcher(self) -> GraphLauncher:
         return self.launcher_type()
 
-    def _load_kernel(self, name: str, module: KernelModule) -> Any:
-        known = self._kernels.get(name)
-        if known is None or known[0] is not module:
-            known = self._kernels[name] = module, WalkedKernel(self, module)
-            self._n_programs += 1
-        return known[1]
+    def _load_kernel(self, module: KernelModule) -> Any:
+        self._kernels.add(module.text)
+        return WalkedKernel(self, module)
 
 
 @pytest.fixture

@@ -130,10 +130,9 @@ class Backend(TorchBackend):
         self._launcher = self._choose_launcher()
         self._staging = Staging(self._device, self._forget_launches)
         self._plans: dict[int, Plan] = {}
-        self._kernels: dict[str, tuple[KernelModule, Kernel]] = {}
+        self._kernels: set[str] = set()  # their sources
         self._launches: dict[str, tuple[KernelModule, Launch]] = {}
         self._prepared: PreparedMiniBatch | None = None
-        self._n_programs = 0
 
     def _choose_launcher(self) -> PhaseByPhase:
         return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
@@ -182,7 +181,7 @@ class Backend(TorchBackend):
 
     def count_programs(self) -> int:
         """Return the number of kernels written and of graphs captured so far."""
-        return self._n_programs + self.n_captures
+        return len(self._kernels) + self.n_captures
 
     @property
     def n_uploads(self) -> int:
@@ -232,7 +231,8 @@ class Backend(TorchBackend):
             phases = read_program(self._preparation.modules[name], words_of_program)
             for number, phase in enumerate(phases):
                 with part("kernel", f"{name}, phase {number}", _describe_launch(phase)):
-                    self._start_phase(name, number)
+                    self._launch(name).start(number)
+                    self.tally.n_launches += 1
 
     def _start(self, *kernels: str) -> None:
         assert self._prepared is not None
@@ -242,16 +242,12 @@ class Backend(TorchBackend):
             self._launcher.start(" ".join(kernels), work)
             self.tally.n_launches += self._launcher.count_calls(work)
 
-    def _start_phase(self, kernel: str, number: int) -> None:
-        self._launch(kernel).start(number)
-        self.tally.n_launches += 1
-
     def _launch(self, name: str) -> Launch:
         """Return a kernel with its arguments, which is reused until an array moves."""
         module, known = self._preparation.modules[name], self._launches.get(name)
         if known is None or known[0] is not module:
             floats = tuple(self._memory.find_tensor(array) for array in module.floats)
-            kernel, slot = self._load_kernel(name, module), KERNELS.index(name)
+            kernel, slot = self._load_kernel(module), KERNELS.index(name)
             launch = Launch(kernel, slot, self._compute_grid(), self._staging.words, floats)
             known = self._launches[name] = module, launch
         return known[1]
@@ -262,13 +258,10 @@ class Backend(TorchBackend):
         self._launches.clear()
         self._launcher.forget()
 
-    def _load_kernel(self, name: str, module: KernelModule) -> Kernel:
-        known = self._kernels.get(name)
-        if known is None or known[0] is not module:
-            use_own_kernel_cache()
-            known = self._kernels[name] = module, load_generated(module.text, "run")
-            self._n_programs += 1
-        return known[1]
+    def _load_kernel(self, module: KernelModule) -> Kernel:
+        use_own_kernel_cache()
+        self._kernels.add(module.text)
+        return load_generated(module.text, "run")
 
     def _compute_grid(self) -> int:
         if self._device.type == "cpu":
