@@ -238,15 +238,11 @@ def _meet(start: int, size: int, other_start: int, other_size: int) -> bool:
     return start < other_start + other_size and other_start < start + size
 
 
-def build_step_sums(places: Places, step: SinkStep, *, whole: bool) -> list[SumKind]:
-    """Return the kinds that add one sink to its gradient.
-
-    Args:
-        whole: sum over all rows of the function, not over those of an instruction.
-    """
+def build_step_sums(places: Places, step: SinkStep) -> list[SumKind]:
+    """Return the kinds that add one sink to its gradient, over the rows of an instruction."""
     return [
         _make_kind(block, [summand], adds=True)
-        for block, summand in _list_summands(places, step, whole)
+        for block, summand in _list_summands(places, step, whole=False)
     ]
 
 

@@ -196,7 +196,7 @@ class StageConverter:
         if stage.name == "backward_lazy":
             self.sums_after = max(self.sums_after, stage.find_phase(*reads))
             return
-        for kind in build_step_sums(stage.places, step, whole=False):
+        for kind in build_step_sums(stage.places, step):
             on_edges = stage.places.is_on_edges(node.inputs[-1])
             stage.emit(kind, reads=reads, writes=(f"d {node.name}",), on_edges=on_edges)
 
