@@ -16,18 +16,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from dynbatch.harness.compiler.registry import load_generated
 from dynbatch.harness.contracts.system import load_adapter
-from dynbatch.harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
-from dynbatch.harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
-from dynbatch.harness.engine.backends.cuda.module import BARRIER, HEADER
 from dynbatch.harness.measuring.clock import PhaseClock
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
@@ -39,15 +34,6 @@ COPIED_BYTES = 2**28
 N_LAUNCHES = 1000
 # (rows, inner, columns): levels of a tree at hidden sizes 256 and 512, and the leaves of 64 trees.
 PRODUCTS = ((16, 512, 768), (64, 512, 768), (1280, 256, 768), (64, 1024, 1536), (2048, 2048, 2048))
-# The barrier of the engine's persistent kernels, repeated.
-MEETING = f"""{HEADER}
-{BARRIER}
-
-@triton.jit(do_not_specialize=["n"])
-def run(barrier, n):
-    for phase in range(0, n):
-        meet(barrier, (phase + 1) * tl.num_programs(0))
-"""
 TREE_LSTM = ("system=vertex", "model=tree_lstm", "dataset=sst", "batch_size=64", "hidden_size=256")
 MAX_LINES = 25
 
@@ -82,7 +68,6 @@ def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[s
         },
         "launch_us": _measure_launch_us(device) if is_cuda else None,
         "graph_node_us": _measure_graph_node_us(device) if is_cuda else None,
-        "barrier_us": _measure_barrier_us(device) if is_cuda else None,
     }
 
 
@@ -114,21 +99,6 @@ def _measure_graph_node_us(device: str) -> float:
         for _ in range(N_LAUNCHES):
             scalar.zero_()
     return 1e6 * measure_seconds(graph.replay, device) / N_LAUNCHES
-
-
-def _measure_barrier_us(device: str) -> float:
-    """Return the time of a barrier of as many programs as a persistent kernel has."""
-    kernel: Any = load_generated(MEETING, "run")
-    n_programs = torch.cuda.get_device_properties(device).multi_processor_count
-    grid = (n_programs * PROGRAMS_PER_PROCESSOR,)
-    barrier = torch.zeros(1, dtype=torch.int32, device=device)
-
-    def meet(n: int) -> None:
-        barrier.zero_()
-        kernel[grid](barrier, n, **OPTIONS, **COOPERATIVE)
-
-    spent = [measure_seconds(partial(meet, n), device) for n in (0, N_LAUNCHES)]
-    return 1e6 * (spent[1] - spent[0]) / N_LAUNCHES
 
 
 def measure_seconds(run: Callable[[], object], device: str) -> float:

@@ -28,7 +28,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from dynbatch.harness.compiler.registry import load_generated
-from dynbatch.harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
+from dynbatch.harness.engine.backends.cuda.launching import OPTIONS
 from dynbatch.harness.engine.backends.cuda.module import KernelModule, ModuleEntry, write_module
 from dynbatch.harness.engine.backends.cuda.triton_setup import use_own_kernel_cache
 from dynbatch.harness.errors import UnsupportedTrial
@@ -163,16 +163,14 @@ def compile_module(module: KernelModule, architecture: str) -> Any:
     use_own_kernel_cache()
     source = ASTSource(*_build_signature(module))
     target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
-    options = {**OPTIONS, **(COOPERATIVE if module.persistent else {})}
-    return triton.compile(source, target=target, options=options)
+    return triton.compile(source, target=target, options=OPTIONS)
 
 
 def _build_signature(module: KernelModule) -> Sequence[Any]:
     """Return the function, its argument types, constants, and the alignment of its pointers."""
     function = load_generated(module.text, "run")
     floats = {f"p{k}": "*fp32" for k in range(len(module.floats))}
-    third = {"barrier": "*i32"} if module.persistent else {"phase": "i32"}
-    signature = {"words": "*i32", "slot": "i32", **third, **floats}
+    signature = {"words": "*i32", "slot": "i32", "phase": "i32", **floats}
     aligned = {
         (k,): [["tt.divisibility", 16]]
         for k, kind in enumerate(signature.values())

@@ -155,7 +155,7 @@ def _describe(folder: str) -> str:
 
 PRESETS = ("strategy", "model_rewrite")  # kinds of systems that are presets of the engine
 # Switches of the execution, not of the strategy.
-NO_PRESET = ("backend", "loop", "precision", "streaming", "persistent", "profile")
+NO_PRESET = ("backend", "loop", "precision", "profile")
 FIRST = "vertex"
 
 

@@ -26,7 +26,7 @@ from dynbatch.harness.engine.cpu_kernels.blas import (
     add_outer,
     multiply,
     prepare_libraries,
-    select_library,
+    require_library,
 )
 from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
 from dynbatch.harness.engine.switches import CHOICES
@@ -127,7 +127,7 @@ class Adapter(Control):
             reason: str | None = import_module(CUDA_CHECK).explain_no_cuda()
             return reason
         try:
-            select_library(blas)
+            require_library()
         except UnsupportedTrial as error:
             return str(error)
         return None

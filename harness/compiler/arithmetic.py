@@ -143,12 +143,10 @@ class Arithmetic:
 
     def apply_operator(self, operator_: type, a: Any, b: Any) -> Any:
         """Return the value of a binary operator."""
-        if operator_ not in STATIC_OPERATORS:
-            raise CompileError(f"{operator_.__name__} is not supported")
-        if are_static(a, b):
+        if operator_ in STATIC_OPERATORS and are_static(a, b):
             return STATIC_OPERATORS[operator_](a, b)
-        if operator_ is ast.Pow:
-            return self._apply_power(a, b)
+        if operator_ not in STATIC_OPERATORS or operator_ is ast.Pow:
+            raise CompileError(f"{operator_.__name__} is not supported")
         is_float = find_number_kind(a).is_float or find_number_kind(b).is_float
         if operator_ is ast.Div and not is_float:
             a, b = self.cast(a, FLOAT), self.cast(b, FLOAT)
@@ -170,14 +168,6 @@ class Arithmetic:
         if x.kind.is_float:
             return Value(x.kind, getattr(self.builder, f"f{name}")(x.ir, y.ir, flags=self.fast))
         return Value(x.kind, getattr(self.builder, name)(x.ir, y.ir))
-
-    def _apply_power(self, a: Any, b: Any) -> Any:
-        if not isinstance(b, int) or not 0 < b < 4:
-            raise CompileError("expected 1, 2 or 3 as exponent")
-        result = a
-        for _ in range(b - 1):
-            result = self.apply_operator(ast.Mult, result, a)
-        return result
 
     def _shift(self, operator_: type, x: Value, y: Value) -> Value:
         """Return the result of a shift; shifting by all bits or more leaves none."""

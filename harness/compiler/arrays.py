@@ -91,15 +91,6 @@ def find_minimum(x: Any) -> Any:
 
 
 @helper
-def has_nonzero(x: Any) -> bool:
-    """Return True if any element is not 0."""
-    k = 0
-    while k < len(x) and not x[k]:
-        k += 1
-    return k < len(x)
-
-
-@helper
 def add_up(x: Any) -> int:
     """Return the sum of integers."""
     total = 0
@@ -124,43 +115,3 @@ def gather(x: Any, index: Any) -> Any:
     for k in range(len(index)):
         result[k] = x[index[k]]
     return result
-
-
-@helper
-def sort(x: Any) -> None:
-    """Sort a flat array in increasing order by merge sort."""
-    order = argsort(x)
-    copied = x.copy()
-    for k in range(len(x)):
-        x[k] = copied[order[k]]
-
-
-@helper
-def argsort(x: Any) -> Any:
-    """Return the stable order that sorts a flat array, smallest first."""
-    order, merged = np.empty(len(x), np.int64), np.empty(len(x), np.int64)
-    for k in range(len(x)):
-        order[k] = k
-    width = 1
-    while width < len(x):
-        begin = 0
-        while begin < len(x):
-            _merge(x, order, merged, begin, width)
-            begin += 2 * width
-        order[:] = merged
-        width *= 2
-    return order
-
-
-@helper
-def _merge(x: Any, order: Any, merged: Any, begin: int, width: int) -> None:
-    """Merge two runs of an order."""
-    middle, end = min(begin + width, len(x)), min(begin + 2 * width, len(x))
-    left, right = begin, middle
-    for k in range(begin, end):
-        if left < middle and (right >= end or x[order[left]] <= x[order[right]]):
-            merged[k] = order[left]
-            left += 1
-        else:
-            merged[k] = order[right]
-            right += 1

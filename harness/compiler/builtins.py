@@ -107,27 +107,17 @@ def _emit_fmod(f: Any, a: Any, b: Any) -> Value:
     return Value(FLOAT, f.builder.frem(x.ir, y.ir))
 
 
-def _cast(to: tuple[Any, Number, int], f: Any, value: Any) -> Any:
-    """Convert a number; results of less than 64 bits are in registers of 64."""
-    function, kind, n_bits = to
+def _cast(to: tuple[Any, Number], f: Any, value: Any) -> Any:
+    function, kind = to
     find_number_kind(value)
-    if not isinstance(value, Value):
-        return function(value)
-    converted = f.arithmetic.cast(value, kind)
-    return (
-        f.arithmetic.apply_operator(ast.BitAnd, converted, 2**n_bits - 1)
-        if n_bits < 64
-        else converted
-    )
+    return f.arithmetic.cast(value, kind) if isinstance(value, Value) else function(value)
 
 
 _KINDS = {
     builtins.bool: BOOL, builtins.int: INT, np.int64: INT, np.int32: INT32, np.uint64: UINT,
     builtins.float: FLOAT, np.float64: FLOAT, np.float32: FLOAT32,
 }  # fmt: skip
-_BITS = {np.uint8: 8, np.uint16: 16, np.uint32: 32}
-_write_each(register_emitter, _cast, {cls: (cls, kind, 64) for cls, kind in _KINDS.items()})
-_write_each(register_emitter, _cast, {cls: (cls, INT, n_bits) for cls, n_bits in _BITS.items()})
+_write_each(register_emitter, _cast, {cls: (cls, kind) for cls, kind in _KINDS.items()})
 
 
 @register_method("view")
@@ -249,26 +239,14 @@ def _reduce_array(function: Any, f: Any, array: Array) -> Any:
 
 
 _OF_ARRAYS = {
-    "max": arrays.find_maximum, "min": arrays.find_minimum, "any": arrays.has_nonzero,
-    "sum": arrays.add_up,
+    "max": arrays.find_maximum, "min": arrays.find_minimum, "sum": arrays.add_up,
 }  # fmt: skip
 _write_each(register_method, _reduce_array, _OF_ARRAYS)
 
 
-@register_method("sort")
-def _sort(f: Any, array: Array, kind: str = "stable") -> None:
-    f.call(arrays.sort, _check_one_dimension(array))
-
-
-@register_method("argsort")
-@register_emitter(np.argsort)
-def _emit_argsort(f: Any, array: Array, kind: str = "stable") -> Any:
-    return f.call(arrays.argsort, _check_one_dimension(array))
-
-
 def _check_one_dimension(array: Array) -> Array:
     if len(array.shape) != 1:
-        raise CompileError("only arrays of one dimension can be sorted or concatenated")
+        raise CompileError("only arrays of one dimension can be concatenated")
     return array
 
 
@@ -290,10 +268,7 @@ def _make_pointer(element: str, f: Any, address: Any) -> Value:
     return Value(kind, f.builder.inttoptr(_to_word(f, address), kind.ir))
 
 
-_POINTERS = {
-    pointers.floats_at: "float32", pointers.doubles_at: "float64",
-    pointers.unsigned_ints_at: "uint32", pointers.shorts_at: "uint16",
-}  # fmt: skip
+_POINTERS = {pointers.floats_at: "float32", pointers.doubles_at: "float64"}
 _write_each(register_emitter, _make_pointer, _POINTERS)
 
 

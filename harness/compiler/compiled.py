@@ -123,13 +123,7 @@ def compiled(
 def compiled(
     function: Any = None, *, fast: tuple[str, ...] = (), without_lock: bool = False
 ) -> Any:
-    """Compile a function to machine code; see Compiled.
-
-    Args:
-        function: the function to compile.
-        fast: LLVM's fast-math flags.
-        without_lock: see Compiled.
-    """
+    """Compile a function to machine code; see Compiled."""
     if function is None:
         return lambda target: Compiled(target, fast, without_lock=without_lock)
     return Compiled(function, fast, without_lock=without_lock)

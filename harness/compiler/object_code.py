@@ -90,8 +90,6 @@ def compile_ir(text: str, target: Target, *, as_written: bool = False) -> bytes:
     """Return the object file of a module; raise CompileError as `verify` does.
 
     Args:
-        text: the module's LLVM IR.
-        target: the target CPU.
         as_written: skip LLVM's passes, for IR that they would not improve.
     """
     module, machine = verify(text, target)

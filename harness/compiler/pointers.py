@@ -56,10 +56,6 @@ def _make_pointer_cast(kind: Any) -> Callable[[int], Pointer]:
 
 # Each of these returns a pointer to the elements at an address.
 floats_at, doubles_at = _make_pointer_cast(ctypes.c_float), _make_pointer_cast(ctypes.c_double)
-unsigned_ints_at, shorts_at = (
-    _make_pointer_cast(ctypes.c_uint32),
-    _make_pointer_cast(ctypes.c_uint16),
-)
 
 
 def view_array(address: int, shape: tuple[int, ...] | int, dtype: Any) -> NDArray[Any]:

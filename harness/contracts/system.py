@@ -170,13 +170,6 @@ class System(ABC):
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch, untimed; no graph work may happen here."""
 
-    def prefetch(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most do not prefetch
-        """Announce, after `load` and untimed, the mini-batch that is loaded next.
-
-        `run` may start to process it while waiting for a device. That work is part of the timed
-        run, and only for the one mini-batch that follows in the same pass.
-        """
-
     @abstractmethod
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Process the loaded mini-batch, marking each phase when it ends.

@@ -67,8 +67,6 @@ class Tally:
     """Work since the last reset.
 
     Attributes:
-        n_launches: Started kernels.
-        bytes_copied: Bytes that gathers and scatters copied.
         n_moving_cycles: With the switch `profile`, the processor's ticks in steps that only move
             data.
         n_cycles: With the same switch, the ticks of forward and backward as the engine's caller
@@ -108,7 +106,7 @@ class Backend(ABC):
     """Executor of the stages of plans, batch by batch or in one call, and owner of all memory.
 
     Order of calls: load, compile (again if functions are added); then, for every mini-batch,
-    arrange, run for each stage, read. In training, clear_gradients comes before the backward
+    arrange, run_together, read. In training, clear_gradients comes before the backward
     stages, and gradients or update after them.
     """
 
@@ -159,13 +157,6 @@ class Backend(ABC):
         """Return the number of programs compiled so far; None if the backend never compiles."""
         return None
 
-    def prepare(self, rows: Arrangement) -> None:  # noqa: B027 - nothing to do unless work overlaps
-        """Start work on the mini-batch that is arranged next, while the current one is computed.
-
-        All work of the current mini-batch was started before; its results can be read until
-        `arrange`.
-        """
-
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
         """Set the rows of the next mini-batch, and allocate memory for them.
@@ -182,17 +173,13 @@ class Backend(ABC):
         return None
 
     @abstractmethod
-    def run(self, stage: str, batches: IntArray) -> None:
-        """Run a stage of every batch (type id, position) (k, 2) in order.
-
-        A position may be ALL_ROWS, that is all rows of a function in one call: in stages before and
-        after the batches, and in the backward stage of an output function.
-        """
-
     def run_together(self, runs: Sequence[Run]) -> None:
-        """Run everything in Arrangement.forward, or everything in Arrangement.backward."""
-        for stage, batches in runs:
-            self.run(stage, batches)
+        """Run stages one after the other, each with its batches (type id, position) (k, 2).
+
+        They are everything in Arrangement.forward, everything in Arrangement.backward, or one
+        batch. A position may be ALL_ROWS, that is all rows of a function in one call: in stages
+        before and after the batches, and in the backward stage of an output function.
+        """
 
     def run_segments(
         self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
@@ -231,7 +218,7 @@ class Backend(ABC):
 
     def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
         """Run one batch (type id, position) (2,), with kernels as parts if they are separable."""
-        self.run(stage, batch[None])
+        self.run_together([(stage, batch[None])])
 
     @abstractmethod
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:

@@ -50,11 +50,7 @@ from dynbatch.harness.vertex.shared_products import RowBlock, share_products
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaidOut:
-    """A mini-batch in memory before computation.
-
-    Attributes:
-        arrangement: The input of the backend.
-    """
+    """A mini-batch in memory before computation."""
 
     mini_batch: MiniBatch
     layout: Layout
@@ -163,16 +159,6 @@ class Engine:
             ScheduleError: The graph has several segments, but the schedule does not have them.
         """
         self.take(self.lay_out(mini_batch, schedule))
-
-    def prepare(self, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
-        """Lay out the next mini-batch and start work on it while the current one is computed.
-
-        Raises:
-            ScheduleError: As in `arrange`.
-        """
-        laid_out = self.lay_out(mini_batch, schedule)
-        self.backend.prepare(laid_out.arrangement)
-        return laid_out
 
     def take(self, laid_out: LaidOut) -> None:
         """Continue with a mini-batch that is laid out."""
@@ -292,7 +278,7 @@ class Engine:
         for type_id in np.unique(functions).tolist():
             plan, mine = self.plans[type_id], functions == type_id
             position = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
-            members = self.laid_out.layout[type_id].rows.vertices
+            members = self.laid_out.layout[type_id].vertices
             position[members] = np.arange(len(members))
             refs = [plan.find_state_ref(state) for state in plan.states]
             rows = np.concatenate([self.backend.read(type_id, ref) for ref in refs], axis=1)

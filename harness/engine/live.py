@@ -223,9 +223,6 @@ def _cut(piece: RecordedPiece, of_types: Graph) -> Graph:
     """Return the segment as a graph without the edges to earlier segments, whose values exist.
 
     The piece was validated when it was cut; its schedule is validated when a mini-batch is checked.
-
-    Args:
-        of_types: A graph of the same types.
     """
     own = piece.args >= piece.base
     ends = np.zeros(len(own) + 1, dtype=np.int32)

@@ -16,7 +16,7 @@ CHOICES = {
     "layout": LAYOUTS,
     "outputs": ("stage", "vertices"),
     "loop": ("compiled", "python"),
-    "blas": ("auto", "openblas", "torch"),
+    "blas": ("auto", "openblas"),
     "precision": PRECISIONS,
 }
 
@@ -36,11 +36,6 @@ class Switches:
         fusion: Generate kernels for elementwise operators.
         gather_fusion: These kernels read children's states in place; otherwise the states are
             gathered first unless they are consecutive (ACRoBat, MLSys 2024, section 5).
-        horizontal_fusion: Inside one vertex function, join matmuls of one value with several
-            parameters into a wider one, and also their biases and sums, if that saves steps (same
-            section). Vertex granularity only, and not with layouts that batch such matmuls
-            themselves. Off by default: there are fewer kernels, but a library may take longer for
-            one wide matrix than for four if the matrix rows are a multiple of 4 KiB apart.
         layout: "read_order" orders batches so that gathers become views; the others keep the order
             of the policy. "pq" and "dynet" also batch the operators inside a vertex function and
             lay out their values, once: by a PQ tree, or in the order of computation, with copies if
@@ -62,17 +57,11 @@ class Switches:
             code on a CPU, generated kernels on CUDA, or PyTorch's operators if those cannot run.
         loop: "compiled" runs a stage of all batches in one call, "python" makes one call per batch.
         blas: The library for matmuls in compiled code. "auto": the engine's kernels for few rows,
-            oneDNN for many, and OpenBLAS otherwise; "openblas": OpenBLAS only; "torch": PyTorch's
-            MKL.
+            oneDNN for many, and OpenBLAS otherwise; "openblas": OpenBLAS only.
         precision: The precision of matmuls. "ieee": float32. On CUDA, "tf32x3" is almost as
             precise, with three matmuls of tensor cores, and "tf32" is not. "bf16" is even less
-            precise; it needs CUDA, or a CPU with AVX-512 BF16 or AMX. "tf32" and "bf16" do not
-            belong in comparisons (dynbatch.harness.values.precision).
-        streaming: On CUDA, construct, schedule and upload the next mini-batch of a pass while the
-            current one is computed; otherwise before its own forward stage. (In Cavs, streaming is
-            something else: operators that need no child run next to the batches.)
-        persistent: On CUDA, one launch runs all phases of a pass, with a barrier after each;
-            otherwise a CUDA graph has one launch per phase.
+            precise. "tf32" and "bf16" do not belong in comparisons
+            (dynbatch.harness.values.precision).
         profile: Also measure the fraction of forward and backward that only moves data. Steps are
             surrounded by reads of a counter, so the time of such a trial serves no other purpose.
     """
@@ -82,7 +71,6 @@ class Switches:
     hoisting: bool = True
     fusion: bool = True
     gather_fusion: bool = True
-    horizontal_fusion: bool = False
     layout: str = "read_order"
     pre_gather_parameters: bool = True
     deduplicate_inputs: bool = False
@@ -93,8 +81,6 @@ class Switches:
     loop: str = "compiled"
     blas: str = "auto"
     precision: str = EXACT
-    streaming: bool = False
-    persistent: bool = False
     profile: bool = False
 
     def __post_init__(self) -> None:
@@ -124,9 +110,6 @@ class Switches:
             outputs="vertices" if by_operator else self.outputs,
             layout=plain,
             gather_fusion=self.gather_fusion and self.fusion,
-            horizontal_fusion=(
-                self.horizontal_fusion and not by_operator and not self.lays_out_subgraphs
-            ),
         )
 
     def format_values(self) -> dict[str, str]:

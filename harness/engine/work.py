@@ -50,7 +50,6 @@ class Work:
         n_flop: Operations per row.
         n_bytes: Bytes per row.
         n_bytes_a_batch: Bytes per batch, independent of the number of its rows.
-        of_edges: Rows are edges, not vertices.
     """
 
     n_flop: int = 0
@@ -248,8 +247,8 @@ def _group_by_type(
 def _count_rows_and_edges(rows: Arrangement, type_id: int, position: int) -> tuple[int, int]:
     geometry = rows.types[type_id]
     if position == ALL_ROWS:
-        return geometry.rows.n, geometry.n_edges
-    start, end = geometry.rows.starts[position : position + 2].tolist()
+        return geometry.n_rows, geometry.n_edges
+    start, end = geometry.starts[position : position + 2].tolist()
     if not geometry.n_edges:
         return end - start, 0
     edge_start = geometry.gathers[None].edge_start

@@ -55,21 +55,17 @@ class Passes:
         marked: bool = False,
         after: Callable[[], None] = lambda: None,
     ) -> list[Sample]:
-        """Load and run the mini-batches in turn, announcing each next one in advance.
-
-        Nothing is announced during the last one: every pass prepares all of its own mini-batches.
+        """Load and run the mini-batches in turn.
 
         Args:
             marked: Whether the clock reads the marks of phases.
             after: Called after each run.
         """
         samples = []
-        for k, mini_batch in enumerate(mini_batches):
+        for mini_batch in mini_batches:
             began = self.now_ns()
             self._ask()
             self.system.load(mini_batch)
-            if k + 1 < len(mini_batches):
-                self.system.prefetch(mini_batches[k + 1])
             started = self._clock.start(marked=marked)
             self.system.run(self._clock)
             samples.append(self._clock.stop())

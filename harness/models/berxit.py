@@ -42,8 +42,6 @@ class Berxit(ProgramModel):
     from X), exit (from the first token, after every layer).
 
     Args:
-        layers: maximum number of layers.
-        tokens: number of tokens of every sentence.
         head_size: columns of an attention head; if hidden_size is smaller, there is one head.
         p_exit: probability of an exit after each layer.
 

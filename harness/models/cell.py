@@ -30,9 +30,6 @@ class Cell:
     """Description of a cell.
 
     Attributes:
-        body: function that computes the cell.
-        reads: states that it reads.
-        gives: states that it computes.
         matrices: parameters of shape (h, h), except those in `wide`.
         biases: parameters of shape (h,).
         wide: parameters of shape (2 h, h).

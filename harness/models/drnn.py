@@ -57,8 +57,6 @@ class DRNN(ProgramModel):
 
     Args:
         p_child, p_sibling: probability that a node has a first child, a next sibling.
-        generations: maximum number of generations below the root.
-        siblings: maximum number of siblings.
 
     Raises:
         ConfigError: for a probability outside 0 to 1, and for sizes outside 1 to 30.

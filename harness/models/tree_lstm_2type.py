@@ -30,11 +30,7 @@ STEP, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 class TreeLSTM2Type(TreeLSTM):
-    """Tree-LSTM whose internal vertices are internal_a or internal_b, each with probability 1/2.
-
-    Args:
-        type_seed: seed of the types.
-    """
+    """Tree-LSTM whose internal vertices are internal_a or internal_b, each with probability 1/2."""
 
     name = "tree_lstm_2type"
     vertex_types: tuple[str, ...] = ("leaf", "internal_a", "internal_b")

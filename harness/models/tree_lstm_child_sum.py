@@ -45,7 +45,7 @@ class TreeLSTMChildSum(TreeLSTM):
         """Build vertices leaf and internal; the classifier reads every vertex."""
         if self.max_children is None:
             return super().mini_batch(cast("Sequence[Tree]", instances))
-        return build_nary_mini_batch(cast("Sequence[NaryTree]", instances), outputs="all")
+        return build_nary_mini_batch(cast("Sequence[NaryTree]", instances))
 
     def leaf(self, v: VertexTracer) -> None:
         """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""

@@ -54,11 +54,8 @@ class Setting(NamedTuple):
     """Data that all states share; see urgency.py.
 
     Attributes:
-        types, arg_start, args: the graph of blocks.
-        chains: its chains.
         is_chained: (n_types,), True for chained types.
         cost: (n_types,), costs of the types.
-        scratch: buffers of a choice.
     """
 
     types: Ints

@@ -117,7 +117,6 @@ class RecordingOptions:
 
     Attributes:
         phases: the program's stages are separate phases; otherwise there is one phase.
-        ghosts: ghost operators are counted.
         hoisting: blocks that no recurrent value reaches have a static depth.
         restart: depths restart in every graph segment; otherwise they continue.
     """

@@ -53,11 +53,7 @@ class RecordedPiece:
 
 
 class Decoder:
-    """Arrays of everything decoded so far, with spare capacity.
-
-    Attributes:
-        n_grown: number of reallocations.
-    """
+    """Arrays of everything decoded so far, with spare capacity."""
 
     def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
         kinds, n_types, none = text.kinds, len(rules.static), np.zeros(0, dtype=np.int32)

@@ -30,12 +30,7 @@ Pick = Callable[[int], int]  # returns the index of the next of n ready fibers
 
 
 class Join:
-    """Results that a fiber waits for after a fork.
-
-    Attributes:
-        results: results of its branches.
-        n_left: number of branches that have not ended.
-    """
+    """Results that a fiber waits for after a fork."""
 
     __slots__ = ("fiber", "n_left", "results")
 

@@ -89,11 +89,7 @@ TAIL = """
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """Layout of one kind of calls in the log.
-
-    Attributes:
-        names: names of the external numbers.
-    """
+    """Layout of one kind of calls in the log."""
 
     kind: int
     type_id: int

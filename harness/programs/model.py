@@ -29,7 +29,6 @@ class ProgramModel(Model):
     Attributes:
         copies: names of the sets of weights of blocks that are called with several. Each set makes
             a separate block NAME_SET; the method gets the set's name after the tracer.
-        seed: seed of the decisions.
     """
 
     copies: ClassVar[Mapping[str, tuple[str, ...]]] = {}

@@ -59,7 +59,6 @@ class Recorder(CallWriter):
 
     Attributes:
         first_of_segment: first vertex of the current graph segment.
-        n_segments: number of segments that have ended.
     """
 
     def __init__(

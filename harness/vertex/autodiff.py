@@ -19,7 +19,6 @@ class Gradient:
     """Program of F and dF: the forward operators, then the backward ones.
 
     Attributes:
-        n_forward: number of forward nodes.
         gathers: (gather node, node of its gradient) pairs; the gradients are added to the
             children's.
         sinks: nodes that sum over all vertices into the gradient of the parameter that they name.

@@ -119,7 +119,6 @@ class Node:
     """Operator of a program.
 
     Attributes:
-        inputs: node ids.
         shape: per vertex (or edge, or of the parameter itself), by `domain`.
         name: name of the parameter, pull or state.
         index: slot of a gather, first column of a slice, or number of heads.

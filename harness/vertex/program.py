@@ -129,7 +129,6 @@ class VertexFunction:
 
     Attributes:
         scatter: (state, node) pairs that parents can gather.
-        push: output node, or None.
         loss: node of shape (1,) that is summed over the mini-batch, or None.
 
     Source: Xu et al., ATC 2018.

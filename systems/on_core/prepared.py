@@ -45,18 +45,12 @@ class PreparedModel:
         self, instances: Sequence[Any], policy: Policy, clock: Clock
     ) -> tuple[MiniBatch, Schedule]:
         """Construct, schedule and lay out a mini-batch."""
-        mini_batch, schedule = self.schedule_mini_batch(instances, policy, clock)
+        mini_batch = self.model.mini_batch(instances)
+        clock.mark("construct")
+        schedule = schedule_in_segments(policy, mini_batch.graph)
         self.engine.arrange(mini_batch, schedule)
         clock.mark("schedule")
         return mini_batch, schedule
-
-    def schedule_mini_batch(
-        self, instances: Sequence[Any], policy: Policy, clock: Clock
-    ) -> tuple[MiniBatch, Schedule]:
-        """Construct and schedule a mini-batch."""
-        mini_batch = self.model.mini_batch(instances)
-        clock.mark("construct")
-        return mini_batch, schedule_in_segments(policy, mini_batch.graph)
 
     def compute(self, clock: Clock) -> None:
         """Run the last mini-batch that was laid out: forward, and in training backward."""

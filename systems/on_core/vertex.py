@@ -28,15 +28,14 @@ from dynbatch.harness.contracts.system import (
 )
 from dynbatch.harness.contracts.timeline import Part
 from dynbatch.harness.engine.backend import Backend, choose_backend, list_backends
-from dynbatch.harness.engine.engine import Engine, LaidOut
+from dynbatch.harness.engine.engine import Engine
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.work import compute_arranged_work
 from dynbatch.harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.policies.parts.segments import select_first_segment
 from dynbatch.harness.programs.model import describe_program_execution, uses_arrays
-from dynbatch.harness.values.graph import MiniBatch
-from dynbatch.harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.values.schedule import check_schedule
 from dynbatch.systems.on_core.choosing import choose, list_candidates
 from dynbatch.systems.on_core.laboratory import Laboratory
 from dynbatch.systems.on_core.prepared import NoClock, PreparedModel, prepare_model
@@ -90,8 +89,6 @@ class Adapter(System):
         elif not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
         self._backend: Backend | None = None
-        self._following: Sequence[Any] | None = None
-        self._ahead: tuple[Sequence[Any], MiniBatch, Schedule, LaidOut] | None = None
         self._n_programs: int | None = None  # before the last run of compile_for
 
     @classmethod
@@ -161,37 +158,15 @@ class Adapter(System):
 
     def load(self, instances: Sequence[Any]) -> None:
         self.instances = instances
-        self._following = None
-
-    def prefetch(self, instances: Sequence[Any]) -> None:
-        """Store the next mini-batch's instances, which `run` prepares with switch `streaming`."""
-        self._following = instances if self.switches.streaming else None
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Construct, schedule (policy and memory layout), forward, backward, update.
-
-        With switch `streaming`, the next mini-batch is constructed and scheduled after all work of
-        this one has been started.
-        """
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[0] is not self.instances:
-            arranged = self._prepared.arrange_mini_batch(self.instances, self.policy, clock)
-            self.mini_batch, self.schedule = arranged
-        else:
-            _, self.mini_batch, self.schedule, laid_out = ahead
-            self.engine.take(laid_out)
-            clock.mark("schedule")
+        """Construct, schedule (policy and memory layout), forward, backward, update."""
+        arranged = self._prepared.arrange_mini_batch(self.instances, self.policy, clock)
+        self.mini_batch, self.schedule = arranged
         self._prepared.compute(clock)
         if self.settings.mode == "train" and update:
             self.engine.update(self.settings.learning_rate)
             clock.mark("update")
-        if self._following is not None:
-            mini_batch, schedule = self._prepared.schedule_mini_batch(
-                self._following, self.policy, clock
-            )
-            laid_out = self.engine.prepare(mini_batch, schedule)
-            self._ahead = self._following, mini_batch, schedule, laid_out
-            clock.mark("schedule")
 
     def run_traced(self, clock: Clock, part: Part) -> None:
         """Run batch by batch, and kernel by kernel if the backend can."""

@@ -28,7 +28,7 @@ from tests.support.sandbox import (
 
 MAX_LOG_BYTES = 2**20
 METHODS = (
-    *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "prefetch", "run"),
+    *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "run"),
     *(
         "result",
         "parameters",
@@ -75,7 +75,6 @@ FAULTS = (
 LIMITS = {  # by fault or method, to end a trial, or to have the method called
     **{name: "limits.time_s=5" for name in ("loop", "wait", "stubborn")},
     "hog": f"limits.memory_bytes={600 * 2**20}",
-    "prefetch": "timing.n_mini_batches=2",
 }
 
 

@@ -174,28 +174,14 @@ def test_new_arrays_are_those_of_numpy(x: Words, n: int) -> None:
 
 @compiled
 def of_whole(x: Words, index: Words, flags: NDArray[np.bool_]) -> tuple[Any, ...]:
-    order = np.argsort(x, kind="stable")
-    high, low, total, is_any = x.max(), x.min(), x.sum(), (x[:2].any(), flags.any())
-    found = x[index]
-    x.sort()
-    return order, high, low, total, is_any, found, flags.sum()
+    return x.max(), x.min(), x.sum(), x[index], flags.sum()
 
 
 @given(words(least=1), st.data())
-def test_whole_arrays_are_summed_sorted_and_gathered(x: Words, data: st.DataObject) -> None:
+def test_whole_arrays_are_summed_and_gathered(x: Words, data: st.DataObject) -> None:
     index = data.draw(st.lists(st.integers(0, len(x) - 1)).map(lambda k: np.array(k, np.int64)))
     flags = data.draw(st.lists(st.booleans()).map(lambda k: np.array(k, np.bool_)))
     run_both(of_whole, x, index, flags)
-
-
-@compiled
-def sorted_floats(x: NDArray[np.float32]) -> NDArray[np.int64]:
-    return x.argsort(kind="stable")
-
-
-@given(st.lists(st.floats(-2, 2, width=16), max_size=40))
-def test_equal_elements_stay_in_their_order(numbers: list[float]) -> None:
-    run_both(sorted_floats, np.array(numbers, np.float32))
 
 
 @compiled

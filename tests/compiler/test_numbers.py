@@ -28,8 +28,8 @@ BOTH = (
     "a in (b, 3)", "a not in (b, 3)", "a < b < 3", "not a", "not (a and b)", "1 if a or b else 2",
 )  # fmt: skip
 CHOICES = ("min(a, b)", "max(a, b)", "a if a > b else b", "a and b", "a or b", "a or b or a and 5")
-SIGNS = ("-a", "+a", "abs(a)", "a * 0.5", "a + 1", "a * a * a", "float(a)", "a ** 1", "a / 4")
-WHOLE = ("a & b", "a | b", "a ^ b", "~a", "a ** 2", "a ** 3 - b", "a * 3 - b", "a * b + a")
+SIGNS = ("-a", "+a", "abs(a)", "a * 0.5", "a + 1", "a * a * a", "float(a)", "a / 4")
+WHOLE = ("a & b", "a | b", "a ^ b", "~a", "a * 3 - b", "a * b + a")
 DIVIDED = ("a // b", "a % b", "a // b * b + a % b", "a / b")
 BY_CONSTANTS = tuple(
     f"a {operator} {divisor}" for operator in ("//", "%") for divisor in (1, 2, -2, 8, 7, -7, 2**40)
@@ -153,16 +153,6 @@ def ordered(a: float, b: float, c: float) -> tuple[float, ...]:
 @given(FLOATS, FLOATS, FLOATS)
 def test_least_and_most_treat_nan_as_python_does(a: float, b: float, c: float) -> None:
     run_both(ordered, a, b, c)
-
-
-@compiled
-def narrowed(a: int) -> tuple[int, int, int]:
-    return np.uint8(a), np.uint16(a) + 1, np.uint32(a)
-
-
-@given(WORDS)
-def test_narrow_numbers_are_cut_once_and_then_are_words(a: int) -> None:
-    assert narrowed(a) == (a % 2**8, a % 2**16 + 1, a % 2**32)
 
 
 @compiled

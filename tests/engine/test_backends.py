@@ -223,9 +223,6 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
             "false",
         ),
         (BY_OPERATOR, "outputs", True, "vertices"),
-        ({**BY_OPERATOR, "horizontal_fusion": True}, "horizontal_fusion", True, "false"),
-        ({"layout": "pq", "horizontal_fusion": True}, "horizontal_fusion", False, "false"),
-        ({"horizontal_fusion": True}, "horizontal_fusion", True, "true"),
         ({"layout": "pq"}, "layout", True, "policy"),
         ({"layout": "pq", "fusion": False}, "layout", True, "pq"),
     ],
@@ -246,7 +243,7 @@ def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
     assert len(types) == len(list(types)) == len(types.items())
     absent = set(setting.engine.plans) - set(types)
     assert all(types.get(type_id) is None for type_id in (*absent, 99, -9))
-    assert all(geometry.rows.n > 0 for geometry in types.values())
+    assert all(geometry.n_rows > 0 for geometry in types.values())
 
 
 # --- use and counters ---

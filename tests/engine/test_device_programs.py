@@ -1,8 +1,7 @@
 """Programs of the CUDA backend: tests find injected errors, with every executor.
 
 tests/support/walked_backend.py runs the programs with NumPy; test_backends.py compares it and
-Triton's interpreter with the reference. With persistent=true, programs have a barrier after each
-phase, in any order of execution.
+Triton's interpreter with the reference.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ import torch
 
 import dynbatch.harness.engine.engine
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.harness.engine.backend import choose_backend
-from dynbatch.harness.engine.backends.cuda.backend import Backend
 from dynbatch.harness.engine.backends.cuda.kinds import (
-    MANY,
     Columns,
     Product,
     Row,
@@ -29,10 +25,6 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     TileKind,
     Tiling,
 )
-from dynbatch.harness.engine.backends.cuda.launching import (
-    Processor,
-    compute_persistent_grid,
-)
 from dynbatch.harness.engine.backends.cuda.model import ModelKinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.program import Phase
@@ -40,11 +32,8 @@ from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
 from dynbatch.harness.engine.backends.cuda.words import ChildOf, Words
 from dynbatch.harness.engine.backends.stepwise.kernels import ELEMENTWISE
-from dynbatch.harness.engine.switches import Switches
-from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.vertex.operators import Node
 from tests.support.engine_setting import Setting
-from tests.support.persistent_programs import ORDERS, Choose, PersistentBackend
 from tests.support.tree_lstm_kernels import modules_of
 from tests.support.walked_backend import NAMES, WalkedBackend, walked_setting
 
@@ -280,8 +269,6 @@ def test_tiles_are_for_any_number_of_rows() -> None:
     tile = Tile(16, 16, 16)
     with pytest.raises(ValueError, match="in ascending order"):
         Tiling(products=((16, tile),))
-    tiling = Tiling(products=((16, tile), (64, tile), (MANY, tile)))
-    assert [tiling.find_variant(n) for n in (1, 16, 17, 64, 65, 10**6)] == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("op", EXPRESSIONS)
@@ -296,119 +283,3 @@ def test_cuda_expression_matches_torch(op: str) -> None:
     ELEMENTWISE[op](node, [torch.from_numpy(x), torch.from_numpy(y)], out)
     text = EXPRESSIONS[op].format("x", "y", value=node.value, sum="x + y")
     np.testing.assert_allclose(eval(text, NAMES, {"x": x, "y": y}), out.numpy(), rtol=1e-5)
-
-
-ON = Switches(persistent=True)
-H200 = Processor(n_registers=65536, shared_bytes=228 * 1024, n_threads=2048)
-
-
-@pytest.fixture
-def persistent(monkeypatch: pytest.MonkeyPatch) -> type[PersistentBackend]:
-    """Return a backend class of one test only."""
-
-    class Mine(PersistentBackend):
-        pass
-
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Mine)
-    return Mine
-
-
-def is_trained_right(name: str) -> bool:
-    """Return whether loss, gradients and an update equal the reference; no rule may be violated."""
-    setting = Setting(name, ON)
-    try:
-        wrong = setting.wrong(setting.instances, 1e-3)
-        found = setting.backend.gradients()
-        setting.engine.update(0.1)
-    except (AssertionError, IndexError):
-        return False
-    weights = setting.backend.read_weights()
-    steps = [(weights[k], setting.weights[k] - 0.1 * g) for k, g in found.items()]
-    return not wrong and all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in steps)
-
-
-@pytest.mark.parametrize("n_programs", [1, 3])
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_gru"])
-def test_any_order_of_programs_is_right(
-    persistent: type[PersistentBackend], name: str, order: str, n_programs: int
-) -> None:
-    persistent.choose, persistent.n_programs = staticmethod(ORDERS[order]), n_programs
-    assert is_trained_right(name)
-
-
-def replaced(old: str, new: str) -> Callable[[str], str]:
-    """Return a function that replaces a part of a kernel's text."""
-
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        replaced("        meet(barrier, (phase + 1) * n_programs)", ""),
-        replaced("(phase + 1) * n_programs", "phase * n_programs"),
-        replaced("(phase + 1) * n_programs", "(phase + 1) * n_programs - 1"),
-        replaced("(phase + 1) * n_programs", "(phase + 1) * n_programs + 1"),
-        replaced("tl.atomic_add(barrier, 1,", "tl.atomic_add(barrier, 0,"),
-        replaced("range(mine, n_tiles, n_programs)", "range(mine + 1, n_tiles, n_programs)"),
-        replaced("range(mine, n_tiles, n_programs)", "range(mine, n_tiles - 1, n_programs)"),
-    ],
-    ids=["no barrier", "one late", "one less", "one more", "never adds", "tile", "last tile"],
-)
-def test_a_wrong_barrier_or_walk_is_found(
-    persistent: type[PersistentBackend], change: Callable[[str], str]
-) -> None:
-    persistent.change = staticmethod(change)
-
-    def found(choose: Choose) -> bool:
-        persistent.choose = staticmethod(choose)
-        return not is_trained_right("tree_lstm")
-
-    assert any(found(choose) for choose in ORDERS.values())
-
-
-def test_persistent_grid_does_not_exceed_resident_blocks() -> None:
-    assert H200.count_resident(255, 57 * 1024) == 2  # 256 registers of 128 threads: half of them
-    assert H200.count_resident(128, 1024) == 4
-    assert H200.count_resident(32, 100 * 1024) == 2
-    assert H200.count_resident(16, 0) == 16  # by threads
-    assert compute_persistent_grid(264, 132, 2) == 264
-    assert compute_persistent_grid(264, 132, 1) == 132
-    with pytest.raises(UnsupportedTrial, match="set persistent=false"):
-        compute_persistent_grid(264, 132, H200.count_resident(255, 240 * 1024))
-
-
-def test_a_pass_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Any] = []
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Backend)
-    setting = Setting("tree_lstm", ON)
-    backend = setting.backend
-    assert isinstance(backend, Backend)
-    assert backend.facts()["calls"] == "one launch a pass"
-    monkeypatch.setattr(backend._launcher, "start", lambda name, work: started.append(work))
-    monkeypatch.setattr(backend, "_loss", lambda: 0.0)
-    setting.train(setting.instances)
-    setting.engine.update(0.1)
-    assert [len(work) for work in started] == [1, 2]
-    assert backend.tally.n_launches == 3
-
-
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
-def test_one_program_in_tritons_interpreter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter runs programs one after the other, so several would wait forever."""
-    if (reason := Backend.explain_unavailable(ON, "cpu")) is not None:
-        pytest.skip(reason)
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Backend)
-    with np.errstate(all="ignore"):
-        assert is_trained_right(name)
-
-
-@pytest.mark.parametrize("backend", ["compiled", "stepwise"])
-def test_persistent_is_refused_by_other_backends(backend: str) -> None:
-    with pytest.raises(UnsupportedTrial, match=r"persistent=true needs backend=cuda"):
-        choose_backend(Switches(backend=backend, persistent=True), "cpu")

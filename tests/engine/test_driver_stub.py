@@ -35,12 +35,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launch(library: Path, tmp_path: Path, **environment: str) -> tuple[dict[str, Any], list[Any]]:
-    """Return what the launches were asked for, and what reached the stub."""
+    """Return what the launch was asked for, and what reached the stub."""
     log = tmp_path / "launches"
     own = {
         **{"LD_LIBRARY_PATH": str(library), "TRITON_LIBCUDA_PATH": str(library)},
         **{"TRITON_CACHE_DIR": str(library / "cache"), "TRITON_INTERPRET": "0"},
-        **{"STUB_LOG": str(log), "STUB_ARGUMENTS": str(N_ARGUMENTS), "STUB_RESIDENT": "1000"},
+        **{"STUB_LOG": str(log), "STUB_ARGUMENTS": str(N_ARGUMENTS)},
     }
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.stub_launches"],
@@ -55,25 +55,15 @@ def launch(library: Path, tmp_path: Path, **environment: str) -> tuple[dict[str,
     return json.loads(done.stdout), [json.loads(line) for line in lines]
 
 
-def test_arguments_grid_and_kind_of_launch_reach_the_driver(library: Path, tmp_path: Path) -> None:
-    """Only a persistent launch is cooperative, so that CUDA refuses a grid that could deadlock."""
-    asked, (phase, persistent) = launch(library, tmp_path)
+def test_arguments_and_grid_reach_the_driver(library: Path, tmp_path: Path) -> None:
+    asked, (launched,) = launch(library, tmp_path)
     assert "error" not in asked
-    for one, name in ((phase, "phase"), (persistent, "persistent")):
-        found = [
-            got & LOW if wanted in (SLOT, PHASE) else got
-            for got, wanted in zip(one["arguments"], asked[name], strict=True)
-        ]
-        assert found == asked[name]
-        assert (one["grid"], one["threads"]) == (GRID, 128)
-    assert (phase["cooperative"], persistent["cooperative"]) == (0, 1)
-
-
-def test_a_grid_that_is_not_resident_is_refused(library: Path, tmp_path: Path) -> None:
-    asked, launched = launch(library, tmp_path, STUB_RESIDENT="100")
-    assert "too many blocks in cooperative launch" in asked["error"]
-    assert not asked["is_out_of_memory"]
-    assert [one["cooperative"] for one in launched] == [0]
+    found = [
+        got & LOW if wanted in (SLOT, PHASE) else got
+        for got, wanted in zip(launched["arguments"], asked["arguments"], strict=True)
+    ]
+    assert found == asked["arguments"]
+    assert (launched["grid"], launched["threads"]) == (GRID, 128)
 
 
 def test_a_kernel_that_memory_has_no_room_for_is_out_of_memory(

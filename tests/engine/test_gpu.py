@@ -20,7 +20,6 @@ from tests.support.engine_runs import (
     NoClock,
     all_switches,
     disagreements,
-    loaded,
     prepared,
     run,
 )
@@ -117,24 +116,19 @@ def test_inference_on_cuda() -> None:
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm"])
-@pytest.mark.parametrize(
-    "switches",
-    [{"streaming": True}, {"persistent": True}, {"streaming": True, "persistent": True}],
-    ids=["streaming", "persistent", "both"],
-)
-def test_passes_under_switches_of_cuda_alone_train_alike(
-    name: str, switches: dict[str, Any]
-) -> None:
-    """Neither switch changes the computation or its order."""
+def test_uploads_wait_for_the_mini_batches_before(name: str) -> None:
+    """Passes without a wait of the host train as those with one after each mini-batch."""
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
     parts = [instances[:1], instances * 3, instances, instances * 2]
     found = []
-    for chosen in ({}, switches):
-        adapter = prepared(model, weights, Switches(backend="cuda", **chosen), device="cuda")
-        for _ in range(3):
-            for _ in loaded(adapter, parts):
-                adapter.run(NoClock())
+    for waits in (False, True):
+        adapter = prepared(model, weights, Switches(backend="cuda"), device="cuda")
+        for part in parts * 3:
+            adapter.load(part)
+            adapter.run(NoClock())
+            if waits:
+                adapter.synchronize()
         found.append(adapter.parameters())
     for key in found[0]:
         np.testing.assert_allclose(found[0][key], found[1][key], rtol=1e-5, atol=1e-6)

@@ -193,18 +193,18 @@ def check(found: Layout, expected: PlainLayout) -> None:
     assert list(found) == list(expected.types)
     for t, geometry in expected.types.items():
         check_geometry(found[t], geometry)
-        assert found.count_rows(t) == geometry.rows.n
-        assert found.count_batches(t) == len(geometry.rows.first_row)
+        assert found.count_rows(t) == geometry.n_rows
+        assert found.count_batches(t) == len(geometry.first_row)
         function = found.fields.index_function(t)
         assert found.room_wanted[function, AT_ONCE] == geometry.n_at_once
         assert found.room_wanted[function, N_EDGES] >= geometry.n_edges
         assert found.select_array(found.fields.index_function_array(t, parts.ROWS)).tolist() == [
-            geometry.rows.n
+            geometry.n_rows
         ]
         if None in geometry.gathers:
             bounds = found.select_array(found.fields.index_gather_array(t, None, parts.EDGE_BOUNDS))
             edge_start = geometry.gathers[None].edge_start
-            assert bounds.tolist() == edge_start[geometry.rows.starts].tolist()
+            assert bounds.tolist() == edge_start[geometry.starts].tolist()
     assert found.scattered == [t for t, one in expected.types.items() if not one.contiguous]
     if parts.OUTPUT in found:
         assert found.output_order.tolist() == expected.order
@@ -220,7 +220,7 @@ def check_order(found: Layout, batches: list[list[int]]) -> None:
 
 def check_geometry(found: Any, expected: Any) -> None:
     for name in ("vertices", "starts", "first_row"):
-        assert getattr(found.rows, name).tolist() == getattr(expected.rows, name).tolist(), name
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
     assert list(found.gathers) == list(expected.gathers)
     for slots, gather in expected.gathers.items():
         for name in ("index", "runs", "edge_start"):
@@ -270,7 +270,7 @@ def test_segments_one_by_one_take_the_rows_that_they_have_together(graph: Graph,
         used = found.n_rows
         index += [found[t].gathers[None].index.tolist() for t in found]
         for t in found:
-            rows = found[t].rows
+            rows = found[t]
             np.testing.assert_array_equal(
                 whole.row[first + rows.vertices[rows.starts[:-1]]], rows.first_row
             )

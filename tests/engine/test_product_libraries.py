@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
+from dynbatch.harness.engine.backend import choose_backend
 from dynbatch.harness.engine.cpu_kernels.blas import OWN, make_blas_scratch
 from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
@@ -15,6 +16,9 @@ from dynbatch.harness.engine.cpu_kernels.libraries import (
     parse_openblas_name,
 )
 from dynbatch.harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.values.precision import EXACT, PRECISIONS
 
 
 class Telling:
@@ -50,3 +54,9 @@ def test_the_table_of_kernels_lives_as_long_as_its_address_may_be_stored() -> No
     taken = [np.full(len(NAMES), -1, dtype=np.int64) for _ in range(64)]  # memory that was freed
     assert list(words) == before
     assert len(taken) == 64
+
+
+@pytest.mark.parametrize("precision", sorted({*PRECISIONS} - {EXACT}))
+def test_only_exact_matmuls_run_on_a_cpu(precision: str) -> None:
+    with pytest.raises(UnsupportedTrial, match=f"precision={precision} needs backend=cuda"):
+        choose_backend(Switches(backend="compiled", precision=precision), "cpu")

@@ -23,17 +23,14 @@ from dynbatch.harness.engine.cpu_kernels.blas import (
     NEVER,
     ONEDNN_FROM,
     OWN,
-    SGEMM,
     Scratch,
     make_blas_scratch,
     prepare_libraries,
-    round_parameter,
 )
 from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     SMALL,
-    load_torch_mkl,
 )
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import transpose
 from dynbatch.harness.engine.cpu_kernels.vectors import (
@@ -57,15 +54,10 @@ from tests.support.compiled_products import add_outer, multiply
 from tests.support.kernel_calls import Reported, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
-needs_halves = pytest.mark.skipif(
-    ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
-)
-needs_mkl = pytest.mark.skipif(load_torch_mkl() is None, reason="torch contains no MKL")
 # The largest matmul that is not cut, and the number of rows from which oneDNN multiplies.
 WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
 WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]
-WAYS += [] if load_torch_mkl() is None else ["torch"]
-Way = tuple[int, int] | str
+Way = tuple[int, int]
 Matrix = NDArray[np.float32]
 BOTH = (False, True)
 SHAPES = ((1, 3, 5), (7, 16, 4), (64, 5, 33), (0, 4, 4), (50, 90, 300), (300, 9, 7))  # n, k, m
@@ -76,8 +68,6 @@ def shape_of(k: int, m: int, transposed: bool) -> tuple[int, int]:
 
 
 def scratch_of(way: Way) -> Scratch:
-    if isinstance(way, str):
-        return prepare_libraries(way, 1).scratch
     assert LIBRARY is not None
     return make_blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
 
@@ -86,44 +76,27 @@ def drawn(*shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
-def halves_of(matrix: Matrix) -> NDArray[np.uint16]:
-    """Round to bfloat16 with the kernel that test_halves.py tests."""
-    rows = np.ascontiguousarray(matrix)
-    bits = np.empty(rows.shape, np.uint16)
-    round_parameter(get_address(rows), rows.strides[0], *rows.shape, get_address(bits))
-    return bits
-
-
-def exact(matrix: Matrix, *, half: bool) -> NDArray[np.float64]:
-    """Return a factor as a matmul reads it, in float64."""
-    if half:
-        matrix = (halves_of(matrix).astype(np.uint32) << 16).view(np.float32)
-    return matrix.astype(np.float64)
-
-
-def assert_products(n: int, k: int, m: int, scratch: Scratch, *, half: bool = False) -> None:
+def assert_products(n: int, k: int, m: int, scratch: Scratch) -> None:
     """Check x W and x W^T, for rows of wider matrices, with and without addition to the result."""
-    atol = 1e-5 * np.sqrt(k + 1) if half else 1e-4
     for transposed, adds in product(BOTH, repeat=2):
         weight = drawn(*shape_of(k, m, transposed))
         x, found = drawn(n + 3, k + 5)[1 : 1 + n, 2 : 2 + k], drawn(n + 2, m + 7)
-        expected, w = found.astype(np.float64), exact(weight, half=half)
+        expected, w = found.astype(np.float64), weight.astype(np.float64)
         rows = expected[2 : 2 + n, 6 : 6 + m]
-        rows[:] = exact(x, half=half) @ (w.T if transposed else w) + adds * rows
-        factor = halves_of(weight) if half else weight
-        multiply(x, factor, found[2:, 6:], scratch, transposed=transposed, adds=adds)
-        np.testing.assert_allclose(found, expected, rtol=1e-5 if half else 1e-4, atol=atol)
+        rows[:] = x.astype(np.float64) @ (w.T if transposed else w) + adds * rows
+        multiply(x, weight, found[2:, 6:], scratch, transposed=transposed, adds=adds)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def assert_outer_products(n: int, k: int, m: int, scratch: Scratch, *, half: bool = False) -> None:
+def assert_outer_products(n: int, k: int, m: int, scratch: Scratch) -> None:
     """Check x^T dy for rows of wider matrices, with and without addition to the result."""
-    atol = 1e-5 * np.sqrt(n + 1) if half else 1e-4
     x, dy = drawn(n + 3, k + 5)[1 : 1 + n, 2 : 2 + k], drawn(n + 2, m + 7)[2:, 6 : 6 + m]
     for adds in BOTH:
         found = drawn(k, m)
-        expected = exact(x, half=half).T @ exact(dy, half=half) + adds * found.astype(np.float64)
-        add_outer(x, dy, found, scratch, adds=adds, half=half)
-        np.testing.assert_allclose(found, expected, rtol=1e-5 if half else 1e-4, atol=atol)
+        product_of_both = x.astype(np.float64).T @ dy.astype(np.float64)
+        expected = product_of_both + adds * found.astype(np.float64)
+        add_outer(x, dy, found, scratch, adds=adds)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas
@@ -134,15 +107,6 @@ def test_compiled_products_are_numpys(way: Way) -> None:
         assert_products(*shape, scratch)
     for shape in ((1, 3, 5), (200, 33, 300), (40, 64, 5), (0, 4, 4), (130, 160, 140)):
         assert_outer_products(*shape, scratch)
-
-
-@needs_halves
-def test_products_of_rounded_factors_are_numpys() -> None:
-    scratch = prepare_libraries("auto", 1).copy_for_thread()
-    for shape in (*SHAPES, (9, 40_000, 3)):
-        assert_products(*shape, scratch, half=True)
-    for shape in (*SHAPES, (20_000, 16, 24)):
-        assert_outer_products(*shape, scratch, half=True)
 
 
 # --- matmuls of a plan's steps ---
@@ -159,7 +123,7 @@ def constants_of(
     has_bias: bool = False, copies_from: int = 0,
 ) -> tuple[int, ...]:  # fmt: skip
     flags = int(transposed), int(adds or has_bias), int(has_bias)
-    return per_vertex, *w.shape, *flags, copies_from, 0
+    return per_vertex, *w.shape, *flags, copies_from
 
 
 # Additional columns of the matrices that contain x and the result.
@@ -236,7 +200,7 @@ def test_threads_sum_rows_of_a_gradient_of_their_own(
     x, dy = drawn(n, per_vertex * k + 2)[:, 1:-1], drawn(n, per_vertex * m + 3)[:, 3:]
     found, written = np.full((k, m), np.nan, np.float32), np.zeros(n_threads, np.int64)
     index = np.array([6, 0, 0, 3, 1, 2, 5], np.int64)
-    constants = (per_vertex, k, m, int(of_children), 0)
+    constants = (per_vertex, k, m, int(of_children))
     rows = rows_of(x[index] if of_children else x, per_vertex)
     expected = rows.T @ rows_of(dy, per_vertex)
     for times in (1, 2):
@@ -262,19 +226,7 @@ def test_openblas_alone_leaves_nothing_to_onednn() -> None:
     assert chosen.scratch[0][ONEDNN_FROM] == NEVER
 
 
-@needs_mkl
-@needs_blas
-def test_torchs_library_is_another_one_and_cuts_nothing() -> None:
-    chosen = prepare_libraries("torch", 1)
-    assert chosen.names.startswith("MKL (torch ")
-    assert chosen.scratch[0][SGEMM] != prepare_libraries("auto", 1).scratch[0][SGEMM]
-    assert (chosen.scratch[0][LIMIT], chosen.scratch[0][ONEDNN_FROM]) == (0, NEVER)
-
-
 def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blas, "load_torch_mkl", lambda: None)
-    with pytest.raises(UnsupportedTrial, match=r"no MKL; use blas=openblas"):
-        prepare_libraries("torch", 1)
     monkeypatch.setattr(blas, "LIBRARY", None)
     with pytest.raises(UnsupportedTrial, match="no library with sgemm found"):
         prepare_libraries("openblas", 1)

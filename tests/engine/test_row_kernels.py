@@ -15,7 +15,6 @@ from dynbatch.harness.compiler.object_code import get_host_target, optimize, ver
 from dynbatch.harness.compiler.pointers import floats_at, get_address
 from dynbatch.harness.engine.backends.compiled.memory import Parameters, enlarge_matrix
 from dynbatch.harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
-from dynbatch.harness.engine.cpu_kernels.blas import round_parameter
 from dynbatch.harness.engine.cpu_kernels.context import BYTES_COPIED
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import N_LANES, restore_logits
 from tests.support.kernel_calls import Reported, run_kernel
@@ -289,7 +288,6 @@ VECTORIZED: dict[Any, str] = {
     loss_kernels.compute_layer_norm: PRODUCTS,
     memory_kernels.update_parameters: PRODUCTS,
     memory_kernels.update_rows: r"v?(subps|fn?m\w+ps)",
-    round_parameter: r"v?padd[dq]",
 }
 
 

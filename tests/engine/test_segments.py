@@ -43,9 +43,9 @@ def segments_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
     assert engine.laid_out.mini_batch.segments is not None
     assert isinstance(engine.backend, CountingBackend)
     assert engine.backend.rows is not None
-    rows = engine.backend.rows.types[type_id].rows
+    rows = engine.backend.rows.types[type_id]
     whole = position == ALL_ROWS
-    start, end = (0, rows.n) if whole else rows.starts[position : position + 2].tolist()
+    start, end = (0, rows.n_rows) if whole else rows.starts[position : position + 2].tolist()
     return set(engine.laid_out.mini_batch.segments[rows.vertices[start:end]].tolist())
 
 
@@ -172,7 +172,7 @@ def test_rows_of_a_segment_do_not_tell_how_long_anything_lasts() -> None:
     for lengths in ((2, 2, 2, 2), (2, 7, 3, 5), (9, 2, 4, 2)):
         adapter = adapter_of("seq2seq")
         run_watched(adapter, pairs(lengths, model))
-        decode = adapter.engine.laid_out.layout[3].rows
+        decode = adapter.engine.laid_out.layout[3]
         starts = np.cumsum([0, *(n - 1 for n in lengths)])
         first = adapter.mini_batch.graph.n_vertices - starts[-1]
         of_segment_0 = decode.vertices[decode.starts[0] : decode.starts[1]]

@@ -215,7 +215,7 @@ def _meetings(adapter: Adapter, stage: str) -> tuple[int, int]:
     held = WITHIN + HELD
     before = int(backend._team._words[held])
     (batches,) = (found for name, found in arranged.backward if name == stage)
-    backend.run(stage, batches)
+    backend.run_together([(stage, batches)])
     return int(backend._team._words[held]) - before, len(batches)
 
 

@@ -58,38 +58,6 @@ def test_loading_is_not_timed(time: FakeTime) -> None:
         assert [one.total_s for one in samples] == pytest.approx([0.0305, 0.0705] * n_passes)
 
 
-class Ahead(Scripted):
-    """System that constructs the next mini-batch during the run of the current one."""
-
-    constructed: Sequence[float] | None = None
-    following: Sequence[float] | None = None
-
-    def load(self, instances: Sequence[Any]) -> None:
-        super().load(instances)
-        self.following = None
-
-    def prefetch(self, instances: Sequence[Any]) -> None:
-        self.following = instances
-
-    def run(self, clock: Clock, *, update: bool = True) -> None:
-        if self.constructed is not self.costs:
-            self.time.move(self.costs[0])
-        self.time.move(self.costs[1])
-        self.constructed = self.following
-        if self.following is not None:
-            self.time.move(self.following[0])
-
-
-def test_construction_ahead_is_timed_in_same_pass(time: FakeTime) -> None:
-    """The first mini-batch of a pass is constructed in its own run, and nothing after the last."""
-    costs = [(1, 2), (10, 20), (100, 200)]
-    found = timed_of(Ahead(time), costs)
-    each = [0.013, 0.120, 0.200]
-    for samples in (found.whole, found.marked):
-        n_passes = len(samples) // len(each)
-        assert [one.total_s for one in samples] == pytest.approx(each * n_passes)
-
-
 @pytest.mark.parametrize(
     ("costs", "timing", "n_passes"),
     [

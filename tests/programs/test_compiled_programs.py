@@ -156,8 +156,11 @@ REFUSED = {
     "v = p.unary_a(v, label=sentence.words[0] + 1)": "computes with a 32-bit number",
     "i = i << 2": "has an unsupported operator: LShift",
     "for one in reversed(read): pass": "calls an unsupported function: reversed",
-    "i = sentence.nothing": "reads nothing, which is neither a number nor an array",
+    "i = sentence.nothing": "reads nothing, which is not an array",
     "i = self.shapes": "which is not a number",
+    "if read:\n    v = p.unary_a(v)": "cannot be a condition",
+    "a, b = p.concurrent(lambda: v, lambda: v)": "runs branches by p.concurrent",
+    "read = [one for one in read if one]": "has a condition in a list",
     "p.chance(v, 1)": "calls chance, which is not a block",
     "a = yield p.fork(self._branch(p, v, 0, read=[]))": "has keyword arguments",
 }

@@ -83,6 +83,14 @@ TRAPS = [
     "d = {2: 1}\nd[2] = 3\nd[1] = 0\nv = p.unary_a(v, label=[d[k] for k in sorted(d)][1])",
     "d = {2: 1}\nd[2] += 2\nv = p.unary_a(v, label=d[2])",
     "d = {2: 1}\nv = p.unary_a(v, label=d[3])",
+    "c = []\nif c:\n    v = p.unary_a(v)\nwhile not c:\n    c.append(v)",
+    "c = [1, 2]\nc[0] = 3\nc[1] += 1\nv = p.unary_a(v, label=c[0] + c[1] - 3)",
+    "c = [k for k in range(5) if k % 2]\nv = p.unary_a(v, label=len(c))",
+    "for x in (2, 3):\n    v = p.unary_a(v, label=x)",
+    "c = range(5)[1:3]\nv = p.unary_a(v, label=len(c))",
+    "a, b = p.concurrent(lambda: p.unary_a(v), lambda: v)\nv = p.binary(a, b)",
+    "v = p.unary_a(v, label=min(i + 1, 2) + max(0, 1) + abs(-1) - bool(i) - int(float(i)))",
+    "c = list(words)\nv = p.unary_a(v, label=sentence.n_words % 4)",
     "inf = 1.0\nv = p.unary_a(v, label=int(INFINITE > 3.0))",
 ]
 OTHERS = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -253,3 +254,16 @@ def test_inline_depth_is_near_the_bound_on_each_of_the_seven() -> None:
     for kind, (bound, inline, critical, without) in COUNTS.items():
         assert bound <= critical <= inline <= without, kind.name
         assert inline <= ALLOWED * bound, kind.name
+
+
+@pytest.mark.parametrize("kind", COUNTS, ids=lambda kind: kind.name)
+def test_matmuls_of_one_vector_are_written_as_one(kind: type[Model]) -> None:
+    """Horizontal fusion would change nothing; Berxit's q, k and v multiply a matrix."""
+    model = kind(ModelSizes(64, {"words": 7, "classes": 3}))
+    for function in trace_functions(model).values():
+        vectors = (
+            node.inputs[0]
+            for node in function.nodes
+            if node.op == "matmul" and len(node.shape) == 1
+        )
+        assert max(Counter(vectors).values(), default=1) == 1

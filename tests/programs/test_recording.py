@@ -154,7 +154,7 @@ def test_no_operand_is_of_a_later_segment_phase_or_depth(
 RECORDING = {field.name: BOTH for field in fields(RecordingOptions)}
 SWITCHES: dict[str, tuple[Any, ...]] = {**COMPILED, "backend": ("compiled", "stepwise")}
 # Options of other backends, or of matmul libraries; see tests/engine.
-OF_OTHERS = {"blas", "precision", "streaming", "persistent", "profile"}
+OF_OTHERS = {"blas", "precision", "profile"}
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "policy": list_policy_names(),
     "threads": (1, 2),

@@ -39,7 +39,7 @@ def test_ceilings_of_a_device_without_launches(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu_device, "PRODUCTS", ((2, 3, 4),))
     found = gpu_device.measure_ceilings("cpu", copied_bytes=2**16)
     assert json.loads(json.dumps(found)) == found
-    assert found["launch_us"] is found["barrier_us"] is None
+    assert found["launch_us"] is found["graph_node_us"] is None
     products = found["product_gflop_per_s"]
     assert isinstance(products, dict)
     assert list(products) == ["2x3x4"]

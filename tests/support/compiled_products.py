@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,14 +23,6 @@ def _multiply(
 
 
 @compiled
-def _multiply_half(
-    context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
-    adds: int, out: int, out_row: int,
-) -> None:  # fmt: skip
-    blas.multiply_bf16(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
-
-
-@compiled
 def _add_outer(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
@@ -40,35 +30,23 @@ def _add_outer(
     blas.add_outer(context, x, x_row, k, dy, dy_row, m, n, out, adds)
 
 
-@compiled
-def _add_outer_half(
-    context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
-    adds: int,
-) -> None:  # fmt: skip
-    blas.add_outer_bf16(context, x, x_row, k, dy, dy_row, m, n, out, adds)
-
-
 def multiply(
-    x: Floats, weight: NDArray[Any], out: Floats, scratch: Scratch, *, transposed: bool = False,
+    x: Floats, weight: Floats, out: Floats, scratch: Scratch, *, transposed: bool = False,
     adds: bool = False,
 ) -> None:  # fmt: skip
-    """Compute out = x W, or x W^T; x and out may be parts of wider rows, W uint16 (bfloat16)."""
+    """Compute out = x W, or x W^T; x and out may be parts of wider rows."""
     reported = Reported(scratch=scratch)
-    function = _multiply_half if weight.dtype == np.uint16 else _multiply
     rows, columns = weight.shape
-    function(
+    _multiply(
         reported.address, get_address(x), x.strides[0], len(x), get_address(weight), rows, columns,
         int(transposed), int(adds), get_address(out), out.strides[0],
     )  # fmt: skip
 
 
-def add_outer(
-    x: Floats, dy: Floats, out: Floats, scratch: Scratch, *, adds: bool, half: bool = False
-) -> None:
-    """Compute out = x^T dy; with `half`, factors are rounded to bfloat16."""
+def add_outer(x: Floats, dy: Floats, out: Floats, scratch: Scratch, *, adds: bool) -> None:
+    """Compute out = x^T dy, or add it to out."""
     reported = Reported(scratch=scratch)
-    function = _add_outer_half if half else _add_outer
-    function(
+    _add_outer(
         reported.address, get_address(x), x.strides[0], x.shape[1], get_address(dy),
         dy.strides[0], dy.shape[1], len(x), get_address(out), int(adds),
     )  # fmt: skip

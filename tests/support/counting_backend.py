@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,8 @@ from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine.backend import EVERY, Arrangement
 from dynbatch.harness.engine.backends.stepwise.backend import Backend as Stepwise
 from dynbatch.harness.engine.lowering.plan import STAGES, Plan, Ref
-from dynbatch.harness.engine.rows.segments import ALL_ROWS
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Run
 from dynbatch.harness.engine.switches import Switches
-from dynbatch.harness.values.arrays import IntArray
 
 
 class CountingBackend(Stepwise):
@@ -51,17 +50,18 @@ class CountingBackend(Stepwise):
         self.rows, self.is_clear = rows, False
         super().arrange(rows)
 
-    def run(self, stage: str, batches: IntArray) -> None:
-        self.calls[f"run {stage}"] += 1
+    def run_together(self, runs: Sequence[Run]) -> None:
         assert self.rows is not None, "rows are arranged before anything runs"
-        assert stage in STAGES
-        assert self.is_clear or not stage.startswith("backward"), "gradients are cleared first"
-        for type_id, position in batches.tolist():
-            n_batches = len(self.rows.types[type_id].rows.first_row)
-            assert position == ALL_ROWS or 0 <= position < n_batches
-            self.batches.append((stage, type_id, position))
-            self.events.append((stage, type_id, position))
-        super().run(stage, batches)
+        for stage, batches in runs:
+            self.calls[f"run {stage}"] += 1
+            assert stage in STAGES
+            assert self.is_clear or not stage.startswith("backward"), "gradients are cleared first"
+            for type_id, position in batches.tolist():
+                n_batches = len(self.rows.types[type_id].first_row)
+                assert position == ALL_ROWS or 0 <= position < n_batches
+                self.batches.append((stage, type_id, position))
+                self.events.append((stage, type_id, position))
+        super().run_together(runs)
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         self.calls["read"] += 1

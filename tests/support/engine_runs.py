@@ -24,7 +24,6 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "hoisting": {"hoisting": False},
     "fusion": {"fusion": False},
     "gather_fusion": {"gather_fusion": False},
-    "horizontal_fusion": {"horizontal_fusion": True},
     "policy": {"layout": "policy"},
     "outputs": {"outputs": "vertices"},
     "shared": {"deduplicate_inputs": True},
@@ -55,10 +54,9 @@ def all_switches(granularity: str) -> Iterator[Switches]:
     """Yield every combination of the other switches that training supports."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_programs.py
-    # streaming, persistent: only one backend, test_streaming.py and test_device_programs.py
-    # gather_fusion, horizontal_fusion: ONE_BY_ONE
-    of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming", "persistent")
-    for other in (*of_others, "gather_fusion", "horizontal_fusion"):
+    # gather_fusion: ONE_BY_ONE
+    of_others = ("fold_tables", "pre_gather_parameters", "profile")
+    for other in (*of_others, "gather_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):
@@ -91,15 +89,6 @@ def run(adapter: Adapter, instances: Sequence[Any], *, update: bool = False) -> 
     adapter.load(instances)
     adapter.run(NoClock(), update=update)
     return adapter.result()
-
-
-def loaded(adapter: Adapter, mini_batches: Sequence[Any]) -> Iterator[None]:
-    """Load the mini-batches in order as a pass does, and announce the next one each time."""
-    for k, mini_batch in enumerate(mini_batches):
-        adapter.load(mini_batch)
-        if k + 1 < len(mini_batches):
-            adapter.prefetch(mini_batches[k + 1])
-        yield
 
 
 def disagreements(result: Result, reference: ReferenceResult, tolerance: float = 2e-5) -> list[str]:

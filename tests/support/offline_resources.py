@@ -1,6 +1,6 @@
 """Compiles the kernels of Tree-LSTM training for an H200; prints resources and PTX lint as JSON.
 
-    python -m tests.support.offline_resources PRECISION by_phase|persistent KERNEL...
+    python -m tests.support.offline_resources PRECISION KERNEL...
 
 It runs in a separate process, because Triton's first import selects compilation or interpretation.
 """
@@ -18,8 +18,8 @@ from tests.support.tree_lstm_kernels import modules_of
 HIDDEN_SIZE = 256
 
 
-def main(precision: str, launch: str, *kernels: str) -> None:
-    modules = modules_of(HIDDEN_SIZE, precision, persistent=launch == "persistent")
+def main(precision: str, *kernels: str) -> None:
+    modules = modules_of(HIDDEN_SIZE, precision)
     found = {}
     for kernel in kernels:
         resources = asdict(measure_resources(modules[kernel], "sm_90"))

@@ -17,7 +17,6 @@ from dynbatch.harness.engine.rows.fields import (
     Index,
     Reads,
     TypeGeometry,
-    TypeRows,
 )
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.schedule import Schedule
@@ -108,7 +107,9 @@ def geometry(
     first_row = [row[batch[0]] for batch in batches]
     follows = [first - start for first, start in zip(first_row, starts, strict=False)]
     return TypeGeometry(
-        TypeRows(_index(vertices), starts, _index(first_row)),
+        _index(vertices),
+        starts,
+        _index(first_row),
         {slots: gather(mini_batch, row, vertices, starts, slots) for slots in reads.slots},
         {name: mini_batch.pulls[name][vertices].astype(np.int64) for name in reads.pulls},
         max(map(len, batches)),
@@ -156,7 +157,9 @@ def output_geometry(
         for name in reads.pulls
     }
     found = TypeGeometry(
-        TypeRows(_index(vertices), starts, _index([0] * len(first))),
+        _index(vertices),
+        starts,
+        _index([0] * len(first)),
         {(0,): Gather(index, runs_of(index, starts), _index([]))},
         pulls,
         int(np.diff(starts).max()),

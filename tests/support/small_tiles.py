@@ -39,8 +39,8 @@ class SmallTiles(Backend):
     def _make_memory(self, weights: Weights) -> PoisonedMemory:
         return PoisonedMemory(weights, self._device)
 
-    def _load_kernel(self, name: str, module: KernelModule) -> Kernel:
-        return super()._load_kernel(name, _changed(module, type(self).change))
+    def _load_kernel(self, module: KernelModule) -> Kernel:
+        return super()._load_kernel(_changed(module, type(self).change))
 
 
 def _changed(module: KernelModule, change: Callable[[str], str]) -> KernelModule:

@@ -1,7 +1,6 @@
 // A library in place of the driver's libcuda.so.1: it runs nothing, and writes each launch as a line
-// of JSON to the file STUB_LOG: grid, threads, shared memory, whether it is cooperative, and the
-// first STUB_ARGUMENTS arguments as 64-bit words. A cooperative launch of more than STUB_RESIDENT
-// programs is refused, as by a GPU on which no more are resident at a time.
+// of JSON to the file STUB_LOG: grid, threads, shared memory, and the first STUB_ARGUMENTS arguments
+// as 64-bit words.
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,18 +49,13 @@ CUresult cuOccupancyMaxActiveClusters(int *n, CUfunction function, const CUlaunc
   OK
 }
 CUresult cuGetErrorString(CUresult error, const char **text) {
-  *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "too many blocks in cooperative launch";
+  *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "another error";
   OK
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra) {
-  int is_cooperative = 0;
-  for (unsigned i = 0; i < config->numAttrs; i++)
-    is_cooperative |= config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && config->attrs[i].value.cooperative;
-  if (is_cooperative && config->gridDimX > (unsigned)atoi(getenv("STUB_RESIDENT")))
-    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   FILE *log = fopen(getenv("STUB_LOG"), "a");
-  fprintf(log, "{\"grid\": %u, \"threads\": %u, \"shared\": %u, \"cooperative\": %d, \"arguments\": [",
-          config->gridDimX, config->blockDimX, config->sharedMemBytes, is_cooperative);
+  fprintf(log, "{\"grid\": %u, \"threads\": %u, \"shared\": %u, \"arguments\": [",
+          config->gridDimX, config->blockDimX, config->sharedMemBytes);
   for (int i = 0; i < atoi(getenv("STUB_ARGUMENTS")); i++)
     fprintf(log, "%s%llu", i ? ", " : "", *(unsigned long long *)arguments[i]);
   fprintf(log, "]}\n");

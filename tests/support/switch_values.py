@@ -7,7 +7,7 @@ from typing import Any
 from dynbatch.harness.engine.switches import LAYOUTS
 
 BOTH = (True, False)
-# Libraries and precision have their own tests (test_products.py, test_halves.py). Switch `profile`
+# Libraries and precision have their own tests (test_products.py). Switch `profile`
 # only adds counters (test_programs.py).
 SWITCHES: dict[str, tuple[Any, ...]] = {
     "layout": LAYOUTS,
@@ -16,7 +16,6 @@ SWITCHES: dict[str, tuple[Any, ...]] = {
     "hoisting": BOTH,
     "fusion": BOTH,
     "gather_fusion": BOTH,
-    "horizontal_fusion": BOTH,
     "pre_gather_parameters": BOTH,
     "deduplicate_inputs": BOTH,
     "fold_tables": BOTH,

@@ -30,14 +30,12 @@ class Unstarted(Backend):
         pass
 
 
-def modules_of(
-    hidden_size: int, precision: str = "ieee", *, persistent: bool = False
-) -> Mapping[str, KernelModule]:
+def modules_of(hidden_size: int, precision: str = "ieee") -> Mapping[str, KernelModule]:
     """Return the module of every kernel."""
     sizes = ModelSizes(hidden_size, {"words": 100, "classes": N_CLASSES})
     model = VertexModel(TreeLSTM(sizes), deduplicate_inputs=False, outputs="stage")
     weights = draw_initial_weights(TreeLSTM(sizes), 1)
-    switches = Switches(precision=precision, persistent=persistent)
+    switches = Switches(precision=precision)
     engine = Engine(
         model.functions, model.output, weights, switches, "cpu", train=True, kind=Unstarted
     )

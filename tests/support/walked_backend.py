@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial, singledispatchmethod
+from functools import singledispatchmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +38,6 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     SumKind,
     TileKind,
 )
-from dynbatch.harness.engine.backends.cuda.launching import Stream
 from dynbatch.harness.engine.backends.cuda.memory import DeviceMemory
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
@@ -81,11 +80,11 @@ class WalkedBackend(cuda.Backend):
         assert self._prepared is not None
         for kernel in kernels:
             self.tally.n_launches += self._prepared.count_phases(kernel)
-            self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel)))
+            self._walk(*self._bound(kernel))
 
     def _start_phase(self, kernel: str, number: int) -> None:
         self.tally.n_launches += 1
-        self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel), number))
+        self._walk(*self._bound(kernel), number)
 
     def _bound(self, kernel: str) -> tuple[Launch, Words, Mapping[WordArray, tuple[int, int]]]:
         """Return kernels and addresses that a launch binds; words are read when it runs."""

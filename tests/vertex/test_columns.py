@@ -71,10 +71,7 @@ PACKED = [
         (name, replace(ED_BATCH, pre_gather_parameters=pre_gather, backend="stepwise"))
         for name, pre_gather in product(("tree_lstm", "tree_gru", "lattice_lstm"), BOTH)
     ),
-    *(
-        ("gates_apart", Switches(horizontal_fusion=True, backend=backend))
-        for backend in ("stepwise", "compiled")
-    ),
+    *(("gates_apart", replace(ED_BATCH, backend=backend)) for backend in ("stepwise", "compiled")),
 ]
 
 

@@ -87,10 +87,9 @@ def test_workloads_with_fewer_parents_stay_as_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["compiled", "stepwise"])
-@pytest.mark.parametrize("horizontal_fusion", [False, True])
-def test_results_updates_and_work(backend: str, horizontal_fusion: bool) -> None:
+def test_results_updates_and_work(backend: str) -> None:
     """Equal results of three mini-batches with updates, with less work."""
-    switches = Switches(backend=backend, horizontal_fusion=horizontal_fusion)
+    switches = Switches(backend=backend)
     batches: Sequence[list[Any]] = (_parsed(12, 3), _parsed(30, 2), _parsed(3, 4))
     n_flop = {}
     for share in (True, False):

@@ -14,11 +14,6 @@ if oneDNN is missing, and these:
 - one or two rows by W^T, which is read in place (from three rows on, it would be rearranged);
 - many rows by W^T, in one piece: 1 500 rows by 1 024 x 256 at 215 (oneDNN 198);
 - WHOLE_ROWS rows or more are not cut: 1 500 rows at 225 in one piece, 174 in several.
-
-For bfloat16, which has the exponent of float32 and 8 bits of its mantissa, factors are rounded to
-the nearest value, ties to even. Sums are float32, as AVX-512 BF16 and AMX compute them. oneDNN
-multiplies. Weights are rounded once per mini-batch, and the other factor before each matmul, in
-memory of the thread.
 """
 
 from __future__ import annotations
@@ -30,25 +25,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.compiler.pointers import (
-    call,
-    floats_at,
-    put_word,
-    read_word,
-    shorts_at,
-    unsigned_ints_at,
-)
+from dynbatch.harness.compiler.pointers import call, put_word, read_word
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, SIZES
 from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
-    ONEDNN_PACKAGE,
     OPENBLAS_PACKAGE,
     BlasLibrary,
     OneDNN,
-    load_torch_mkl,
 )
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     LANES,
@@ -63,11 +48,9 @@ from dynbatch.harness.errors import UnsupportedTrial
 ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30
 # sizes[LIMIT]: the largest matmul that is not cut, 0 if none is cut; sizes[ONEDNN_FROM]: the number
-# of rows from which oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: the
+# of rows from which oneDNN multiplies; sizes[SGEMM] and the next one: addresses; sizes[OWN]: the
 # address of the table of the engine's own kernels (load_matmul_kernels), 0 if they are unused.
-N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_BF16, OWN = 12, 6, 7, 8, 9, 10, 11
-N_FACTORS = 2
-N_BF16 = 2**18  # bfloat16 values rounded at a time: 512 KiB, half of a Zen 4 core's L2
+N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, OWN = 11, 6, 7, 8, 9, 10
 PLAIN, TRANSPOSED = ord("N"), ord("T")
 
 Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
@@ -83,19 +66,16 @@ def make_blas_scratch(
     """Return arrays that `multiply` needs in its context, one set per thread.
 
     Fortran passes every argument by address. These arrays hold sizes, letters (not transposed,
-    transposed) and factors (0, 1, and space for N_BF16 bfloat16 values). A library with sizes of
-    32 bits reads the lower half of a size, which comes first on little-endian machines.
+    transposed) and factors (0 and 1). A library with sizes of 32 bits reads the lower half of a
+    size, which comes first on little-endian machines.
     """
     sizes = np.zeros(N_SIZES, dtype=np.int64)
     sizes[LIMIT], sizes[SGEMM] = library.limit, library.address
     sizes[ONEDNN_FROM] = NEVER if onednn is None else onednn_from
     sizes[ONEDNN_SGEMM] = 0 if onednn is None else onednn.address
-    sizes[ONEDNN_BF16] = 0 if onednn is None else onednn.half_address
     sizes[OWN] = load_matmul_kernels()[1].ctypes.data if own else 0
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
-    factors = np.zeros(N_FACTORS + N_BF16 // 2, dtype=np.float32)
-    factors[1] = 1.0
-    return sizes, letters, factors
+    return sizes, letters, np.array([0.0, 1.0], dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +106,7 @@ def prepare_libraries(blas: str, n_threads: int) -> Multiplying:
     Raises:
         UnsupportedTrial: The library is missing.
     """
-    library = select_library(blas)
+    library = require_library()
     onednn = ONEDNN if blas == "auto" else None
     library.set_threads(n_threads)
     if onednn is not None:
@@ -143,40 +123,21 @@ def prepare_libraries(blas: str, n_threads: int) -> Multiplying:
     return Multiplying(scratch, ", ".join([*names, library.name]), enter)
 
 
-def explain_no_bf16(blas: str) -> str | None:
-    """Return the reason why bfloat16 matmuls are impossible here, with a fix; None if they work."""
-    if blas != "auto":
-        return f"needs oneDNN, which blas={blas} excludes; remove one of the two"
-    if ONEDNN is None:
-        return f"needs oneDNN; pip install {ONEDNN_PACKAGE} (x86-64, Linux), or remove it"
-    if not ONEDNN.half_address:
-        return f"needs a CPU with AVX-512 BF16 or AMX; oneDNN found {ONEDNN.kernels}; remove it"
-    return None
-
-
 def _do_nothing() -> None:
     """Do nothing, because all other libraries have one number of threads per process."""
 
 
-def select_library(blas: str) -> BlasLibrary:
-    """Return the library of the switch `blas`.
+def require_library() -> BlasLibrary:
+    """Return the library with sgemm.
 
     Raises:
         UnsupportedTrial: The library is missing.
     """
-    if blas == "torch":
-        library, what = load_torch_mkl(), "the installed torch contains no MKL; use blas=openblas"
-    else:
-        library, what = (
-            LIBRARY,
-            (
-                f"no library with sgemm found; pip install {OPENBLAS_PACKAGE}, or use"
-                " backend=stepwise"
-            ),
+    if LIBRARY is None:
+        raise UnsupportedTrial(
+            f"no library with sgemm found; pip install {OPENBLAS_PACKAGE}, or use backend=stepwise"
         )
-    if library is None:
-        raise UnsupportedTrial(what)
-    return library
+    return LIBRARY
 
 
 @helper
@@ -323,77 +284,3 @@ def _tile(n: int, k: int, m: int, limit: int) -> tuple[int, int]:
             if n_rows * k * n_columns <= limit:
                 return n_columns, n_rows
     return m, n
-
-
-_BIAS, _ODD, _SHIFT = np.uint32(0x7FFF), np.uint32(1), np.uint32(16)
-_MAGNITUDE, _INFINITY = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
-_QUIET = np.uint32(0x40)  # a bit that ensures that a NaN stays one
-
-
-@helper
-def round_rows(x: int, pitch: int, n: int, width: int, out: int) -> None:
-    """Round n rows of float32, `pitch` bytes apart, to consecutive rows of bfloat16 in uint16.
-
-    Args:
-        x: An address, like `out`.
-    """
-    for m in range(n):
-        row, to = unsigned_ints_at(x + m * pitch), shorts_at(out + 2 * m * width)
-        for j in range(width):
-            bits = row[j]
-            rounded = (bits + _BIAS + ((bits >> _SHIFT) & _ODD)) >> _SHIFT
-            is_nan = (bits & _MAGNITUDE) > _INFINITY
-            to[j] = np.uint16((bits >> _SHIFT) | _QUIET if is_nan else rounded)
-
-
-@compiled
-def round_parameter(x: int, pitch: int, n: int, width: int, out: int) -> None:
-    """Call round_rows from Python."""
-    round_rows(x, pitch, n, width, out)
-
-
-@helper
-def multiply_bf16(
-    context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
-    adds: int, out: int, out_row: int,
-) -> None:  # fmt: skip
-    """Compute blas.multiply in bfloat16.
-
-    Args:
-        w: The address of uint16 values, which are rounded already.
-    """
-    k, m = (columns, rows) if transposed != 0 else (rows, columns)
-    room = read_word(context, FACTORS) + 4 * N_FACTORS
-    n_at_once = N_BF16 // max(k, 1)
-    for row in range(0, n, n_at_once):
-        n_rows = min(n_at_once, n - row)
-        round_rows(x + row * x_row, x_row, n_rows, k, room)
-        call_onednn(
-            read_word(read_word(context, SIZES), ONEDNN_BF16), PLAIN,
-            TRANSPOSED if transposed != 0 else PLAIN, n_rows, m, k, room, k, w, columns, adds,
-            out + row * out_row, out_row // 4,
-        )  # fmt: skip
-
-
-@helper
-def add_outer_bf16(
-    context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
-    adds: int,
-) -> None:  # fmt: skip
-    """Compute blas.add_outer in bfloat16."""
-    room = read_word(context, FACTORS) + 4 * N_FACTORS
-    n_at_once = N_BF16 // (k + m)
-    if n == 0 and adds == 0:
-        to = floats_at(out)
-        for j in range(k * m):
-            to[j] = 0.0
-    for row in range(0, n, n_at_once):
-        n_rows = min(n_at_once, n - row)
-        dy_room = room + 2 * n_rows * k
-        round_rows(x + row * x_row, x_row, n_rows, k, room)
-        round_rows(dy + row * dy_row, dy_row, n_rows, m, dy_room)
-        call_onednn(
-            read_word(read_word(context, SIZES), ONEDNN_BF16), TRANSPOSED, PLAIN, k, m, n_rows,
-            room, k,
-            dy_room, m, 1 if row > 0 else adds, out, m,
-        )  # fmt: skip

@@ -240,11 +240,6 @@ def write_group(module: ir.Module, group: Group, n_lanes: int) -> None:
     (address, bytes between rows) of each operand; the address of constants; the number of rows. The
     constants are the width in floats, the length of a period if values are periodic, and the offset
     in bytes of each column.
-
-    Args:
-        module: The module that gets the function.
-        group: The group to compute.
-        n_lanes: Floats per vector.
     """
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 4), SYMBOL)
     _GroupKernelWriter(ir.IRBuilder(function.append_basic_block()), group, n_lanes).write(

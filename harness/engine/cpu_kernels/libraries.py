@@ -5,7 +5,6 @@
 * oneDNN, by Intel, which PyTorch uses, too. Its matmuls of the few rows of a batch are the fastest:
   64 and 32 rows by weights of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at up
   to 150 with OpenBLAS.
-* MKL inside PyTorch, for comparisons with PyTorch with equal matmuls; PyTorch is not imported.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import ctypes.util
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, files, version
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,6 @@ _ONEDNN_KERNELS = {
     0xFEF: "AVX-512 AMX",
     0x1FEF: "AVX-512 AMX FP16",
 }
-_HAS_BFLOAT16 = 0x80  # a bit in the codes of AVX-512 BF16 and its extensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +79,6 @@ def find_onednn_kernels(library: Any) -> str:
     except AttributeError:
         return "?"
     return _ONEDNN_KERNELS.get(code, hex(code))
-
-
-def can_multiply_bfloat16(library: Any) -> bool:
-    """Return whether a loaded oneDNN has instructions for bfloat16 here: AVX-512 BF16 or AMX."""
-    try:
-        return bool(int(library.dnnl_get_effective_cpu_isa()) & _HAS_BFLOAT16)
-    except AttributeError:
-        return False
 
 
 def _load_openblas(paths: Iterable[Path], where: str = "") -> BlasLibrary | None:
@@ -149,19 +138,11 @@ def ignore_thread_count(n: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OneDNN:
-    """oneDNN's dnnl_sgemm, which has C's arguments and row-major matrices.
-
-    Attributes:
-        half_address: The address of the same matmul with bfloat16 factors and float32 sums; 0 if
-            this CPU has no instructions for it.
-        kernels: The instruction set that it uses.
-    """
+    """oneDNN's dnnl_sgemm, which has C's arguments and row-major matrices."""
 
     version: str
     address: int
     set_threads: Callable[[int], object]
-    half_address: int = 0
-    kernels: str = "?"
 
 
 class _Version(ctypes.Structure):
@@ -179,19 +160,10 @@ def _load_onednn() -> OneDNN | None:
             continue
         version_of.restype = ctypes.POINTER(_Version)
         release = version_of().contents
-        kernels = find_onednn_kernels(library)
-        text = f"{release.major}.{release.minor}.{release.patch} ({kernels})"
-        return OneDNN(
-            text, _find_address(function), set_threads, _find_half_address(library), kernels
-        )
+        number = f"{release.major}.{release.minor}.{release.patch}"
+        text = f"{number} ({find_onednn_kernels(library)})"
+        return OneDNN(text, _find_address(function), set_threads)
     return None
-
-
-def _find_half_address(library: Any) -> int:
-    if not can_multiply_bfloat16(library):
-        return 0
-    function = getattr(library, "dnnl_gemm_bf16bf16f32", None)
-    return 0 if function is None else _find_address(function)
 
 
 def _list_files(package: str, beginning: str) -> Iterator[Path]:
@@ -203,22 +175,6 @@ def _list_files(package: str, beginning: str) -> Iterator[Path]:
     for file in sorted(installed):
         if file.name.startswith(beginning):
             yield Path(str(file.locate()))
-
-
-@cache
-def load_torch_mkl() -> BlasLibrary | None:
-    """Return the MKL inside an installed PyTorch wheel for x86, or None.
-
-    The library is loaded by path, which takes a second, because importing torch would start its
-    threads, too.
-    """
-    try:
-        (path,) = (file for file in files("torch") or [] if file.name == "libtorch_cpu.so")
-        library = ctypes.CDLL(str(path.locate()))
-        function, set_threads = library.sgemm_64_, library.mkl_serv_set_num_threads
-    except (PackageNotFoundError, ValueError, OSError, AttributeError):
-        return None
-    return BlasLibrary(f"MKL (torch {version('torch')})", _find_address(function), 0, set_threads)
 
 
 def _find_address(function: Any) -> int:

@@ -28,9 +28,9 @@ def allocate_aligned(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> N
     return raw[begin : begin + n_bytes].view(dtype).reshape(shape)
 
 
-def copy_aligned(values: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return a copy with this type that starts at a cache line."""
-    result = allocate_aligned(values.shape, dtype)
+def copy_aligned(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a float32 copy that starts at a cache line."""
+    result = allocate_aligned(values.shape)
     result[...] = values
     return result
 

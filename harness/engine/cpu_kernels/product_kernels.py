@@ -11,12 +11,7 @@ from typing import Any
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import copy_bytes, put_word, read_word
 from dynbatch.harness.compiler.registry import helper
-from dynbatch.harness.engine.cpu_kernels.blas import (
-    add_outer,
-    add_outer_bf16,
-    multiply,
-    multiply_bf16,
-)
+from dynbatch.harness.engine.cpu_kernels.blas import add_outer, multiply
 from dynbatch.harness.engine.cpu_kernels.context import (
     FLOATS,
     N_THREADS,
@@ -27,10 +22,9 @@ from dynbatch.harness.engine.cpu_kernels.context import (
 )
 
 # Constants of matmuls by parameters.
-PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM, HALF = range(8)
+PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM = range(7)
 # Operands: x, out, the parameter, the bias, the copy of W^T, and the number of the function's rows.
-# The copy is used if these are at least COPIES_FROM; 0: no copy. HALF: rows are rounded to
-# bfloat16, as the parameter was.
+# The copy is used if these are at least COPIES_FROM; 0: no copy.
 X, OUT, WEIGHT, BIAS, COPY, N_OF_FUNCTION = range(6)
 CHILDREN = 6  # numbers of rows of states, if x is the children's state
 
@@ -45,7 +39,7 @@ def multiply_rows(context: int, operands: int, constants: int, n: int) -> None:
     n_groups, n_rows, inner_x, inner_out = n, per_vertex, 4 * k, 4 * m
     if per_vertex == 1:
         n_groups, n_rows, inner_x, inner_out = 1, n, x_row, out_row
-    elif all_follow and read_word(constants, HALF) == 0:
+    elif all_follow:
         n_groups, n_rows = 1, n * per_vertex
     for group in range(n_groups):
         _multiply(
@@ -90,10 +84,7 @@ def _multiply(
     if copies_from > 0 and read_word(begin(operands, N_OF_FUNCTION), 0) >= copies_from:
         weight, transposed = begin(operands, COPY), 0
         rows, columns = columns, rows
-    if read_word(constants, HALF) != 0:
-        multiply_bf16(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
-    else:
-        multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
+    multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
 
 
 @compiled
@@ -122,12 +113,10 @@ def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
     """Add x^T dy of all rows to a gradient; each thread computes a part of the gradient's rows.
 
     Operands: x, dy, gradient, whether it was written, row numbers. Constants: rows per vertex,
-    widths of x and of dy, whether x are children's matrices read in place, whether rows are rounded
-    to bfloat16.
+    widths of x and of dy, whether x are children's matrices read in place.
     """
     per_vertex, k, m = read_word(constants, 0), read_word(constants, 1), read_word(constants, 2)
-    of_children, half = read_word(constants, 3) != 0, read_word(constants, 4) != 0
-    thread = read_word(context, THREAD)
+    of_children, thread = read_word(constants, 3) != 0, read_word(context, THREAD)
     first, n_own = share(k, FLOATS, thread, read_word(context, N_THREADS))
     out, written = begin(operands, 2) + 4 * first * m, begin(operands, 3)
     if n_own == 0:
@@ -141,8 +130,5 @@ def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
         row = read_word(begin(operands, 4) + v * read_pitch(operands, 4), 0) if of_children else v
         x = begin(operands, 0) + 4 * first + row * read_pitch(operands, 0)
         dy, adds = begin(operands, 1) + v * read_pitch(operands, 1), read_word(written, thread)
-        if half:
-            add_outer_bf16(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
-        else:
-            add_outer(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
+        add_outer(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
         put_word(written, thread, 1)

@@ -71,12 +71,12 @@ _QUADS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
 _HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
 
 
-def write_transpose(module: ir.Module, name: str) -> None:
-    """Write a function that transposes 8 x 8 float32.
+def write_transpose(module: ir.Module) -> None:
+    """Write transpose_square, which transposes 8 x 8 float32.
 
     Its arguments are the address of the source and its bytes per row, and the same of the result.
     """
-    builder, (source, source_row, out, out_row) = begin_function(module, name, 4)
+    builder, (source, source_row, out, out_row) = begin_function(module, "transpose_square", 4)
     kind = ir.VectorType(FLOAT, SIDE).as_pointer()
 
     def locate_row(address: Any, n_bytes: Any, k: int) -> Any:
@@ -183,10 +183,6 @@ def write_sums_of_rows(
     between its rows; the same of out; k; 0 to overwrite out, 1 to add to it.
 
     Args:
-        module: The module that gets the function.
-        name: The name of the function.
-        n_rows: Rows of x per call.
-        n_vectors: Vectors of columns per call.
         lanes: Floats per vector, DOTS times a power of two. Any CPU runs any number; LLVM splits
             vectors that are wider than its registers.
     """
@@ -266,7 +262,7 @@ def write_products(lanes: int = LANES) -> ir.Module:
         write_sums_of_rows(module, f"rows_{n}_wide", n, 2 * MAX_VECTORS, lanes)
     for n in range(1, MAX_ROWS_OF_DOTS + 1):
         write_sums_of_dots(module, f"dots_{n}", n, lanes)
-    write_transpose(module, "transpose_square")
+    write_transpose(module)
     return module
 
 

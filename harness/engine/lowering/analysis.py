@@ -72,8 +72,6 @@ class Uses:
     Attributes:
         stage_of: The stage that computes a value; sources and slices have none.
         orders: The kernels of every stage, in order.
-        group_of: The nodes that the same kernel computes.
-        consumers: The nodes that read a value.
         fused_adds: The children's gradients to which a value's kernel adds it.
         given_back: Gradients of children that a separate step adds.
         kept: Values that are read in their buffer after the operators of their stage: results

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from dynbatch.harness.engine.lowering.analysis import MATMULS, Uses, find_uses
-from dynbatch.harness.engine.lowering.fusion import (
-    narrow_function,
-    plan_fewest_steps,
-    sink_all_slices,
-)
+from dynbatch.harness.engine.lowering.fusion import narrow_function, sink_all_slices
 from dynbatch.harness.engine.lowering.placement import log_sum, place
 from dynbatch.harness.engine.lowering.plan import (
     STAGES,
@@ -30,7 +25,6 @@ from dynbatch.harness.engine.lowering.plan import (
 )
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.values.precision import EXACT
 from dynbatch.harness.vertex.autodiff import Gradient, differentiate
 from dynbatch.harness.vertex.folding import FoldedTable, fold_tables
 from dynbatch.harness.vertex.operators import OPERATORS
@@ -49,16 +43,12 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
         function, tables = fold_tables(function)
     if not switches.fusion:
         abilities = abilities.drop_fusion()
-    if switches.precision != EXACT or switches.blas != "auto":
+    if switches.blas != "auto":
         # A library rearranges the parameter in each of its matmul calls.
         abilities = replace(abilities, largest_in_place=0)
     if not switches.gather_fusion:
         abilities = replace(abilities, reads_children=False, adds_to_children=False)
-    plan_of = partial(_plan_function, switches=switches, abilities=abilities, train=train)
-    if switches.horizontal_fusion and not switches.lays_out_subgraphs:
-        plan = plan_fewest_steps(function, plan_of)
-    else:
-        plan = plan_of(_lay_out_function(function, switches))
+    plan = _plan_function(_lay_out_function(function, switches), switches, abilities, train)
     return replace(plan, tables=tables)
 
 

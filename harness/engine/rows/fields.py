@@ -38,31 +38,14 @@ class Gather:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class TypeRows:
-    """Vertices of one type in the order of execution.
-
-    Attributes:
-        vertices: (n,).
-        starts: (n_batches + 1,), batch boundaries.
-        first_row: (n_batches,), the first row of each batch among the rows of the states that the
-            type writes.
-    """
-
-    vertices: Index
-    starts: Index
-    first_row: Index
-
-    @property
-    def n(self) -> int:
-        """Number of vertices of this type."""
-        return len(self.vertices)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class TypeGeometry:
     """Rows, gathers and pulls of one type in one mini-batch.
 
     Attributes:
+        vertices: (n_rows,), in the order of execution.
+        starts: (n_batches + 1,), batch boundaries.
+        first_row: (n_batches,), the first row of each batch among the rows of the states that the
+            type writes.
         gathers: By slots (None: every child).
         pulls: By name, one number per row of the type.
         largest: The number of rows of the largest batch.
@@ -70,7 +53,9 @@ class TypeGeometry:
         goes_back_at_once: The backward stage may run all rows in one call, as that of outputs does.
     """
 
-    rows: TypeRows
+    vertices: Index
+    starts: Index
+    first_row: Index
     gathers: Mapping[Slots, Gather]
     pulls: Mapping[str, Index]
     largest: int
@@ -78,9 +63,14 @@ class TypeGeometry:
     goes_back_at_once: bool = False
 
     @property
+    def n_rows(self) -> int:
+        """Number of vertices of this type."""
+        return len(self.vertices)
+
+    @property
     def n_at_once(self) -> int:
         """Largest number of rows in one call of a stage that runs batch by batch."""
-        return self.rows.n if self.goes_back_at_once else self.largest
+        return self.n_rows if self.goes_back_at_once else self.largest
 
     @property
     def n_edges(self) -> int:
@@ -106,8 +96,8 @@ def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
 
 
 OUTPUT = -1  # id of the function of outputs, which runs after the last batch
-# Fields of a function: see TypeRows; ROWS is the number of its rows; only outputs have ORDER and
-# SEGMENTS.
+# Fields of a function: see TypeGeometry; ROWS is the number of its rows; only outputs have ORDER
+# and SEGMENTS.
 VERTICES, STARTS, FIRST_ROW, ROWS, ORDER, SEGMENTS = range(6)
 N_OF_FUNCTION = 6
 # Fields of a gather: see Gather. EDGE_BOUNDS: the boundaries of the batches' edges.
@@ -122,7 +112,6 @@ class Reads:
 
     Attributes:
         slots: The groups of slots that it gathers (None: every child).
-        pulls: The names that it pulls.
     """
 
     slots: tuple[Slots, ...]
@@ -144,7 +133,6 @@ class FieldArrays(NamedTuple):
     Attributes:
         gathers: (k, 3), function, first slot in `slots`, and number of slots or EVERY_CHILD.
         pulls: (k, 2), function, and index of the pulled name in Fields.names.
-        has_output: See Fields.
     """
 
     gathers: IntTable
@@ -160,8 +148,6 @@ class Fields:
     Functions are numbered, too: vertex functions by their ids, then the function of outputs.
 
     Attributes:
-        n_types: The number of vertex functions.
-        has_output: There is a function of outputs.
         names: Names that functions pull; `all_names` is the same set.
     """
 

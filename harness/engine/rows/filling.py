@@ -48,11 +48,7 @@ FILLED, NO_VERTEX = -1, -2
 
 
 class Arrays(NamedTuple):
-    """Arrays of a layout in compiled code; the attributes of Layout with these names describe them.
-
-    Attributes:
-        values: `numbers` of Layout.
-    """
+    """Arrays of a layout in compiled code, described by the attributes of Layout."""
 
     values: Longs
     bounds: LongTable

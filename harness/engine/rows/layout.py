@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dynbatch.harness.engine.lowering.plan import Slots
 from dynbatch.harness.engine.rows import fields as parts
 from dynbatch.harness.engine.rows.fields import (
     OUTPUT,
@@ -19,7 +20,6 @@ from dynbatch.harness.engine.rows.fields import (
     Gather,
     Index,
     TypeGeometry,
-    TypeRows,
 )
 from dynbatch.harness.engine.rows.filling import FILLED, NO_VERTEX, fill
 from dynbatch.harness.engine.rows.row_order import FOLLOWS, LARGEST, N_BATCHES, N, Outputs, Source
@@ -111,7 +111,7 @@ class Layout(Mapping[int, TypeGeometry]):
         return self.select_array(self.fields.index_function_array(OUTPUT, parts.SEGMENTS))
 
     def select_starts(self, type_id: int) -> Index:
-        """Return the batch boundaries of a function, see TypeRows."""
+        """Return the batch boundaries of a function, see TypeGeometry."""
         return self.select_array(self.fields.index_function_array(type_id, parts.STARTS))
 
     def __iter__(self) -> Iterator[int]:
@@ -135,24 +135,25 @@ class Layout(Mapping[int, TypeGeometry]):
     def _make_geometry(self, type_id: int) -> TypeGeometry:
         fields, counts = self.fields, self.counts[self.fields.index_function(type_id)]
         reads = fields.reads[type_id]
-        of_rows = (parts.VERTICES, parts.STARTS, parts.FIRST_ROW)
+
+        def select(part: int) -> Index:
+            return self.select_array(fields.index_function_array(type_id, part))
+
+        def select_of(slots: Slots, part: int) -> Index:
+            return self.select_array(fields.index_gather_array(type_id, slots, part))
+
         of_gather = (parts.INDEX, parts.RUNS, parts.EDGE_START)
         return TypeGeometry(
-            TypeRows(
-                *(self.select_array(fields.index_function_array(type_id, part)) for part in of_rows)
-            ),
-            {
-                slots: Gather(
-                    *(
-                        self.select_array(fields.index_gather_array(type_id, slots, p))
-                        for p in of_gather
-                    )
-                )
+            vertices=select(parts.VERTICES),
+            starts=select(parts.STARTS),
+            first_row=select(parts.FIRST_ROW),
+            gathers={
+                slots: Gather(*(select_of(slots, part) for part in of_gather))
                 for slots in reads.slots
             },
-            {name: self.select_pulled(type_id, name) for name in reads.pulls},
-            int(counts[LARGEST]),
-            bool(counts[FOLLOWS]),
+            pulls={name: self.select_pulled(type_id, name) for name in reads.pulls},
+            largest=int(counts[LARGEST]),
+            contiguous=bool(counts[FOLLOWS]),
             goes_back_at_once=type_id == OUTPUT,
         )
 

@@ -108,10 +108,7 @@ class SharedStages:
     Mini-batches with the same functions share them.
 
     Attributes:
-        eager: As in Segment.
-        lazy: As in Segment.
         whole: One batch of all rows for each function.
-        losses: As in Segment.
     """
 
     eager: IntArray

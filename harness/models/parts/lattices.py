@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynbatch.harness.models.parts.chains import build_pull
 from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.values.instances import Lattice
@@ -80,9 +81,9 @@ def build_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     return MiniBatch(
         graph=Graph(types, arg_start, args, TYPE_NAMES),
         pulls={
-            "character": _build_pull(len(types), cell[is_char], arcs.token[is_char]),
-            "word": _build_pull(len(types), cell[~is_char], arcs.token[~is_char]),
-            "label": _build_pull(len(types), state, arcs.tags),
+            "character": build_pull(len(types), (cell[is_char], arcs.token[is_char])),
+            "word": build_pull(len(types), (cell[~is_char], arcs.token[~is_char])),
+            "label": build_pull(len(types), (state, arcs.tags)),
         },
         outputs=state,
         n_instances=len(instances),
@@ -121,14 +122,12 @@ def build_gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     args[arg_start[state[into[in_join]] - 1] + by[in_join]] = word[in_join]
     characters = np.full(len(arcs.n_arcs), -1, dtype=np.int32)
     characters[arcs.target[~is_word]] = arcs.token[~is_word]
-    pulled = _build_pull(len(types), state, characters)
-    pulled[word] = characters[into]
     return MiniBatch(
         graph=Graph(types, arg_start, args, GATED_TYPE_NAMES),
         pulls={
-            "character": pulled,
-            "word": _build_pull(len(types), word, arcs.token[is_word]),
-            "label": _build_pull(len(types), state, arcs.tags),
+            "character": build_pull(len(types), (state, characters), (word, characters[into])),
+            "word": build_pull(len(types), (word, arcs.token[is_word])),
+            "label": build_pull(len(types), (state, arcs.tags)),
         },
         outputs=state,
         n_instances=len(instances),
@@ -139,10 +138,3 @@ def _allocate_args(n_args: IntArray) -> tuple[IntArray, IntArray]:
     arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
     np.cumsum(n_args, out=arg_start[1:])
     return np.empty(arg_start[-1], dtype=np.int32), arg_start
-
-
-def _build_pull(n: int, at: IntArray, values: IntArray) -> IntArray:
-    """Return an array (n,) with `values` at the vertices `at`, and -1 elsewhere."""
-    pulled = np.full(n, -1, dtype=np.int32)
-    pulled[at] = values
-    return pulled

@@ -63,12 +63,8 @@ def _list_children(tree: Tree | NaryTree) -> list[tuple[int, ...]]:
     return [() if pair[0] < 0 else pair for pair in pairs]
 
 
-def build_nary_mini_batch(instances: Sequence[NaryTree], outputs: str) -> MiniBatch:
-    """Join K trees with any number of children into one graph of leaf and internal vertices.
-
-    Args:
-        outputs: see build_tree_mini_batch.
-    """
+def build_nary_mini_batch(instances: Sequence[NaryTree]) -> MiniBatch:
+    """Join K trees with any number of children into one graph; every vertex is an output."""
     sizes = np.array([tree.n_vertices for tree in instances], dtype=np.int32)
     ends = np.cumsum(sizes, dtype=np.int32)
     n_children = np.concatenate([np.diff(tree.child_start) for tree in instances])
@@ -86,7 +82,7 @@ def build_nary_mini_batch(instances: Sequence[NaryTree], outputs: str) -> MiniBa
             name: np.concatenate([getattr(tree, f"{name}s") for tree in instances])
             for name in ("word", "label")
         },
-        outputs=np.arange(ends[-1], dtype=np.int32) if outputs == "all" else ends - np.int32(1),
+        outputs=np.arange(ends[-1], dtype=np.int32),
         n_instances=len(instances),
     )
 

@@ -118,7 +118,6 @@ class StateMachine:
     Attributes:
         encoding: one of "base", "max", "sort".
         workload: model and granularity that it was learned for.
-        type_names, follows: as in Graph.
         states: tuples of type ids.
         choices: one type for each state.
         variant, fallback, seed: as in LearningSettings.

@@ -25,9 +25,8 @@ class Constants:
     """Indices of all inputs in memory, so that one machine code serves all options of a model.
 
     Attributes:
-        kinds: types of the model's numbers.
         ints, reals: indices of the model's numbers, by name.
-        fields, counts: indices of the instances' arrays and numbers, by name.
+        fields: indices of the instances' arrays, by name.
     """
 
     def __init__(self) -> None:
@@ -35,7 +34,6 @@ class Constants:
         self.ints: dict[str, int] = {}
         self.reals: dict[str, int] = {}
         self.fields: dict[str, int] = {}
-        self.counts: dict[str, int] = {}
 
     def index_model_number(self, name: str, value: bool | float) -> tuple[int, bool]:
         """Return the index of a number of the model, and True if it is among the reals."""
@@ -43,17 +41,15 @@ class Constants:
         is_real = isinstance(value, float)
         return _assign_index(self.reals if is_real else self.ints, name), is_real
 
-    def index_instance_field(self, kind: type, name: str) -> tuple[int, bool]:
-        """Return the index of a field, and True if it is an array, from its class's annotations."""
+    def index_instance_field(self, kind: type, name: str) -> int:
+        """Return the index of a field, which its class declares as an array of integers."""
         attribute: Any = getattr(kind, name, None)
         is_property = isinstance(attribute, property)
         hints = read_type_hints(attribute.fget if is_property else kind)
         hint = hints.get("return" if is_property else name)
-        if hint is int:
-            return _assign_index(self.counts, name), False
-        if hint == IntArray:
-            return _assign_index(self.fields, name), True
-        raise CompileError(f"reads {name}, which is neither a number nor an array of them")
+        if hint != IntArray:
+            raise CompileError(f"reads {name}, which is not an array of integers")
+        return _assign_index(self.fields, name)
 
     def read_numbers(self, model: Any) -> tuple[list[int], list[float]]:
         """Return the ints and the reals of the model.

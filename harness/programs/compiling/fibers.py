@@ -24,12 +24,10 @@ from dynbatch.harness.programs.log import DONE, END, FORK, RESUME, SEGMENT, UNDO
 
 LOG, N_LOG, LOG_ROOM, ITEMS, N_ITEMS, ITEMS_ROOM, LISTS, N_LISTS, LISTS_ROOM = range(9)
 FRAMES, N_FRAMES, FRAMES_ROOM, READY, N_READY, WAITING, N_WAITING, FREE, N_FREE = range(9, 18)
-INTS, REALS, COUNTS, SEEDS, RESULTS, GROW, WIDTH, N_INSTANCES = range(18, 26)
-N, N_FIBERS, N_ALIVE, RUNNING, FIRST_OF_SEGMENT, N_SEGMENTS, IS_NEXT_SEGMENT, LEFT_OVER = range(
-    26, 34
-)
-MAX_ALIVE, MAX_VERTICES, MAX_SEGMENTS, HAS_PHASES, HAS_GHOSTS = range(34, 39)
-SEGMENT_AT, SEGMENTS, N_STATE = range(39, 42)
+INTS, REALS, SEEDS, RESULTS, GROW, WIDTH, N_INSTANCES, N, N_FIBERS, N_ALIVE = range(18, 28)
+RUNNING, FIRST_OF_SEGMENT, N_SEGMENTS, IS_NEXT_SEGMENT, LEFT_OVER = range(28, 33)
+MAX_ALIVE, MAX_VERTICES, MAX_SEGMENTS, HAS_PHASES, HAS_GHOSTS = range(33, 38)
+SEGMENT_AT, SEGMENTS, N_STATE = range(38, 41)
 # Words of a frame before its slots: the point where it continues, its number as a fiber, its
 # instance, its parent, the word of the parent that gets its result, and its number of unfinished
 # branches.

@@ -41,9 +41,6 @@ class FiberEntry:
     """Function that fibers start with.
 
     Attributes:
-        values: examples of its operands.
-        number: number of `block`.
-        block: its first basic block.
         returns: True if it returns a value on any path.
     """
 
@@ -221,7 +218,8 @@ class FrameWriter(FunctionWriter):
 
     def to_condition(self, value: Any) -> Any:
         """Return the number that determines the truth of a value."""
-        if isinstance(value, Value | bool | int | float) or value is None:
+        is_number = isinstance(value, Value) and isinstance(value.kind, Number)
+        if is_number or isinstance(value, bool | int | float) or value is None:
             return value
         raise CompileError("cannot be a condition")
 

@@ -59,12 +59,6 @@ class ListWriter(FrameWriter):
     `evaluate_iterable` evaluates an iterable, `loop_over` writes the loop.
     """
 
-    def to_condition(self, value: Any) -> Any:
-        """Return the number that determines the truth of a value."""
-        if is_kept(value, LIST, DICT):
-            return self.call_helper(runtime.read_length, self.state, self.handle(value))
-        return super().to_condition(value)
-
     def count_items(self, value: Any) -> Any:
         """Return the number of items."""
         if is_kept(value, LIST, ARRAY):
@@ -135,16 +129,8 @@ class ListWriter(FrameWriter):
         return self.arithmetic.apply_operator(type(op), left, right)
 
     def write_AugAssign(self, node: ast.AugAssign) -> None:
-        """Write an augmented assignment to a name, an item or a list."""
+        """Write an augmented assignment to a name, which extends a list."""
         target = node.target
-        if isinstance(target, ast.Subscript):
-            container, index = self.evaluate_all([target.value, target.slice])
-            self._check_list(container)
-            before = self._load_item(container, index)
-            self._put(
-                container, index, self._apply_operator(node.op, before, self.evaluate(node.value))
-            )
-            return
         if not isinstance(target, ast.Name):
             self.refuse("assigns to an unsupported target", node)
         name = ast.Name(target.id, ast.Load())
@@ -155,31 +141,19 @@ class ListWriter(FrameWriter):
             return
         self.assign(target, self._apply_operator(node.op, before, value))
 
-    def _check_list(self, container: Any) -> None:
-        if not is_kept(container, LIST):
-            raise CompileError("modifies a value that is not a list")
-
-    def _put(self, container: Value, index: Any, value: Any) -> None:
-        arguments = self.handle(container), self.to_integer(index), self.to_integer(value)
-        self.call_helper(runtime.put, self.state, *arguments)
-
     def store_at(self, target: ast.Subscript, value: Any) -> None:
-        """Assign to an item."""
+        """Set a dict's item."""
         container, index = self.evaluate(target.value), self.evaluate(target.slice)
-        if is_kept(container, DICT):
-            self.append(container, index)
-            self.append(container, value)
-            return
-        self._check_list(container)
-        self._put(container, index, value)
+        if not is_kept(container, DICT):
+            self.refuse("sets an item of a value that is not a dict", target)
+        self.append(container, index)
+        self.append(container, value)
 
     def evaluate_Subscript(self, node: ast.Subscript) -> Any:
         """Return an item of a list or a tuple, or a copy of a part of a list."""
         container = self.evaluate(node.value)
         if isinstance(container, IntegerSpan) and not isinstance(node.slice, ast.Slice):
             return self._load_span_item(container, self.evaluate(node.slice))
-        if isinstance(container, IntegerSpan):
-            container = self.make_list(container)
         if isinstance(container, tuple):
             return super().evaluate_Subscript(node)
         if not is_kept(container, LIST, ARRAY):
@@ -243,7 +217,6 @@ class ListWriter(FrameWriter):
         if not isinstance(node, ast.Call) or called not in (builtins.zip, builtins.enumerate):
             return self.evaluate(node)
         parts = tuple(self.evaluate_iterable(part) for part in node.args)
-        parts = tuple(self.make_list(part) if _is_plain(part) else part for part in parts)
         if called is builtins.enumerate:
             if len(parts) != 1 or node.keywords:
                 self.refuse("enumerates from a start other than 0", node)
@@ -263,12 +236,8 @@ class ListWriter(FrameWriter):
             self.check(is_fine, ValueError, "zip() arguments have different lengths")
 
     @contextmanager
-    def loop_over(self, over: Any) -> Iterator[tuple[Any, Any]]:
-        """Write a loop around the body of this context.
-
-        Yields:
-            an item of each step, and the block of the next step.
-        """
+    def loop_over(self, over: Any) -> Iterator[Any]:
+        """Write a loop around the body of this context, which gets an item of each step."""
         counter = self.allocate(WORD)
         self.builder.store(WORD(0), counter)
         read = self.keep(over)
@@ -280,7 +249,7 @@ class ListWriter(FrameWriter):
         with self.forget_assignments(), self.write_loop(test, following) as (body, behind):
             self.builder.cbranch(goes_on, body, behind)
             self.builder.position_at_end(body)
-            yield self._step(read(), number), following
+            yield self._step(read(), number)
             if not self.builder.block.is_terminated:
                 self.builder.branch(following)
             self.builder.position_at_end(following)
@@ -313,16 +282,10 @@ class ListWriter(FrameWriter):
         return self._load_item(over, number)
 
     def write_For(self, node: ast.For) -> None:
-        """Write a loop over a list or a range, or one copy of the body per element of a tuple."""
+        """Write a loop over a list or a range."""
         if node.orelse:
             self.refuse("has an else clause after a loop")
-        over = self.evaluate_iterable(node.iter)
-        if _is_plain(over):
-            read = self.keep(over)
-            with self.forget_assignments():
-                self._repeat(node, (read()[k] for k in range(len(over))))
-            return
-        with self.loop_over(over) as (item, _):
+        with self.loop_over(self.evaluate_iterable(node.iter)) as item:
             self.assign(node.target, item)
             self.write_all(node.body)
 
@@ -354,14 +317,10 @@ class ListWriter(FrameWriter):
         over: Any,
     ) -> None:
         first, *others = generators
-        over = self.make_list(over) if _is_plain(over) else over
-        with self.loop_over(over) as (item, following):
+        if first.ifs:
+            self.refuse("has a condition in a list", node)
+        with self.loop_over(over) as item:
             self.assign(first.target, item)
-            for test in first.ifs:
-                going = self.ir.append_basic_block("going")
-                condition = self.materialize(self.evaluate_condition(test))
-                self.builder.cbranch(condition.ir, going, following)
-                self.builder.position_at_end(going)
             if others:
                 self._generate(node, others, load_list, self.evaluate_iterable(others[0].iter))
             else:
@@ -382,8 +341,3 @@ class ListWriter(FrameWriter):
                     arguments = self.state, self.handle(value)
                     return Value(LIST, self.call_helper(runtime.sort_values_by_key, *arguments).ir)
         return None
-
-
-def _is_plain(value: Any) -> bool:
-    """Return True if a value is a Python tuple."""
-    return isinstance(value, tuple) and not hasattr(value, "_fields")

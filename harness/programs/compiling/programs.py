@@ -120,8 +120,6 @@ class CompiledPrograms:
     def _take_fields(self, instances: Sequence[Any]) -> None:
         """Copy what programs read of instances; arrays become the first lists, by field."""
         constants, state = self._constants, self._state
-        counts = [[getattr(instance, name) for instance in instances] for name in constants.counts]
-        self._fill(fibers.COUNTS, np.array(counts, dtype=np.int64))
         fields = [getattr(instance, name) for name in constants.fields for instance in instances]
         if any(field.ndim != 1 for field in fields):
             raise ProgramError("a program reads an array of several dimensions")

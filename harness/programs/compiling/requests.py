@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType
 from typing import Any
 
 from dynbatch.harness.compiler.functions import IRModule
@@ -81,7 +81,7 @@ class RequestWriter(ListWriter):
     # --- names and calls ---------------------------------------------------------------------
 
     def evaluate_Attribute(self, node: ast.Attribute) -> Any:
-        """Return a request, a field of the instance, or an attribute of the model or a module."""
+        """Return a request, a field of the instance, or an attribute of the model."""
         owner = self.evaluate(node.value)
         if isinstance(owner, TheWriter):
             return Named(node.attr)
@@ -94,8 +94,6 @@ class RequestWriter(ListWriter):
             return value
         if owner is self.model:
             self.refuse(f"reads {ast.unparse(node)}, which is not a number")
-        if isinstance(owner, ModuleType):
-            return value
         self.refuse("has an unsupported attribute", node)
 
     def _load_model_number(self, name: str, value: bool | float) -> Value:
@@ -105,10 +103,9 @@ class RequestWriter(ListWriter):
         return self.arithmetic.cast(number, BOOL) if isinstance(value, bool) else number
 
     def _load_field(self, kind: type, name: str) -> Value:
-        index, is_array = self.constants.index_instance_field(kind, name)
+        index = self.constants.index_instance_field(kind, name)
         n, own = self.load_word(fibers.N_INSTANCES), self.load_frame_word(fibers.INSTANCE)
-        at = Value(INT, self.builder.add(self.builder.mul(n.ir, WORD(index)), own.ir))
-        return Value(ARRAY, at.ir) if is_array else self.load_at(fibers.COUNTS, at, INT)
+        return Value(ARRAY, self.builder.add(self.builder.mul(n.ir, WORD(index)), own.ir))
 
     def evaluate_Lambda(self, node: ast.Lambda) -> Lambda:
         """Return a function of one expression."""
@@ -164,7 +161,6 @@ class RequestWriter(ListWriter):
     def _call_builtin(
         self, node: ast.Call, called: Any, values: Sequence[Any], named: Mapping[str, Any]
     ) -> Any:
-        kinds = {value.kind if isinstance(value, Value) else type(value) for value in values}
         match called, values:
             case _ if named:
                 pass
@@ -174,23 +170,12 @@ class RequestWriter(ListWriter):
                 return IntegerSpan(self.to_integer(0), self.to_integer(stop))
             case builtins.range, [start, stop]:
                 return IntegerSpan(self.to_integer(start), self.to_integer(stop))
-            case builtins.list, [value]:
-                return self.make_list(value)
             case builtins.int, [Value() as value] if value.kind == FLOAT:
                 return self.call_helper(runtime.to_integer, value)
-            case ((builtins.min | builtins.max), [_, _, *_]) if (
-                FLOAT not in kinds or len(kinds) == 1
-            ):
-                return self.apply(called, [self._to_computable(value) for value in values], {})
-            case ((builtins.int | builtins.bool | builtins.float | builtins.abs), [value]):
+            case builtins.int, [value]:
                 if isinstance(value, bool | int | float) or value.kind in NUMBERS:
                     return self.apply(called, [value], {})
         self.refuse("calls an unsupported function", node)
-
-    def _to_computable(self, value: Any) -> Any:
-        """Return a number of the kind that Python computes with."""
-        is_float = isinstance(value, float) or (isinstance(value, Value) and value.kind == FLOAT)
-        return value if is_float else self.to_integer(value)
 
     # --- the log -----------------------------------------------------------------------------
 
@@ -247,8 +232,8 @@ class RequestWriter(ListWriter):
                 return None
             case "ghosts", [n], {**rest} if not rest:
                 return self._write_ghosts(self.to_integer(n))
-            case "concurrent", branches, {**rest} if not rest:
-                return self._write_concurrent(branches)
+            case "concurrent", _, _:
+                self.refuse("runs branches by p.concurrent")
         return self._write_block(name, values, named)
 
     def _write_block(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Value:
@@ -302,23 +287,13 @@ class RequestWriter(ListWriter):
 
     def _write_map(self, function: Any, lists: tuple[Any, ...]) -> Value:
         results = self.make_list(())
-        parts = tuple(self.make_list(part) if type(part) is tuple else part for part in lists)
-        self.check_lengths(parts)
+        self.check_lengths(lists)
         self.log(OPEN)
-        with self.loop_over(Zipped(parts)) as (items, _):
+        with self.loop_over(Zipped(lists)) as items:
             self.append(results, self._apply_function(function, items))
             self.log(BRANCH)
         self.log(CLOSE)
         return results
-
-    def _write_concurrent(self, branches: Sequence[Any]) -> tuple[Any, ...]:
-        results = []
-        self.log(OPEN)
-        for branch in branches:
-            results.append(self._apply_function(branch, ()))
-            self.log(BRANCH)
-        self.log(CLOSE)
-        return tuple(results)
 
     def _apply_function(self, function: Any, values: Sequence[Any]) -> Any:
         if isinstance(function, Named):

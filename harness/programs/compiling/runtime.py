@@ -125,12 +125,6 @@ def get_item(state: int, number: int, index: int) -> int:
 
 
 @helper
-def put(state: int, number: int, index: int, value: int) -> None:
-    """Replace an item; raise IndexError if it does not exist."""
-    view_longs(state, ITEMS)[_find_address(state, number, index)] = value
-
-
-@helper
 def pop_item(state: int, number: int) -> int:
     """Remove and return the last item; raise IndexError if there is none."""
     value = get_item(state, number, -1)

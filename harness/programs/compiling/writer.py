@@ -40,7 +40,6 @@ class TranslatedProgram:
     Attributes:
         text: LLVM IR with the function `entry`, which takes the state's address.
         width: number of words of a frame.
-        constants: the program's inputs.
     """
 
     text: str

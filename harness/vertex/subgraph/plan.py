@@ -80,8 +80,6 @@ class Copy:
     """Operand of a batch that is gathered into contiguous memory before it is read.
 
     Attributes:
-        batch, operand: their indices.
-        values: the operand's values.
         n_elements: their total number of elements, for one instance.
         of_parameters: all values are parameters, so they are the same in every call.
     """

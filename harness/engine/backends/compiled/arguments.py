@@ -43,7 +43,6 @@ class ArgumentKind(StrEnum):
         PARAMETER: The parameter in its own shape.
         TRANSPOSED: A transposed copy, which is current if the function has COPIES_FROM rows or
             more.
-        HALF: A copy rounded to bfloat16.
         GRADIENT: The gradient, which is valid only after it was written.
         WRITTEN: (n_threads,), flags that the gradient was written in this mini-batch.
 
@@ -67,7 +66,6 @@ class ArgumentKind(StrEnum):
 
     PARAMETER = auto()
     TRANSPOSED = auto()
-    BF16 = auto()
     GRADIENT = auto()
     WRITTEN = auto()
     BUFFER = auto()
@@ -83,9 +81,7 @@ class ArgumentKind(StrEnum):
     COUNT = auto()
 
 
-OF_PARAMETERS = frozenset(
-    (ArgumentKind.PARAMETER, ArgumentKind.BF16, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN)
-)
+OF_PARAMETERS = frozenset((ArgumentKind.PARAMETER, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +134,10 @@ _FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
     ArgumentKind.TRANSPOSED: lambda memory, key: memory.parameters.provide_transposed(
         key.of, up_to_date=False
     ),
-    ArgumentKind.BF16: lambda memory, key: memory.parameters.provide_bf16(key.of),
     ArgumentKind.GRADIENT: lambda memory, key: memory.parameters.provide_gradient(key.of),
     ArgumentKind.WRITTEN: lambda memory, key: memory.parameters.provide_written_flags(key.of),
     ArgumentKind.FILLED: lambda memory, key: memory.provide_filled_flags(key.type_id, key.of),
     ArgumentKind.APART: _find_apart,
-}
-# Arrays that are updated in place for every mini-batch.
-_RENEW: dict[ArgumentKind, Callable[[Memory, Argument], object]] = {
-    ArgumentKind.TRANSPOSED: _refresh_transposed,
-    ArgumentKind.BF16: _FIND[ArgumentKind.BF16],
 }
 _NUMBERS: dict[ArgumentKind, Callable[[Fields, Argument], int]] = {
     ArgumentKind.PULL: lambda fields, key: fields.index_pull_array(key.type_id, key.of),
@@ -175,12 +165,7 @@ _PLACE = struct.Struct("2q")
 
 
 class AddressTable:
-    """Table of the address and the number of rows of every argument.
-
-    Attributes:
-        places: (n, 2), the table.
-        address: The address of the table.
-    """
+    """Table of the address and the number of rows of every argument."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -208,7 +193,7 @@ class AddressTable:
                 self._of_layout.append((k, argument))
             elif argument.kind is ArgumentKind.APART and self._has_threads:
                 self._moving.append((k, argument))
-            elif argument.kind in _RENEW:
+            elif argument.kind is ArgumentKind.TRANSPOSED:
                 self._renewed.append(argument)
             if k >= len(self.places):
                 self._take_table(np.zeros((2 * k + 64, 2), dtype=np.int64))
@@ -235,7 +220,7 @@ class AddressTable:
             array = self._kept[k] = moving.find(memory)
             self._put(k, array)
         for renewed in self._renewed:
-            _RENEW[renewed.kind](memory, renewed)
+            _refresh_transposed(memory, renewed)
         self._found_for = n_grown, n_arranged
 
     def keep_up(self) -> None:

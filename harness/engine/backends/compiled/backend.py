@@ -154,16 +154,10 @@ class Backend(backend.Backend):
             return f"its kernels run on the CPU, got device={device}; use backend=stepwise"
         if switches.profile and not TICKS_READABLE:
             return "profile=true needs an x86 processor"
-        if switches.precision not in (EXACT, "bf16"):
+        if switches.precision != EXACT:
             return f"precision={switches.precision} needs backend=cuda; remove it"
-        if switches.precision == "bf16" and (reason := blas.explain_no_bf16(switches.blas)):
-            return f"precision=bf16 {reason}"
-        if switches.streaming:
-            return "streaming=true needs backend=cuda; remove it"
-        if switches.persistent:
-            return "persistent=true needs backend=cuda; remove it"
         try:
-            blas.select_library(switches.blas)
+            blas.require_library()
         except UnsupportedTrial as error:
             return str(error)
         return None
@@ -216,10 +210,6 @@ class Backend(backend.Backend):
             self.tally,
         )
         return segments if self._found.is_steady else None
-
-    def run(self, stage: str, batches: IntArray) -> None:
-        """Run all batches in one call, or each batch in a separate call."""
-        self.run_together([(stage, batches)])
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Run all stages without Python in between, unless every batch is a separate call."""
@@ -276,12 +266,11 @@ class Backend(backend.Backend):
     def _write_programs(self, needed: str, type_id: int | None) -> None:
         """Write the programs of all stages that the functions have."""
         plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
-        half, profile = self.switches.precision == "bf16", self.switches.profile
         for stage in STAGES:
             having = {t: plan for t, plan in plans.items() if plan.list_steps(stage)}
             if (having or stage == needed) and (stage, type_id) not in self._programs:
                 self._programs[stage, type_id] = StageProgram(
-                    having, stage, self._found, half=half, profile=profile
+                    having, stage, self._found, profile=self.switches.profile
                 )
                 self._n_programs += 1
 

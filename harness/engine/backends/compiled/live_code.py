@@ -1,6 +1,6 @@
 """One graph segment of a running program, from its log to its values, without Python.
 
-One table has the addresses of all arrays, which are reused from segment to segment and from
+Two tables have the addresses of all arrays, which are reused from segment to segment and from
 mini-batch to mini-batch (live_segments.py). Errors and insufficient capacity are returned as a code
 before any result counts, so that the same segment can be tried again. A segment of eight instances
 takes 20 to 50 us; going through Python would take another 12 us.
@@ -8,7 +8,7 @@ takes 20 to 50 us; going through Python would take another 12 us.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import (
@@ -36,19 +36,25 @@ from dynbatch.harness.engine.rows.row_order import N_BATCHES as N_BATCHES_OF
 from dynbatch.harness.engine.rows.row_order import N as N_OF
 from dynbatch.harness.engine.rows.segments import ALL_ROWS
 from dynbatch.harness.policies.parts.levels import batch_by_counters
-from dynbatch.harness.programs.decode import FAULT, FINE, N_ARGS, N_FIBERS, decode_log, measure_log
-from dynbatch.harness.programs.decode import DecodingArrays as Decoded
+from dynbatch.harness.programs.decode import (
+    FAULT,
+    FINE,
+    N_ARGS,
+    N_FIBERS,
+    DecodingArrays,
+    decode_log,
+    measure_log,
+)
 from dynbatch.harness.programs.decode import N as N_RECORDED
 from dynbatch.harness.programs.log import DONE, UNDONE
-from dynbatch.harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, LongTable
+from dynbatch.harness.values.arrays import FlagTable, IntArray, IntTable, Longs, LongTable
 
-FlagCube = Annotated[Flags, 3]
 # Entries of LiveArrays.progress: the progress of the mini-batch, and sizes of the current segment.
 BASE, N_SEGMENTS, N_STARTS, N_BATCHES, N_VALUES, N_PROGRESS = range(6)
 N_WANTED = 5  # vertices, entries of `starts`, segments, `values`, batches; log: see `decode_next`
-# Entries of LiveArrays.how: addresses of functions that decode, plan and run a segment, and their
-# arguments.
-DECODES, PLANS, RUNS, BASE_DEPTH, RESTARTS, REORDERS, CONTEXT, N_HOW = range(8)
+# Entries of LiveArrays.how: addresses of functions that decode, plan and run a segment, their
+# arguments, and the address of the table of the decoder's arrays.
+DECODES, PLANS, RUNS, BASE_DEPTH, RESTARTS, REORDERS, CONTEXT, DECODED, N_HOW = range(9)
 SCHEDULE, FORWARD, N_SPENT = range(3)
 # Result codes other than decoding errors (dynbatch.harness.programs.decode), which are above 0.
 MORE_RECORDED, NEW_FEEDS, MORE_ROWS, LACKING_CHILD, MORE_MEMORY = UNDONE, -2, -3, -4, -5
@@ -57,10 +63,9 @@ _PAIR_BYTES = 8
 
 
 class LiveArrays(NamedTuple):
-    """Arrays of a decoder (dynbatch.harness.programs.decoder), of a layout, and of the execution.
+    """Arrays of a layout and of the execution.
 
-    Attributes without a description are those of the decoder, or those of a layout that
-    dynbatch.harness.engine.rows.filling describes.
+    Attributes without a description are those that dynbatch.harness.engine.rows.filling describes.
 
     Attributes:
         order: The schedules of all segments, concatenated.
@@ -83,24 +88,6 @@ class LiveArrays(NamedTuple):
     """
 
     log: IntArray
-    kind_types: IntArray
-    kind_args: IntArray
-    first_name: IntArray
-    names: IntArray
-    statics: IntArray
-    n_slots: IntArray
-    fits: FlagCube
-    needs: FlagTable
-    state: Longs
-    fibers: Longs
-    nested: Longs
-    types: IntArray
-    counters: Longs
-    depths: IntTable
-    arg_start: IntArray
-    args: IntArray
-    pulled: IntTable
-    feeds: FlagTable
     known_feeds: FlagTable
     row: IntArray
     order: IntArray
@@ -173,24 +160,20 @@ def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
         NEW_FEEDS if blocks feed each other in a new way.
     """
     kept = view_arrays(table, LiveArrays)
-    log, state, wanted = kept.log[:n_log], kept.state, kept.wanted
-    n, n_args, n_forked, deepest = measure_log(log, kept.kind_args, kept.first_name)
+    arrays = view_arrays(kept.how[DECODED], DecodingArrays)
+    log, state, wanted = kept.log[:n_log], arrays.state, kept.wanted
+    n, n_args, n_forked, deepest = measure_log(log, arrays.kind_args, arrays.first_name)
     wanted[0], wanted[1] = state[N_RECORDED] + n, state[N_ARGS] + n_args
     wanted[2], wanted[3] = state[N_FIBERS] + n_forked, deepest
-    is_little = wanted[0] > len(kept.types) or wanted[1] > len(kept.args)
-    if is_little or wanted[2] > len(kept.fibers) or 2 * deepest > len(kept.nested):
+    is_little = wanted[0] > len(arrays.types) or wanted[1] > len(arrays.args)
+    if is_little or wanted[2] > len(arrays.fibers) or 2 * deepest > len(arrays.nested):
         return MORE_RECORDED
-    arrays = Decoded(
-        kept.kind_types, kept.kind_args, kept.first_name, kept.names,
-        kept.statics, kept.n_slots, kept.fits, kept.needs, state, kept.fibers, kept.nested,
-        kept.types, kept.counters, kept.depths, kept.arg_start, kept.args, kept.pulled, kept.feeds,
-    )  # fmt: skip
     decode_log(log, base, restart != 0, arrays)
     if state[FAULT] != FINE:
         return int(state[FAULT])
-    for t in range(len(kept.statics)):
-        for u in range(len(kept.statics)):
-            if kept.feeds[t, u] and not kept.known_feeds[t, u]:
+    for t in range(len(arrays.statics)):
+        for u in range(len(arrays.statics)):
+            if arrays.feeds[t, u] and not kept.known_feeds[t, u]:
                 return NEW_FEEDS
     return DONE
 
@@ -204,9 +187,10 @@ def plan_next(table: int, reorder: int) -> int:
         LACKING_CHILD, or MORE_MEMORY if buffers have too few rows.
     """
     kept = view_arrays(table, LiveArrays)
-    if kept.state[N_RECORDED] == kept.progress[BASE]:
+    decoded = view_arrays(kept.how[DECODED], DecodingArrays)
+    if decoded.state[N_RECORDED] == kept.progress[BASE]:
         return 0
-    code = _lay_out(kept, reorder != 0)
+    code = _lay_out(kept, decoded, reorder != 0)
     if code != DONE:
         return code
     if not _fits(kept):
@@ -217,19 +201,19 @@ def plan_next(table: int, reorder: int) -> int:
         get_address(kept.bounds),
     )  # fmt: skip
     n_calls = _put_calls(kept)
-    _go_on(kept)
+    _go_on(kept, decoded.state[N_RECORDED])
     return n_calls
 
 
 @helper
-def _lay_out(kept: LiveArrays, reorder: bool) -> int:
+def _lay_out(kept: LiveArrays, decoded: DecodingArrays, reorder: bool) -> int:
     """Schedule the vertices decoded after the last segment as inline_depth does; assign their rows.
 
     The results are the schedule, the rows, `batches`, `counts`, `bounds`, `values` and `next_used`.
     They count after `_go_on`.
     """
-    progress, base, end = kept.progress, kept.progress[BASE], kept.state[N_RECORDED]
-    types, phases, depths = kept.types[base:end], kept.depths[1], kept.depths[2]
+    progress, base, end = kept.progress, kept.progress[BASE], decoded.state[N_RECORDED]
+    types, phases, depths = decoded.types[base:end], decoded.depths[1], decoded.depths[2]
     order, starts = batch_by_counters(types, kept.follows, phases[base:end], depths[base:end])
     if not _has_room(kept, end, len(starts)):
         return MORE_ROWS
@@ -238,7 +222,7 @@ def _lay_out(kept: LiveArrays, reorder: bool) -> int:
     kept.starts[first : first + len(starts)] = starts
     kept.next_used[:] = kept.used
     source = Source(
-        order, starts, kept.arg_start[base : end + 1], kept.args[: kept.state[N_ARGS]],
+        order, starts, decoded.arg_start[base : end + 1], decoded.args[: decoded.state[N_ARGS]],
         kept.row[:0], types, kept.spaces, base, kept.row, kept.next_used,
     )  # fmt: skip
     fields = FieldArrays(kept.gathers, kept.slots, kept.pulls, False)
@@ -254,7 +238,7 @@ def _lay_out(kept: LiveArrays, reorder: bool) -> int:
     arrays = Arrays(kept.values, kept.bounds, kept.counts)
     if fill_fields(arrays, source, batches, fields) != FILLED:
         return LACKING_CHILD
-    fill_pulls(arrays, fields, len(kept.spaces), kept.pulled, base, kept.pulled[:0])
+    fill_pulls(arrays, fields, len(kept.spaces), decoded.pulled, base, decoded.pulled[:0])
     return DONE
 
 
@@ -327,12 +311,12 @@ def _put_whole(kept: LiveArrays, stage: int, at: int) -> int:
 
 
 @helper
-def _go_on(kept: LiveArrays) -> None:
-    """Count the segment that was laid out last as completed."""
+def _go_on(kept: LiveArrays, end: int) -> None:
+    """Count the segment that was laid out last, up to vertex `end`, as completed."""
     progress = kept.progress
     kept.used[:] = kept.next_used
     progress[N_STARTS] += progress[N_BATCHES] + 1
-    progress[BASE] = kept.state[N_RECORDED]
+    progress[BASE] = end
     kept.ends[progress[N_SEGMENTS], 0] = progress[BASE]
     kept.ends[progress[N_SEGMENTS], 1] = progress[N_STARTS]
     progress[N_SEGMENTS] += 1

@@ -35,7 +35,7 @@ from dynbatch.harness.engine.rows.layout import Layout, RowRules
 from dynbatch.harness.engine.rows.row_order import N_COUNTS, N
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.programs.blocks import Feeds
-from dynbatch.harness.programs.decode import FINE, check_fault
+from dynbatch.harness.programs.decode import FINE, DecodingArrays, check_fault
 from dynbatch.harness.programs.decoder import Decoder
 from dynbatch.harness.programs.log import DONE, UNDONE
 from dynbatch.harness.values.arrays import IntArray, as_int_array
@@ -46,15 +46,14 @@ KindOf = Callable[[int, str], tuple[bool, bool]]  # for a function and a stage, 
 
 
 class KeptArrays:
-    """Arrays by the names of LiveArrays, which compiled code finds by one address (view_arrays).
+    """Arrays by name, which compiled code finds by one address (view_arrays).
 
     Attributes:
         table: (n, WORDS_OF_ARRAY), the address and the sizes of each array.
-        address: The address of the table.
     """
 
-    def __init__(self) -> None:
-        self.numbers = {name: k for k, name in enumerate(LiveArrays._fields)}
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.numbers = {name: k for k, name in enumerate(names)}
         self.table: Table = np.zeros((len(self.numbers), WORDS_OF_ARRAY), dtype=np.int64)
         self.address = get_address(self.table)
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -115,7 +114,8 @@ class CompiledSegments:
         kind_of: KindOf,
         tally: Tally,
     ) -> None:
-        self.rules, self.kept = rules, KeptArrays()
+        self.rules, self.kept = rules, KeptArrays(LiveArrays._fields)
+        self._decoded = KeptArrays(DecodingArrays._fields)
         self._memory, self._found, self._team, self._tally = memory, addresses, team, tally
         self.decoder: Decoder | None = None
         self._n_grown, self._known, self._began = -1, (-1, -1), 0
@@ -169,7 +169,7 @@ class CompiledSegments:
         Args:
             known_feeds: Pairs of blocks of which the first is known to feed the second.
         """
-        self.kept.put(statics=decoder.arrays.statics, known_feeds=known_feeds, log=self._log)
+        self.kept.put(known_feeds=known_feeds, log=self._log)
         self.kept["progress"].fill(0)
         self.kept["used"].fill(0)
         if decoder is not self.decoder:
@@ -184,7 +184,7 @@ class CompiledSegments:
         how[code.DECODES], how[code.PLANS] = decode_next.address, plan_next.address
         how[code.RUNS], how[code.CONTEXT] = self._team.find_entry_point()
         how[code.BASE_DEPTH], how[code.RESTARTS] = decoder.base, decoder.restart
-        how[code.REORDERS] = self.rules.reorder
+        how[code.REORDERS], how[code.DECODED] = self.rules.reorder, self._decoded.address
         for tally in (*self._team.tallies, self.kept["spent"]):
             tally[:] = 0
 
@@ -193,7 +193,7 @@ class CompiledSegments:
         if decoder.n_grown == self._n_grown:
             return
         self._n_grown = decoder.n_grown
-        self.kept.put(**decoder.arrays._asdict())
+        self._decoded.put(**decoder.arrays._asdict())
 
     def pack(self, log: list[int]) -> int:
         """Move the entries of a log into an array; return their number.

@@ -15,7 +15,6 @@ from dynbatch.harness.compiler.compiled import get_address
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine.backend import Arrangement
 from dynbatch.harness.engine.cpu_kernels import memory_kernels
-from dynbatch.harness.engine.cpu_kernels.blas import N_BF16, round_parameter
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     N_OF_STEP,
     transpose,
@@ -37,7 +36,6 @@ from dynbatch.harness.engine.lowering.plan import (
 from dynbatch.harness.engine.rows.fields import Fields, Index
 from dynbatch.harness.engine.rows.layout import Layout
 from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES, N
-from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.vertex.folding import FoldedTable
 from dynbatch.harness.vertex.operators import EDGE
 from dynbatch.harness.vertex.shared_products import RowBlock
@@ -66,9 +64,7 @@ class Parameters:
         self._flags: list[NDArray[np.int64]] = []  # memory of all flags, many in one array
         self._steps: Table = np.zeros((0, N_OF_STEP), dtype=np.int64)
         self._transposed: dict[str, NDArray[np.float32]] = {}
-        self._halves: dict[str, NDArray[np.uint16]] = {}
         self._stale: set[str] = set()  # outdated transposed copies
-        self._stale_halves: set[str] = set()
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
         """Multiply tables by weights, once; the products become parameters."""
@@ -119,29 +115,6 @@ class Parameters:
             self._stale.discard(name)
         return self._transposed[name]
 
-    def provide_bf16(self, name: str) -> NDArray[np.uint16]:
-        """Return a current copy of a matrix, rounded to bfloat16.
-
-        Raises:
-            UnsupportedTrial: The rows of the matrix are too wide.
-        """
-        value = self.values[name]
-        if name not in self._halves:
-            if sum(value.shape) > N_BF16:
-                raise UnsupportedTrial(
-                    f"precision=bf16 supports rows of at most {N_BF16} numbers, got {name}"
-                    f" of shape {' x '.join(map(str, value.shape))}; remove precision=bf16"
-                )
-            self._halves[name] = memory_kernels.allocate_aligned(value.shape, np.uint16)
-            self._stale_halves.add(name)
-        if name in self._stale_halves:
-            rows, width = value.shape
-            round_parameter(
-                get_address(value), 4 * width, rows, width, get_address(self._halves[name])
-            )
-            self._stale_halves.discard(name)
-        return self._halves[name]
-
     def provide_written_flags(self, name: str) -> NDArray[np.int64]:
         """Return the flags (n_threads,) that a gradient was written; each thread sets its own."""
         if name not in self._written:
@@ -160,7 +133,6 @@ class Parameters:
         """Take one step of SGD on every parameter that has a gradient."""
         step = np.float32(learning_rate)
         self._stale.update(self._transposed)
-        self._stale_halves.update(self._halves)
         plain = [name for name in self._written if name not in self.packs]
         if len(self._steps) != len(plain):
             self._steps = np.array(
@@ -370,10 +342,10 @@ class Memory:
             n = layout[type_id].n_edges if buffer.domain == EDGE else layout.count_rows(type_id)
             return [matrix[:n, columns]]
         geometry = layout[type_id]
-        starts, first_row = geometry.rows.starts, geometry.rows.first_row
+        starts, first_row = geometry.starts, geometry.first_row
         sizes = (starts[1:] - starts[:-1]).tolist()
         if geometry.contiguous:
-            sizes, first_row = [geometry.rows.n], first_row[:1]
+            sizes, first_row = [geometry.n_rows], first_row[:1]
         return [
             matrix[first : first + n, columns]
             for first, n in zip(first_row.tolist(), sizes, strict=True)

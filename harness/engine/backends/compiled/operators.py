@@ -54,11 +54,7 @@ from dynbatch.harness.vertex.operators import EDGE, Node, Shape
 
 @dataclass(frozen=True, slots=True)
 class OperandFactory:
-    """Operands of one vertex function.
-
-    Attributes:
-        shapes: The shapes of parameters.
-    """
+    """Operands of one vertex function."""
 
     type_id: int
     plan: Plan
@@ -103,9 +99,9 @@ class OperandFactory:
         """Return the numbers that rows pull by this name."""
         return Operand(self.make_own_argument(ArgumentKind.PULL, name), Register.START, INDEX_BYTES)
 
-    def make_parameter_operand(self, name: str, start: int = 0) -> Operand:
-        """Return a parameter, from element `start` on."""
-        return Operand(Argument(ArgumentKind.PARAMETER, name), offset=FLOAT_BYTES * start)
+    def make_parameter_operand(self, name: str) -> Operand:
+        """Return a parameter."""
+        return Operand(Argument(ArgumentKind.PARAMETER, name))
 
     def make_column_operand(self, name: str, row_width: int, start: int, width: int) -> Operand:
         """Return columns of a parameter's rows."""

@@ -341,11 +341,9 @@ class StageProgram:
     """Program of one stage for some vertex functions.
 
     Args:
-        half: Round factors of matmuls to bfloat16.
         profile: Count the time of instructions that only move data.
 
     Attributes:
-        instructions: The instructions of each function.
         argument: The address of the program.
     """
 
@@ -355,14 +353,13 @@ class StageProgram:
         stage: str,
         addresses: AddressTable,
         *,
-        half: bool = False,
         profile: bool = False,
     ) -> None:
         values = addresses.memory.parameters.values
         shapes = {name: value.shape for name, value in values.items()}
         self._found = addresses
         self.instructions = {
-            t: StageWriter(t, plan, stage, shapes, half).write() for t, plan in plans.items()
+            t: StageWriter(t, plan, stage, shapes).write() for t, plan in plans.items()
         }
         for instructions in self.instructions.values():
             for instruction in instructions:

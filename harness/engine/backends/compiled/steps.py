@@ -48,18 +48,12 @@ from dynbatch.harness.vertex.operators import Shape
 
 @dataclass(slots=True)
 class StageWriter:
-    """Writer of one stage of one vertex function.
-
-    Attributes:
-        shapes: The shapes of parameters.
-        bf16: Factors of matmuls are rounded to bfloat16.
-    """
+    """Writer of one stage of one vertex function."""
 
     type_id: int
     plan: Plan
     stage: str
     shapes: Mapping[str, Shape]
-    bf16: bool = False
     places: OperandFactory = field(init=False)
     _filled: set[BufferName] = field(default_factory=set)
 
@@ -186,12 +180,9 @@ class StageWriter:
         rows, columns = self.shapes[step.parameter]
         k = columns if step.transposed else rows
         x, *children = self.places.make_row_operands(step.x)
-        weight = Argument(
-            ArgumentKind.BF16 if self.bf16 else ArgumentKind.PARAMETER, step.parameter
-        )
-        nothing = Operand(weight)
+        weight = nothing = Operand(Argument(ArgumentKind.PARAMETER, step.parameter))
         copies_from, copy, n_rows = 0, nothing, nothing
-        if step.transposed and self._has_few_rows and not self.bf16:
+        if step.transposed and self._has_few_rows:
             copies_from = COPIES_FROM
             copy = Operand(self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter))
             n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
@@ -201,12 +192,12 @@ class StageWriter:
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
-            *(copies_from, int(self.bf16)),
+            copies_from,
         )
         kernel = products.multiply_children if children else products.multiply_rows
         yield Instruction(
             kernel,
-            (x, self.places.make_operand(step.out), Operand(weight), bias, copy, n_rows, *children),
+            (x, self.places.make_operand(step.out), weight, bias, copy, n_rows, *children),
             constants,
             select_count_register(self.places.find_buffer(step.out).domain),
         )
@@ -299,7 +290,7 @@ class StageWriter:
             yield Instruction(add_up_rows, operands, (width, per_vertex), count, Taken.ALL)
             return
         x, *children = self.places.make_row_operands(inputs[0])
-        constants = per_vertex, *node.shape, int(bool(children)), int(self.bf16)
+        constants = per_vertex, *node.shape, int(bool(children))
         operands = (x, dy_operand, *gradient, *children)
         yield Instruction(products.sum_outer, operands, constants, count, Taken.ALL)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib import metadata, util
 
 import numpy as np
@@ -18,17 +18,11 @@ from dynbatch.harness.contracts.timeline import Details, Part
 from dynbatch.harness.engine.backend import EVERY, Arrangement, Naming
 from dynbatch.harness.engine.backends.cuda.kinds import MatrixForm, Tiling
 from dynbatch.harness.engine.backends.cuda.launching import (
-    CudaStreams,
     GraphLauncher,
     Kernel,
     Launch,
-    Launcher,
-    Persistent,
     PhaseByPhase,
     Staging,
-    Stream,
-    Streams,
-    Upload,
     compute_starts,
 )
 from dynbatch.harness.engine.backends.cuda.memory import (
@@ -51,7 +45,6 @@ from dynbatch.harness.engine.rows.segments import Run, Segment
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda
 from dynbatch.harness.engine.torch_parameters import TorchBackend
-from dynbatch.harness.values.arrays import IntArray
 
 # Compute capabilities: the first with asynchronous copies to shared memory, which products use, and
 # the first that Triton 3.9 does not know.
@@ -134,25 +127,15 @@ class Backend(TorchBackend):
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
         self._device = torch.device(device)
-        self._streams = self._make_streams()
         self._launcher = self._choose_launcher()
-        self._staging = Staging(
-            self._device, self._streams, self._forget_launches, ahead=switches.streaming
-        )
+        self._staging = Staging(self._device, self._forget_launches)
         self._plans: dict[int, Plan] = {}
-        self._kernels: dict[str, tuple[KernelModule, Kernel]] = {}
-        self._launches: dict[tuple[str, int], tuple[KernelModule, Launch]] = {}
+        self._kernels: set[str] = set()  # their sources
+        self._launches: dict[str, tuple[KernelModule, Launch]] = {}
         self._prepared: PreparedMiniBatch | None = None
-        self._next: tuple[PreparedMiniBatch, Upload] | None = None
-        self._n_programs = 0
 
-    def _choose_launcher(self) -> Launcher:
-        if self.switches.persistent:
-            return Persistent(self._device)
+    def _choose_launcher(self) -> PhaseByPhase:
         return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
-
-    def _make_streams(self) -> Streams:
-        return CudaStreams() if self._device.type == "cuda" else Streams()
 
     @classmethod
     def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
@@ -198,7 +181,7 @@ class Backend(TorchBackend):
 
     def count_programs(self) -> int:
         """Return the number of kernels written and of graphs captured so far."""
-        return self._n_programs + self.n_captures
+        return len(self._kernels) + self.n_captures
 
     @property
     def n_uploads(self) -> int:
@@ -212,20 +195,11 @@ class Backend(TorchBackend):
 
     # --- mini-batches ---
 
-    def prepare(self, rows: Arrangement) -> None:
-        """Write and upload a mini-batch while the current one is computed."""
-        prepared = self._preparation.prepare(rows)
-        self._next = prepared, self._staging.upload(prepared.arrays)
-
     def arrange(self, rows: Arrangement) -> None:
-        """Make a mini-batch current, after preparing it if necessary, and grow the buffers."""
-        if self._next is None or self._next[0].rows is not rows:
-            self.prepare(rows)
-        assert self._next is not None
-        self._prepared, upload = self._next
-        self._next = None
+        """Write and upload a mini-batch, and grow the buffers."""
+        self._prepared = self._preparation.prepare(rows)
+        self._staging.upload(self._prepared.arrays)
         self._memory.arrange(rows, self._plans)
-        self._staging.take(upload)
 
     # --- work ---
 
@@ -250,69 +224,44 @@ class Backend(TorchBackend):
         return sum(float(losses.sum()) for losses in self._results.list_losses())
 
     def run_traced(self, runs: Sequence[Run], part: Part, describe: Naming) -> None:
-        """Run the current mini-batch launch by launch, for a timeline.
-
-        Each launch is one phase, or all phases of a persistent kernel.
-        """
+        """Run the current mini-batch phase by phase, for a timeline."""
         assert self._prepared is not None
         for name in _select_kernels(runs):
             words_of_program = self._prepared.programs[KERNELS.index(name)]
             phases = read_program(self._preparation.modules[name], words_of_program)
-            if self.switches.persistent:
-                every = [instruction for phase in phases for instruction in phase]
-                with part("kernel", f"{name}, {len(phases)} phases", _describe_launch(every)):
-                    self._start(name)
-                continue
             for number, phase in enumerate(phases):
                 with part("kernel", f"{name}, phase {number}", _describe_launch(phase)):
-                    self._start_phase(name, number)
-
-    def run(self, stage: str, batches: IntArray) -> None:
-        """Run one stage by itself, with an upload of its own."""
-        assert self._prepared is not None
-        kernel = stage if stage in KERNELS else "forward"
-        self._prepared = self._preparation.prepare_stage(self._prepared, kernel, (stage, batches))
-        self._staging.take(self._staging.upload(self._prepared.arrays))
-        self._start(kernel)
+                    self._launch(name).start(number)
+                    self.tally.n_launches += 1
 
     def _start(self, *kernels: str) -> None:
         assert self._prepared is not None
         counts = {kernel: self._prepared.count_phases(kernel) for kernel in kernels}
         work = [(self._launch(kernel), n) for kernel, n in counts.items() if n]
         if work:
-            key = f"{' '.join(kernels)} {self._staging.current}"
-            self._streams.do(Stream.COMPUTE, partial(self._launcher.start, key, work))
+            self._launcher.start(" ".join(kernels), work)
             self.tally.n_launches += self._launcher.count_calls(work)
-
-    def _start_phase(self, kernel: str, number: int) -> None:
-        self._streams.do(Stream.COMPUTE, partial(self._launch(kernel).start, number))
-        self.tally.n_launches += 1
 
     def _launch(self, name: str) -> Launch:
         """Return a kernel with its arguments, which is reused until an array moves."""
-        memory, staging = self._memory, self._staging
-        key, module = (name, staging.current), self._preparation.modules[name]
-        known = self._launches.get(key)
+        module, known = self._preparation.modules[name], self._launches.get(name)
         if known is None or known[0] is not module:
-            floats = tuple(memory.find_tensor(array) for array in module.floats)
-            kernel, slot = self._load_kernel(name, module), KERNELS.index(name)
-            launch = Launch(kernel, slot, self._compute_grid(), staging.words, floats)
-            known = self._launches[key] = module, launch
+            floats = tuple(self._memory.find_tensor(array) for array in module.floats)
+            kernel, slot = self._load_kernel(module), KERNELS.index(name)
+            launch = Launch(kernel, slot, self._compute_grid(), self._staging.words, floats)
+            known = self._launches[name] = module, launch
         return known[1]
 
     def _forget_launches(self) -> None:
         """Discard all addresses, after the work that uses them is done."""
-        self._streams.synchronize()
+        self.synchronize()
         self._launches.clear()
         self._launcher.forget()
 
-    def _load_kernel(self, name: str, module: KernelModule) -> Kernel:
-        known = self._kernels.get(name)
-        if known is None or known[0] is not module:
-            use_own_kernel_cache()
-            known = self._kernels[name] = module, load_generated(module.text, "run")
-            self._n_programs += 1
-        return known[1]
+    def _load_kernel(self, module: KernelModule) -> Kernel:
+        use_own_kernel_cache()
+        self._kernels.add(module.text)
+        return load_generated(module.text, "run")
 
     def _compute_grid(self) -> int:
         if self._device.type == "cpu":
@@ -323,16 +272,13 @@ class Backend(TorchBackend):
     def clear_gradients(self) -> None:
         """Zero the gradients that kernels add to; others are overwritten or pulled."""
         for name in self._preparation.kinds.added_to:
-            self._streams.do(Stream.COMPUTE, self._memory.provide_gradient(name).zero_)
+            self._memory.provide_gradient(name).zero_()
 
     def update(self, learning_rate: float) -> None:
         """Apply an SGD step with torch's kernels: dense parameters whole, tables row by row."""
-        having, looked_up = (
-            sorted(self._preparation.kinds.summed),
-            self._make_results().yield_row_gradients(),
-        )
-        step = partial(self._memory.update_parameters, learning_rate, having, looked_up)
-        self._streams.do(Stream.COMPUTE, step)
+        having = sorted(self._preparation.kinds.summed)
+        looked_up = self._make_results().yield_row_gradients()
+        self._memory.update_parameters(learning_rate, having, looked_up)
 
     # --- results ---
 
@@ -372,7 +318,8 @@ class Backend(TorchBackend):
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        self._streams.synchronize()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
 
     def facts(self) -> dict[str, str]:
         """Return the launch method and the precision of products, for records."""

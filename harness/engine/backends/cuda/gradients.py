@@ -47,9 +47,7 @@ class Pulls:
     """Contributions of all functions.
 
     Attributes:
-        terms: contributions to the gradient of each state.
         left_out: indices of the backward steps that pulling functions compute instead, by type id.
-        readers: all readers that appear in `terms`.
     """
 
     terms: Mapping[str, tuple[Terms, ...]]
@@ -64,9 +62,7 @@ def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, f
     otherwise a list of rows does.
 
     Args:
-        all_places: value locations of every function.
         several: readers that read some state row more than once.
-        fuse: whether pulling functions may compute products of readers.
 
     Raises:
         UnsupportedTrial: a contribution has several locations or is part of a product.
@@ -219,12 +215,8 @@ class GradientBlock:
     """Block of a parameter's gradient.
 
     Attributes:
-        name: name of the parameter.
         leading: elements between rows of the gradient.
-        row: first row.
-        column: first column.
         height: number of rows; 0 for a vector.
-        width: number of columns.
     """
 
     name: str
@@ -246,17 +238,11 @@ def _meet(start: int, size: int, other_start: int, other_size: int) -> bool:
     return start < other_start + other_size and other_start < start + size
 
 
-def build_step_sums(places: Places, step: SinkStep, *, whole: bool) -> list[SumKind]:
-    """Return the kinds that add one sink to its gradient.
-
-    Args:
-        places: value locations of the function.
-        step: the sink.
-        whole: sum over all rows of the function, not over those of an instruction.
-    """
+def build_step_sums(places: Places, step: SinkStep) -> list[SumKind]:
+    """Return the kinds that add one sink to its gradient, over the rows of an instruction."""
     return [
         _make_kind(block, [summand], adds=True)
-        for block, summand in _list_summands(places, step, whole)
+        for block, summand in _list_summands(places, step, whole=False)
     ]
 
 

@@ -26,7 +26,6 @@ class Row:
     """Row of an array that a row of a kind accesses, directly or through an index.
 
     Attributes:
-        base: row numbering.
         through: index array; None: the row itself.
         stride: with `at`: the index is element base * stride + at.
         at: see `stride`.
@@ -47,7 +46,6 @@ class RowList:
     Attributes:
         starts: offsets; the list of a row has items starts[base] to starts[base + 1].
         items: index array of the rows; None: the item numbers are the rows.
-        base: row numbering.
     """
 
     starts: WordArray
@@ -71,10 +69,7 @@ class Columns:
     """Columns of the rows of an array.
 
     Attributes:
-        array: the float array.
-        row: its rows.
         width: elements between rows of the array.
-        start: first column.
     """
 
     array: FloatArray
@@ -92,7 +87,6 @@ class Load:
     """Operand read from columns, position by position.
 
     Attributes:
-        columns: the columns.
         same: broadcast the first column to all positions.
     """
 
@@ -105,8 +99,6 @@ class LoadParameter:
     """Operand read from a vector, equal in all rows.
 
     Attributes:
-        array: the vector.
-        start: first element.
         period: number of elements after which the vector repeats; 0: it does not repeat.
     """
 
@@ -130,13 +122,7 @@ class Product:
     """Product of x and a block of a matrix, added to a value.
 
     Attributes:
-        into: name of the value.
-        x: left operand.
-        k: columns of x.
-        weight: the matrix.
         leading: elements between rows of the matrix.
-        row: first row of the block.
-        column: first column of the block.
         transposed: the rows of the block are the columns of the value.
     """
 
@@ -163,13 +149,8 @@ class TileKind:
     """Products into registers, then operators on them and on loads, then stores.
 
     Attributes:
-        width: columns of all values.
         sums: names of values and the operands whose sum they start with; products are added to
             them.
-        products: products that are added to `sums`.
-        loads: names and operands that are read from memory.
-        operations: operators, in order of evaluation.
-        stores: values that are written.
         per_row: rows of each vertex's matrix; each of them is one row of a tile.
     """
 
@@ -187,15 +168,10 @@ class SoftmaxKind:
     """Loss log(sum exp x) - x[label] of rows x = logits + bias, and its gradient.
 
     Attributes:
-        logits: the logits.
-        n_classes: columns of the logits.
-        label: index array of the labels.
         bias: vector added to the logits; None: 0.
-        loss: destination of the loss.
         log_sum: destination of log(sum exp x).
         gradient: destination of (softmax - one-hot) * dy.
         dy: gradient of the loss; None: 1.
-        biased: destination of x.
     """
 
     logits: Columns
@@ -231,12 +207,7 @@ class MatrixKind:
     """Product of x with a matrix of the vertex, or outer product of x and y.
 
     Attributes:
-        form: form of the product.
-        x: vector of width k.
         y: the matrix, row by row, or the right vector of an outer product.
-        out: destination.
-        k: width of x.
-        n_columns: columns of the result.
     """
 
     form: MatrixForm
@@ -252,11 +223,9 @@ class Summand:
     """Gradient contribution x^T dy of one function's rows.
 
     Attributes:
-        dy: right operand.
         x: left operand; None: the contribution is the sum of dy over the rows.
         count: array with the function's number of rows in the mini-batch; None: the rows of the
             instruction.
-        per_row: rows of each vertex's matrix.
     """
 
     dy: Columns
@@ -270,13 +239,8 @@ class SumKind:
     """Sum of contributions to a block of a parameter's gradient.
 
     Attributes:
-        gradient: the gradient.
         leading: elements between rows of the gradient.
-        row: first row of the block.
-        column: first column of the block.
         height: rows of the block; 0 for a vector.
-        width: columns of the block.
-        summands: contributions of functions.
         adds: whether the sum is added to the present value instead of replacing it.
     """
 
@@ -328,8 +292,6 @@ class Tile:
     """Sizes of a tile, all powers of two.
 
     Attributes:
-        rows: rows of the tile.
-        columns: columns of the tile.
         inner: elements of the inner dimension per step.
         spread: split the inner dimension over the threads of a program and reduce at the end, which
             keeps threads busy if there are few rows.
@@ -356,8 +318,6 @@ class Tiling:
             processors busy. The largest tile has an inner size of 16: with 32 it would spill up to
             48 bytes per thread and save no instructions.
         plain: tile of kinds without products, of matrices and of copies.
-        sums: tile of SumKind.
-        wide_rows: tile of SoftmaxKind and RowSumKind.
     """
 
     products: tuple[tuple[int, Tile], ...] = (
@@ -386,10 +346,6 @@ class Tiling:
             return (self.wide_rows,)
         return (self.plain,)
 
-    def find_variant(self, n_rows: int) -> int:
-        """Return the index in `products` of the tile for a number of rows."""
-        return next(k for k, (limit, _) in enumerate(self.products) if n_rows <= limit)
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -397,7 +353,6 @@ class Cut:
 
     Attributes:
         rows: rows per tile; 0: the number of tiles is `across` for any number of rows.
-        across: tiles next to each other.
     """
 
     rows: int

@@ -1,11 +1,10 @@
-"""Streams, uploads, and launchers by phase, as one CUDA graph, or as one persistent launch."""
+"""Uploads of mini-batches, and launchers by phase, or as one CUDA graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,161 +12,54 @@ from torch import Tensor
 
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.lowering.plan import GROWTH
-from dynbatch.harness.errors import UnsupportedTrial
-
-Work = Callable[[], object]
-Mark = Any  # a point in the work of a stream; None: nothing to wait for
-
-
-class Stream(StrEnum):
-    """Streams of a device. Each runs its work in order; two streams synchronize only at marks."""
-
-    COMPUTE = "compute"
-    COPY = "copy"
-
-
-class Streams:
-    """Streams of one device; on a CPU, work runs when it is queued.
-
-    Tests substitute streams that run in the worst order that marks allow.
-    """
-
-    def do(self, stream: Stream, work: Work) -> None:
-        """Queue work."""
-        work()
-
-    def mark(self, stream: Stream) -> Mark:
-        """Return a mark after all work queued so far."""
-        return None
-
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Let later work of a stream wait for a mark of another stream."""
-
-    def reach(self, mark: Mark) -> None:
-        """Wait on the host until a mark is reached."""
-
-    def synchronize(self) -> None:
-        """Wait on the host until all work is done."""
-
-
-class CudaStreams(Streams):
-    """CUDA streams: torch's current stream computes, a second one copies."""
-
-    def __init__(self) -> None:
-        self._copy: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-
-    def _stream(self, stream: Stream) -> Any:
-        return self._copy if stream is Stream.COPY else torch.cuda.current_stream()
-
-    def do(self, stream: Stream, work: Work) -> None:
-        """Queue work on the CUDA stream."""
-        with torch.cuda.stream(self._stream(stream)):
-            work()
-
-    def mark(self, stream: Stream) -> Mark:
-        """Record an event."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(self._stream(stream))
-        return event
-
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Let later work of a stream wait for an event."""
-        if mark is not None:
-            self._stream(stream).wait_event(mark)
-
-    def reach(self, mark: Mark) -> None:
-        """Wait on the host for an event."""
-        if mark is not None:
-            mark.synchronize()
-
-    def synchronize(self) -> None:
-        """Wait on the host for the device."""
-        torch.cuda.synchronize()
-
 
 N_PINNED = 2  # the host fills one while the device reads the other
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Upload:
-    """Upload of int32 arrays to a device buffer.
-
-    Attributes:
-        buffer: index of the buffer.
-        mark: reached when the copy is complete.
-    """
-
-    buffer: int
-    mark: Mark
-
-
 class Staging:
-    """Uploads of the int32 arrays of mini-batches, before they are needed.
+    """Uploads of the int32 arrays of mini-batches.
 
-    The addresses of the device buffers change only when arrays no longer fit.
+    The device's work is in order, on torch's current stream, so only the host has to wait: until
+    the device has read a pinned buffer that it fills again. The address of the device's buffer
+    changes only when arrays no longer fit.
 
     Args:
-        device: the device.
-        streams: its streams.
-        on_move: called before a device buffer is reallocated; it has to wait for all work.
-        ahead: whether a stream of its own uploads arrays to a second buffer while those of the last
-            mini-batch are still in use.
-
-    Attributes:
-        n_uploads: number of copies so far.
-        current: index of the buffer in use.
-        buffers: device buffers.
+        on_move: called before the device's buffer is reallocated; it has to wait for all work.
     """
 
-    def __init__(
-        self, device: torch.device, streams: Streams, on_move: Callable[[], None], *, ahead: bool
-    ) -> None:
-        self._device, self._streams, self._on_move = device, streams, on_move
-        self._stream = Stream.COPY if ahead else Stream.COMPUTE
-        self.n_uploads = self.current = 0
-        n_buffers = 2 if ahead else 1
-        self.buffers = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(n_buffers)]
+    def __init__(self, device: torch.device, on_move: Callable[[], None]) -> None:
+        self._device, self._on_move = device, on_move
+        self.n_uploads = 0
+        self.words = torch.zeros(1, dtype=torch.int32, device=device)
         self._pinned = [self._allocate_pinned(1) for _ in range(N_PINNED)]
-        self._copied: list[Mark] = [None] * N_PINNED  # reached when a pinned buffer has been read
-        self._released: list[Mark] = [None] * n_buffers  # reached when a buffer is free again
+        self._copied: list[Any] = [None] * N_PINNED  # events: a pinned buffer has been read
 
-    @property
-    def words(self) -> Tensor:
-        """Buffer of the current mini-batch."""
-        return self.buffers[self.current]
-
-    def upload(self, arrays: Sequence[Words]) -> Upload:
-        """Copy arrays to the buffer that is not in use, after a header with their offsets."""
+    def upload(self, arrays: Sequence[Words]) -> None:
+        """Copy arrays to the device, after a header with their offsets."""
         starts = compute_starts(arrays)
         n = int(starts[-1]) + len(arrays[-1])
-        target = (self.current + 1) % len(self.buffers)
-        self._make_room(target, n)
+        if n > len(self.words):
+            self._on_move()  # waits for work that uses the memory to be freed
+            size = int(n * GROWTH) + 1
+            self.words = torch.zeros(size, dtype=torch.int32, device=self._device)
         k = self.n_uploads % N_PINNED
-        self._streams.reach(self._copied[k])  # the copy before the last one, done long ago
+        if self._copied[k] is not None:
+            self._copied[k].synchronize()  # the copy before the last one, done long ago
         if len(self._pinned[k]) < n:
-            self._pinned[k] = self._allocate_pinned(len(self.buffers[target]))
-        source, out = self._pinned[k][:n], self.buffers[target][:n]
+            self._pinned[k] = self._allocate_pinned(len(self.words))
+        source = self._pinned[k][:n]
         np.concatenate([starts, *arrays], out=cast(Words, source.numpy()))
-        self._streams.wait(self._stream, self._released[target])
-        self._streams.do(self._stream, lambda: out.copy_(source, non_blocking=True))
-        self._copied[k] = self._streams.mark(self._stream)
+        self._copied[k] = self._start_copy(source, self.words[:n])
         self.n_uploads += 1
-        return Upload(target, self._copied[k])
 
-    def take(self, upload: Upload) -> None:
-        """Use an upload from here on, and release the buffer that was in use."""
-        self._released[self.current] = self._streams.mark(Stream.COMPUTE)
-        self._streams.wait(Stream.COMPUTE, upload.mark)
-        self.current = upload.buffer
-
-    def _make_room(self, target: int, n: int) -> None:
-        if n <= len(self.buffers[target]):
-            return
-        self._on_move()  # waits for work that uses the memory to be freed
-        self.buffers[target] = torch.zeros(
-            int(n * GROWTH) + 1, dtype=torch.int32, device=self._device
-        )
-        self._released[target] = self._streams.mark(Stream.COMPUTE)  # which writes the zeros
+    def _start_copy(self, source: Tensor, out: Tensor) -> Any:
+        """Start a copy; return an event at its end, or None if it is complete."""
+        out.copy_(source, non_blocking=True)
+        if self._device.type == "cpu":
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
 
     def _allocate_pinned(self, n: int) -> Tensor:
         return torch.zeros(n, dtype=torch.int32, pin_memory=self._device.type == "cuda")
@@ -184,10 +76,6 @@ BUCKETS = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2
 # num_stages: two would mean one buffer, so that each step of a product waits for its operands.
 # enable_fp_fusion: fused multiply-add, as in cuBLAS; Triton's default depends on its version.
 OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
-COOPERATIVE = {"launch_cooperative_grid": True}  # CUDA rejects grids that are not fully resident
-WARP_SIZE = 32
-REGISTER_UNIT = 8  # allocation granularity of a thread's registers
-RESERVED_SHARED_BYTES = 1024  # reserved by CUDA per program
 
 
 Kernel = Callable[..., Any]
@@ -198,11 +86,7 @@ class Launch:
     """Kernel that runs the program in a slot of the header, with its arguments.
 
     Attributes:
-        kernel: the compiled kernel.
-        slot: header slot of the program.
-        grid: number of Triton programs.
         words: buffer of int32 arrays.
-        floats: float arrays.
     """
 
     kernel: Kernel
@@ -220,47 +104,32 @@ class Launch:
 Launches = Sequence[tuple[Launch, int]]  # launches that belong together, with numbers of phases
 
 
-class Launcher(Protocol):
-    """Launcher of kernels that belong together, in order.
-
-    `start` launches all phases; its `name` identifies the launches and is equal in all
-    mini-batches. `count_calls` returns the number of calls that `start` makes. `forget` discards
-    all launches, because arrays move.
+class PhaseByPhase:
+    """Launcher of kernels that belong together, in order: each phase from Python.
 
     Attributes:
         n_captures: number of graphs captured so far.
         words: description of the method, for records.
     """
 
-    n_captures: int
-    words: str
-
-    def count_calls(self, work: Launches) -> int: ...
-    def start(self, name: str, work: Launches) -> None: ...
-    def forget(self) -> None: ...
-
-
-class PhaseByPhase:
-    """Launcher that launches each phase from Python."""
-
     n_captures = 0
     words = "one launch a phase"
 
     def count_calls(self, work: Launches) -> int:
-        """Return the number of phases."""
+        """Return the number of calls that `start` makes."""
         return sum(n_phases for _, n_phases in work)
 
     def start(self, name: str, work: Launches) -> None:
-        """Launch all phases from Python."""
+        """Launch all phases; equal launches have the same name in all mini-batches."""
         for launch, n_phases in work:
             for phase in range(n_phases):
                 launch.start(phase)
 
     def forget(self) -> None:
-        """Do nothing, because no launches are stored."""
+        """Discard all launches, because arrays move; none are stored here."""
 
 
-class GraphLauncher:
+class GraphLauncher(PhaseByPhase):
     """Launcher that replays a CUDA graph, captured once per bucket of phases.
 
     A graph contains addresses, so it is captured again when a launch changes.
@@ -303,97 +172,6 @@ class GraphLauncher:
                     launch.start(phase)
         self.n_captures += 1
         return graph
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """Resources of one multiprocessor, for all programs that are resident at the same time."""
-
-    n_registers: int
-    shared_bytes: int
-    n_threads: int
-
-    def count_resident(self, n_registers: int, shared_bytes: int) -> int:
-        """Return the number of programs that fit.
-
-        Args:
-            n_registers: registers per thread.
-            shared_bytes: shared memory per program.
-        """
-        n_threads = int(OPTIONS["num_warps"]) * WARP_SIZE
-        per_thread = -(-n_registers // REGISTER_UNIT) * REGISTER_UNIT
-        return min(
-            self.n_registers // (per_thread * n_threads),
-            self.shared_bytes // (shared_bytes + RESERVED_SHARED_BYTES),
-            self.n_threads // n_threads,
-        )
-
-
-class Persistent:
-    """Launcher with one launch per kernel, of no more programs than are resident at a time."""
-
-    n_captures = 0
-    words = "one launch a pass"
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._barrier = torch.zeros(1, dtype=torch.int32, device=device)
-        self._grids: dict[Kernel, int] = {}
-
-    def count_calls(self, work: Launches) -> int:
-        """Return the number of kernels."""
-        return len(work)
-
-    def start(self, name: str, work: Launches) -> None:
-        """Launch one kernel after another, each with the barrier's counter at 0."""
-        for launch, _ in work:
-            arguments = (launch.words, launch.slot, self._barrier, *launch.floats)
-            kernel: Any = launch.kernel
-            if self._device.type == "cpu":  # interpreted, so programs run one after another
-                self._barrier.zero_()
-                kernel[(1,)](*arguments, **OPTIONS)
-                continue
-            if launch.kernel not in self._grids:
-                self._grids[launch.kernel] = self._compute_grid(launch, arguments)
-            self._barrier.zero_()
-            grid = (self._grids[launch.kernel],)
-            kernel[grid](*arguments, **OPTIONS, **COOPERATIVE)
-
-    def forget(self) -> None:
-        """Do nothing, because no launches are stored; grids remain valid."""
-
-    def _compute_grid(self, launch: Launch, arguments: Sequence[Any]) -> int:
-        """Return the grid of a launch, limited by the resources that the compiled kernel needs."""
-        kernel: Any = launch.kernel
-        compiled = kernel.warmup(*arguments, grid=(1,), **OPTIONS, **COOPERATIVE)
-        compiled._init_handles()
-        properties: Any = torch.cuda.get_device_properties(self._device)
-        processor = Processor(
-            properties.regs_per_multiprocessor,
-            properties.shared_memory_per_multiprocessor,
-            properties.max_threads_per_multi_processor,
-        )
-        n_resident = processor.count_resident(compiled.n_regs, compiled.metadata.shared)
-        return compute_persistent_grid(launch.grid, properties.multi_processor_count, n_resident)
-
-
-def compute_persistent_grid(wanted: int, n_processors: int, n_resident: int) -> int:
-    """Return the number of programs of a launch with a barrier.
-
-    Args:
-        wanted: largest number of programs.
-        n_processors: multiprocessors of the GPU.
-        n_resident: programs that fit one multiprocessor.
-
-    Raises:
-        UnsupportedTrial: not even one program fits.
-    """
-    if n_resident < 1:
-        raise UnsupportedTrial(
-            "a kernel needs more resources than this GPU has per multiprocessor; set"
-            " persistent=false"
-        )
-    return min(wanted, n_processors * n_resident)
 
 
 def select_bucket(n_phases: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -50,8 +50,6 @@ class DeviceMemory(TorchParameters):
     Tests override `allocate` to fill new memory with values that reveal missing writes.
 
     Attributes:
-        buffers: tensors of all buffers.
-        widths: columns of all buffers.
         on_move: called before a buffer is reallocated, so that its old address is no longer used.
     """
 
@@ -103,7 +101,7 @@ class DeviceMemory(TorchParameters):
             UnsupportedTrial: a buffer would be too large.
         """
         for type_id, geometry in rows.types.items():
-            n_rows, n_edges = geometry.rows.n, geometry.n_edges
+            n_rows, n_edges = geometry.n_rows, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
             if n_rows > room[0] or n_edges > room[1]:
                 self._room.pop(type_id, None)  # unknown until done: allocations may fail
@@ -136,11 +134,6 @@ class DeviceMemory(TorchParameters):
 def _check_size(what: str, n_elements: int, option: str) -> None:
     """Check that int32 can index an array.
 
-    Args:
-        what: description of the array, for the message.
-        n_elements: its size.
-        option: option that a user can lower.
-
     Raises:
         UnsupportedTrial: the array is too large.
     """
@@ -160,8 +153,6 @@ class Results:
     """Results of one mini-batch, read from memory.
 
     Attributes:
-        memory: the memory.
-        plans: plans of all functions, by type id.
         rows: arrangement of the mini-batch; None: there is none yet.
         index_of: returns a pulled index array as it was uploaded.
     """
@@ -197,11 +188,11 @@ class Results:
             index = torch.from_numpy(geometry.gathers[plan.find_gathered_slots(ref.buffer)].index)
             return states[index.to(states.device)].reshape(-1, buffer.width)[:, columns]
         if not ref.buffer.is_shared:
-            n = geometry.n_edges if buffer.domain == EDGE else geometry.rows.n
+            n = geometry.n_edges if buffer.domain == EDGE else geometry.n_rows
             return self.memory.buffers[BufferOf(type_id, ref.buffer)][:n, columns]
         matrix = self.memory.buffers[BufferOf(SHARED, ref.buffer)]
-        first_rows = geometry.rows.first_row.tolist()
-        sizes = np.diff(geometry.rows.starts).tolist()
+        first_rows = geometry.first_row.tolist()
+        sizes = np.diff(geometry.starts).tolist()
         pieces = zip(first_rows, sizes, strict=True)
         return torch.cat([matrix[first : first + n, columns] for first, n in pieces])
 
@@ -232,8 +223,6 @@ class PreparedMiniBatch:
     """Mini-batch as int32 arrays.
 
     Attributes:
-        rows: the arrangement.
-        programs: programs of KERNELS, in this order.
         indices: arrays that follow the programs, in the order of Preparation.places.
     """
 
@@ -252,13 +241,7 @@ class PreparedMiniBatch:
 
 
 class Preparation:
-    """Kernels of a model, as source, and the int32 arrays of its mini-batches.
-
-    Attributes:
-        kinds: kinds of the kernels that were last written.
-        modules: modules of these kernels, by name.
-        places: header slots of the index arrays.
-    """
+    """Kernels of a model, as source, and the int32 arrays of its mini-batches."""
 
     kinds: ModelKinds
     modules: Mapping[str, KernelModule]
@@ -298,17 +281,6 @@ class Preparation:
         )
         return PreparedMiniBatch(rows, programs, arrays)
 
-    def prepare_stage(
-        self, prepared: PreparedMiniBatch, kernel: str, run: Run
-    ) -> PreparedMiniBatch:
-        """Return the same mini-batch with a program of one kernel that runs a single stage."""
-        of_batches = build_batch_rows(prepared.rows.types, self._plans)
-        is_lazy = kernel == "backward_lazy"
-        write = self._write_lazy if is_lazy else self._writers[kernel].write
-        programs = list(prepared.programs)
-        programs[KERNELS.index(kernel)] = write([run], of_batches)
-        return replace(prepared, programs=tuple(programs))
-
     # --- once per model ---
 
     def forget_kernels(self) -> None:
@@ -325,12 +297,8 @@ class Preparation:
         self.places, modules = {}, {}
         for kernel in KERNELS:
             mine = kinds.list_kinds(kernel)
-            module = write_module(
-                list_entries(mine, self._tiling),
-                self._switches.precision,
-                self.places,
-                persistent=self._switches.persistent,
-            )
+            entries = list_entries(mine, self._tiling)
+            module = write_module(entries, self._switches.precision, self.places)
             modules[kernel] = module
             self._writers[kernel] = KernelProgramWriter.from_module(
                 module, self._tiling, mine, kinds.select_stages(kernel), tuple(self._plans)

@@ -62,9 +62,6 @@ class StageConverter:
     """Converter of the steps of a stage to kinds.
 
     Attributes:
-        stage: the stage.
-        pulled: contributions to the gradient of each state.
-        left_out: indices of steps that pulling functions compute instead.
         leading: elements between rows of each parameter.
         sums_after: number of phases after which the operands of sums over whole functions exist.
     """
@@ -199,7 +196,7 @@ class StageConverter:
         if stage.name == "backward_lazy":
             self.sums_after = max(self.sums_after, stage.find_phase(*reads))
             return
-        for kind in build_step_sums(stage.places, step, whole=False):
+        for kind in build_step_sums(stage.places, step):
             on_edges = stage.places.is_on_edges(node.inputs[-1])
             stage.emit(kind, reads=reads, writes=(f"d {node.name}",), on_edges=on_edges)
 
@@ -218,11 +215,9 @@ class ModelKinds:
     """Kinds of all functions.
 
     Attributes:
-        stages: kinds of each stage, by type id.
         sums: gradients over all rows; those that add to a present value run one after another.
         sums_after: phase of the lazy stage in which `sums` start.
         added_to: parameters whose gradients must be zeroed first.
-        readers: readers of all states.
     """
 
     stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]]
@@ -269,10 +264,8 @@ def find_model_kinds(
     """Find the kinds of a model.
 
     Args:
-        plans: plans of all functions, by type id.
         shapes: shapes of all parameters, including packs.
         several: readers that read some state row more than once.
-        fuse: whether pulling functions may compute products of readers.
     """
     places = {type_id: Places(type_id, plan) for type_id, plan in plans.items()}
     pulls = find_pulls(places.values(), several, fuse=fuse)

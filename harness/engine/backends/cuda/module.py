@@ -5,9 +5,7 @@ buffer. It holds the number of phases, the first instruction of each phase and t
 one, then instructions of WORDS values each. The tiles of a phase are assigned to the Triton
 programs of a launch in turn, across instructions.
 
-A launch runs one phase. A persistent launch runs all phases, with a barrier after each. All its
-Triton programs must be resident, or the barrier would wait forever for one that cannot start (see
-launching.py).
+A launch runs one phase.
 """
 
 from __future__ import annotations
@@ -44,17 +42,6 @@ KIND = "@triton.jit(noinline=True)"
 # call and the first of the next (triton-lang/triton, issue 11326).
 BETWEEN_CALLS = "    tl.debug_barrier()"
 
-# The counter starts at 0. Stores before the barrier are visible to all programs after it.
-BARRIER = """
-@triton.jit
-def meet(barrier, target):
-    tl.debug_barrier()
-    tl.atomic_add(barrier, 1, sem="release", scope="gpu")
-    while tl.atomic_add(barrier, 0, sem="acquire", scope="gpu") < target:
-        pass
-    tl.debug_barrier()
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class ModuleEntry:
@@ -71,14 +58,11 @@ class KernelModule:
     Attributes:
         text: source with a function `run`, which takes the float arrays after its own arguments.
         entries: kinds by the number that an instruction has for them.
-        floats: the float arrays.
-        persistent: whether a launch runs all phases.
     """
 
     text: str
     entries: tuple[ModuleEntry, ...]
     floats: tuple[FloatArray, ...]
-    persistent: bool = False
 
 
 def list_entries(kinds: Sequence[Kind], tiling: Tiling) -> list[ModuleEntry]:
@@ -91,19 +75,12 @@ def list_entries(kinds: Sequence[Kind], tiling: Tiling) -> list[ModuleEntry]:
 
 
 def write_module(
-    entries: Sequence[ModuleEntry],
-    precision: str,
-    slots: dict[WordArray, int],
-    *,
-    persistent: bool = False,
+    entries: Sequence[ModuleEntry], precision: str, slots: dict[WordArray, int]
 ) -> KernelModule:
     """Write the tile functions of kinds, and the kernel that runs programs of them.
 
     Args:
-        entries: kinds and their tiles.
-        precision: precision of products.
         slots: header slots of int32 arrays, which all modules of a model share; new ones are added.
-        persistent: whether a launch runs all phases.
     """
     names = Names(words=slots)
     text = [HEADER, FUNCTIONS]
@@ -120,37 +97,22 @@ def write_module(
             f"                    kind_{number}({arguments})",
         ]
     pointers = "".join(f", p{k}" for k in range(len(names.floats)))
-    text += _walk(pointers, branches, persistent=persistent)
-    return KernelModule("\n".join(text) + "\n", tuple(entries), tuple(names.floats), persistent)
+    text += _write_walk(pointers, branches)
+    return KernelModule("\n".join(text) + "\n", tuple(entries), tuple(names.floats))
 
 
-def _walk(pointers: str, branches: Sequence[str], *, persistent: bool) -> list[str]:
-    """Write the kernel, which runs one phase or, if persistent, all of them."""
-    third = "barrier" if persistent else "phase"
-    plain = '"slot"' if persistent else '"slot", "phase"'
-    loop = "for phase in range(0, n_phases)" if persistent else "if phase < n_phases"
-    return [
-        BARRIER if persistent else "",
-        f"@triton.jit(do_not_specialize=[{plain}])",
-        f"def run(words, slot, {third}{pointers}):",
-        *_START,
-        f"    {loop}:",
-        *_write_phase(branches),
-        *(["        meet(barrier, (phase + 1) * n_programs)"] if persistent else []),
-    ]
-
-
-_START = (
-    "    program = words + tl.load(words + slot)",
-    "    pid = tl.program_id(0)",
-    "    n_programs = tl.num_programs(0)",
-    "    n_phases = tl.load(program)",
-)
-
-
-def _write_phase(branches: Sequence[str]) -> list[str]:
+def _write_walk(pointers: str, branches: Sequence[str]) -> list[str]:
+    """Write the kernel, which runs one phase."""
     fields = [f"            {name} = tl.load(one + {k})" for k, name in enumerate(FIELDS)]
     return [
+        "",
+        '@triton.jit(do_not_specialize=["slot", "phase"])',
+        f"def run(words, slot, phase{pointers}):",
+        "    program = words + tl.load(words + slot)",
+        "    pid = tl.program_id(0)",
+        "    n_programs = tl.num_programs(0)",
+        "    n_phases = tl.load(program)",
+        "    if phase < n_phases:",
         "        first = tl.load(program + 1 + phase)",
         "        last = tl.load(program + 2 + phase)",
         "        skew = 0",

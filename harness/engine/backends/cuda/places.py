@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Protocol
 
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Base,
@@ -64,8 +63,6 @@ class _ReadThrough:
     """Columns that are never written, because they are read from elsewhere.
 
     Attributes:
-        ref: the columns.
-        columns: location that is read instead.
         of: value that must be in memory first; None: no value.
     """
 
@@ -76,13 +73,7 @@ class _ReadThrough:
 
 @dataclass(slots=True)
 class Places:
-    """Locations of the values of one plan.
-
-    Attributes:
-        type_id: the vertex function.
-        plan: its plan.
-        readings: all columns that its steps read.
-    """
+    """Locations of the values of one plan."""
 
     type_id: int
     plan: Plan
@@ -150,7 +141,6 @@ class Places:
         """Return the operand for reading a value position by position.
 
         Args:
-            i: node of the value.
             first_column: first element to read of a vector that is added to every row.
 
         Returns:
@@ -264,21 +254,6 @@ class Terms:
         return Terms((*self.products, *other.products), (*self.operands, *other.operands))
 
 
-class SumPart(Protocol):
-    """Part of a sum, added to columns `out` of a value."""
-
-    @property
-    def out(self) -> Ref:
-        """Columns to which the part is added."""
-
-    @property
-    def reads(self) -> tuple[Ref, ...]:
-        """Values that must be in memory first."""
-
-    def build_terms(self, into: str, start: int, width: int) -> Terms:
-        """Return the terms of `width` columns of `out`, from column `start` of `out`."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProductPart:
     """Product with a parameter."""
@@ -345,18 +320,17 @@ def _shift_operand(operand: Operand, by: int) -> Operand:
     return Load(operand.columns.shift(by)) if isinstance(operand, Load) else operand
 
 
+# Each has the columns to which it is added, the values that must be in memory first, and the terms
+# of `width` columns from column `start` of these.
+SumPart = ProductPart | EdgeSumPart | PulledPart
+
+
 @dataclass(slots=True, eq=False)
 class Sum:
     """Value that is not in memory yet, or only in part.
 
     Attributes:
-        out: columns of the value.
-        parts: parts that are added up.
-        start: operands that the sum starts with.
-        start_reads: refs that `start` reads.
-        added_at: indices of the steps that add parts.
         read_at: indices of the steps that compute the sum in registers.
-        settled: columns that are in memory.
     """
 
     out: Ref

@@ -99,10 +99,6 @@ def write_instructions(
     """Write a program: the number of phases, their bounds, and the instructions.
 
     Args:
-        kinds: kinds of the kernel.
-        rows: rows of the mini-batch.
-        runs: runs in order of execution.
-        first_type: lowest type id.
         others: (n, 3) kind, phase and rows of kinds without batches, which share the last run's
             phases.
     """
@@ -233,8 +229,6 @@ class Rows:
     """Range of a function's rows (or edges).
 
     Attributes:
-        start: first row.
-        n: number of rows.
         state_row: index of the first row among the rows of the states.
     """
 
@@ -271,10 +265,7 @@ class KernelProgramWriter:
     """Writer of one kernel's programs.
 
     Attributes:
-        module: the generated module.
         stages: stages of the kernel, by their index in the table.
-        first_type: lowest type id.
-        table: kinds of the kernel.
         numbers: index of each kind in the table, by `id` of the kind, because hashing its value
             takes longer than everything else.
     """
@@ -297,11 +288,8 @@ class KernelProgramWriter:
         """Build the writer of a module.
 
         Args:
-            module: the generated module.
-            tiling: tiles of all forms of kinds.
             kinds: all kinds that instructions will use, including equal ones.
             stages: kinds of each stage of the kernel, by type id.
-            type_ids: ids of all functions.
         """
         entries: dict[Kind, list[int]] = {}
         for number, entry in enumerate(module.entries):
@@ -339,8 +327,6 @@ class KernelProgramWriter:
         """Write a program that executes one run after another.
 
         Args:
-            runs: stages and their batches.
-            rows: rows of the mini-batch.
             others: kinds without batches,
                 which share the phases of the last run (see make_kind_rows).
         """
@@ -366,7 +352,6 @@ def build_batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int])
     """Return the rows of all batches.
 
     Args:
-        types: geometry of every function that has rows.
         type_ids: ids of all functions, including those without rows.
     """
     wanted = list(type_ids)
@@ -376,10 +361,10 @@ def build_batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int])
     is_whole = np.zeros(n_types, dtype=np.bool_)
     bounds, n = [NO_KINDS], 0
     for type_id, geometry in types.items():
-        starts, each, t = geometry.rows.starts, geometry.gathers.get(None), type_id - lowest
+        starts, each, t = geometry.starts, geometry.gathers.get(None), type_id - lowest
         first[t], n_batches[t], is_whole[t] = n, len(starts) - 1, geometry.contiguous
         mine = np.zeros((len(starts), 3), dtype=np.int32)
-        mine[:, 0], mine[:-1, 1] = starts, geometry.rows.first_row
+        mine[:, 0], mine[:-1, 1] = starts, geometry.first_row
         if each is not None:
             mine[:, 2] = each.edge_start[starts]
         bounds.append(mine)

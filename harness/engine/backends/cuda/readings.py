@@ -25,9 +25,6 @@ class Reading:
     """Columns that a step reads from memory.
 
     Attributes:
-        stage: stage of the step.
-        step_index: index of the step in the stage.
-        ref: the columns.
         alone: whether the step reads position by position, so that constants need no memory.
     """
 

@@ -60,11 +60,6 @@ class Stage:
     """Kinds of a stage, as far as they are known.
 
     Attributes:
-        places: value locations of the function.
-        name: name of the stage.
-        fuse: whether sums may stay in registers.
-        placed_kinds: kinds so far.
-        sums: sums so far.
         written: refs (or names of other data) in memory, and the phases that wrote them.
     """
 
@@ -114,8 +109,6 @@ class Stage:
         They have to if they are states, pushed values or losses, or if other steps read them.
 
         Args:
-            pending: the sum.
-            ref: the columns.
             reader: index of the step that is about to read them in registers; None: no step.
         """
         plan = self.places.plan
@@ -143,11 +136,7 @@ class Stage:
         """Add a kind to the first phase in which all of its inputs are in memory.
 
         Args:
-            kind: the kind.
-            reads: refs or names that it reads.
-            writes: refs or names that it writes.
             like: ref with the same rows, used if on_edges is None.
-            on_edges: whether its rows are edges.
         """
         packs = map(name_pack, find_parameters(kind))
         phase = max(self.find_phase(*packs, *reads), self.find_phase(*writes))
@@ -211,14 +200,7 @@ class _GroupBuilder:
     """Kind of one group of elementwise operators, while it is built.
 
     Attributes:
-        stage: stage to which the kind is added.
-        step: the group.
-        step_index: index of the step in the stage.
         names: names of operands, and of columns that are sums.
-        loads: see TileKind.
-        sums: see TileKind.
-        products: see TileKind.
-        stores: see TileKind.
         reads: refs that must be in memory first.
         writes: refs that are in memory afterwards.
     """
@@ -297,13 +279,7 @@ MATRIX_FORMS = {form.value: form for form in MatrixForm}
 
 
 def write_operator(stage: Stage, i: int, index: int) -> None:
-    """Add the kind that computes a node, if one is needed.
-
-    Args:
-        stage: stage to which the kind is added.
-        i: the node.
-        index: index of the node's step in the stage.
-    """
+    """Add the kind that computes a node, if one is needed."""
     node, refs = stage.places.plan.nodes[i], stage.places.plan.refs
     values = [refs[k] for k in node.inputs if k in refs]
     if node.op == "sum_edges":

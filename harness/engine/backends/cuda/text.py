@@ -104,10 +104,6 @@ class TileText:
     Attributes:
         names: names that all tile functions of the kernel share.
         live: name of the mask of rows.
-        per_row: see TileKind.
-        lines: the source so far.
-        pointers: float arrays that the function takes as arguments.
-        depth: indentation of the next line.
     """
 
     names: Names
@@ -197,10 +193,7 @@ class TileText:
         """Return an expression for pointers to columns of rows.
 
         Args:
-            columns: the columns.
-            index: name of the index vector of the rows.
             width: width of a row of each vertex's matrix, used if per_row is above 1.
-            cols: expression for the column numbers.
         """
         at = f"{self.declare_pointer(columns.array)} + {index}[:, None] * {columns.width}"
         if self.per_row > 1:
@@ -340,7 +333,7 @@ def _write_products(
         shape = f"({tile.rows}, {tile.inner}, {tile.columns})"
         text.add(*(f"w{name} = tl.zeros({shape}, tl.float32)" for name in into))
     for products in _group_by_x(kind):
-        _write_loop(text, products, kind, tile, inside, precision)
+        _write_loop(text, products, tile, inside, precision)
     if tile.spread:
         text.add(*(f"{name} += tl.sum(w{name}, 1)" for name in into))
 
@@ -354,12 +347,7 @@ def _group_by_x(kind: TileKind) -> Iterable[list[Product]]:
 
 
 def _write_loop(
-    text: TileText,
-    products: list[Product],
-    kind: TileKind,
-    tile: Tile,
-    inside: str,
-    precision: str,
+    text: TileText, products: list[Product], tile: Tile, inside: str, precision: str
 ) -> None:
     """Write one loop over the inner dimension, which tiles without any row to read skip."""
     x, k = products[0].x, products[0].k

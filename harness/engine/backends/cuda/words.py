@@ -61,7 +61,6 @@ class Indices:
     """Arrangement of a mini-batch, with intermediate results that several int32 arrays share.
 
     Attributes:
-        rows: the arrangement.
         _memo: computed values by key. Keys are short tuples of plain values, because hashing a
             WordArray takes longer than computing most of them.
     """
@@ -89,7 +88,6 @@ class ChildOf:
     """State rows of the children of every row.
 
     Attributes:
-        type_id: vertex function that reads the children.
         slots: gathered slots, next to each other in the array; None: one row per edge.
     """
 
@@ -129,7 +127,6 @@ class OwnerOf:
     """Row of the vertex that each edge belongs to.
 
     Attributes:
-        type_id: vertex function.
         in_states: count rows of the states, not rows of the function.
     """
 
@@ -141,7 +138,7 @@ class OwnerOf:
         if geometry is None:
             return NO_WORDS
         edge_start = geometry.gathers[None].edge_start
-        owner = np.arange(geometry.rows.n, dtype=np.int32).repeat(np.diff(edge_start))
+        owner = np.arange(geometry.n_rows, dtype=np.int32).repeat(np.diff(edge_start))
         return state_rows(geometry)[owner] if self.in_states else owner
 
 
@@ -179,15 +176,15 @@ class CountOf:
 
     def find(self, indices: Indices) -> Words:
         geometry = indices.rows.types.get(self.type_id)
-        n = 0 if geometry is None else geometry.n_edges if self.of_edges else geometry.rows.n
+        n = 0 if geometry is None else geometry.n_edges if self.of_edges else geometry.n_rows
         return np.array([n], dtype=np.int32)
 
 
 def state_rows(geometry: TypeGeometry) -> Words:
     """Return the row of every vertex of a function among the rows of the states."""
-    starts, first_row = geometry.rows.starts, geometry.rows.first_row
+    starts, first_row = geometry.starts, geometry.first_row
     shift = (first_row - starts[:-1]).repeat(np.diff(starts))
-    return as_words(np.arange(geometry.rows.n) + shift)
+    return as_words(np.arange(geometry.n_rows) + shift)
 
 
 def as_words(values: NDArray[np.integer]) -> Words:
@@ -242,10 +239,7 @@ class Reader:
     A reader holds the gradients that it contributes to the state in rows of its own buffers.
 
     Attributes:
-        state: name of the state.
-        type_id: vertex function that reads the state.
         slots: slots of the gather; None: every edge.
-        at: position of the slot in `slots`.
         found_by: array that maps a row (or edge) of the function to the row with its gradient;
             None: the row itself.
         stride: with `offset`: row r uses element r * stride + offset of `found_by`.
@@ -287,7 +281,6 @@ class Reader:
         """Return the rows that hold the gradients of the given rows (or edges).
 
         Args:
-            indices: the mini-batch.
             own: rows (or edges) of the function, or NONE, which is returned unchanged.
         """
         if self.found_by is None or not len(own):

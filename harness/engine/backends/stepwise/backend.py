@@ -24,7 +24,7 @@ from dynbatch.harness.engine.lowering.plan import (
     name_state_buffer,
 )
 from dynbatch.harness.engine.rows.fields import Index
-from dynbatch.harness.engine.rows.segments import ALL_ROWS, Loss
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Loss, Run
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda
 from dynbatch.harness.engine.torch_parameters import TorchBackend
@@ -64,10 +64,6 @@ class Backend(TorchBackend):
             return "torch uses its own BLAS; use blas=auto"
         if switches.precision != EXACT:
             return f"precision={switches.precision} needs backend=cuda; remove it"
-        if switches.streaming:
-            return "streaming=true needs backend=cuda; remove it"
-        if switches.persistent:
-            return "persistent=true needs backend=cuda; remove it"
         return explain_no_cuda() if device == "cuda" else None
 
     def load(self, weights: Weights) -> None:
@@ -97,19 +93,20 @@ class Backend(TorchBackend):
         for name, matrix in self._states.items():
             matrix.ensure(rows.n_rows.get(name.of, 0), rows.kept_rows.get(name.of, 0))
 
-    def run(self, stage: str, batches: IntArray) -> None:
+    def run_together(self, runs: Sequence[Run]) -> None:
         """Start every step of every batch from Python."""
-        for type_id, batch in batches.tolist():
-            if batch == ALL_ROWS:
-                self._executors[type_id].run_all(stage)
-            else:
-                self._executors[type_id].run_batch(stage, batch)
+        for stage, batches in runs:
+            for type_id, batch in batches.tolist():
+                if batch == ALL_ROWS:
+                    self._executors[type_id].run_all(stage)
+                else:
+                    self._executors[type_id].run_batch(stage, batch)
 
     def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
         """Run one batch, with every step as a kernel."""
         executor = self._executors[int(batch[0])]
         with executor.record_parts(part):
-            self.run(stage, batch[None])
+            self.run_together([(stage, batch[None])])
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return a NumPy copy."""

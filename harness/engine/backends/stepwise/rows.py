@@ -65,8 +65,6 @@ class TypeIndices:
     """Indices of one vertex function on the device.
 
     Attributes:
-        pulls: See TypeGeometry.
-        gathers: See TypeGeometry.
         owner: (n_edges,), the row of every edge's vertex; None if there are no edges.
         owner_in_batch: The same, counted from the first row of the batch.
     """
@@ -100,10 +98,10 @@ def _list_arrays(geometry: TypeGeometry) -> list[Index]:
     """Return the indices of a function, in the order of the fields of TypeIndices."""
     arrays = [*geometry.pulls.values(), *(g.index for g in geometry.gathers.values())]
     if None in geometry.gathers:
-        starts = geometry.rows.starts
+        starts = geometry.starts
         n_edges = np.diff(geometry.gathers[None].edge_start)
         first = starts[:-1].astype(np.int64).repeat(np.diff(starts))  # of each row's batch
-        owner = np.arange(geometry.rows.n).repeat(n_edges)
+        owner = np.arange(geometry.n_rows).repeat(n_edges)
         arrays += [owner, owner - first.repeat(n_edges)]
     return arrays
 
@@ -164,7 +162,7 @@ class Bound:
         self.geometry = geometry
         self._scopes = None
         self._first.clear()
-        self._make_room(geometry.rows.n, geometry.n_at_once, geometry.n_edges)
+        self._make_room(geometry.n_rows, geometry.n_at_once, geometry.n_edges)
         self.indices = indices
         self.is_filled.clear()
 
@@ -192,7 +190,7 @@ class Bound:
         return self._scopes
 
     def _find_scopes(self, geometry: TypeGeometry) -> list[Scope]:
-        starts, first_row = geometry.rows.starts.tolist(), geometry.rows.first_row.tolist()
+        starts, first_row = geometry.starts.tolist(), geometry.first_row.tolist()
         scopes = [
             Scope(batch, starts[batch], starts[batch + 1], first_row[batch])
             for batch in range(len(first_row))
@@ -206,8 +204,8 @@ class Bound:
 
     def select_all_rows(self) -> Scope:
         """Return all rows of the type."""
-        rows = self.geometry.rows
-        return Scope(-1, 0, rows.n, int(rows.first_row[0]), 0, self.geometry.n_edges)
+        rows = self.geometry
+        return Scope(-1, 0, rows.n_rows, int(rows.first_row[0]), 0, rows.n_edges)
 
     def find_first_row(self, slots: Slots, s: Scope) -> int:
         """Return the first of the rows that a gather reads, or NOT_CONTIGUOUS."""
