@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import linecache
 import sys
+import weakref
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -109,8 +110,19 @@ def _parse_source(path: str) -> ast.Module:
     return ast.parse("".join(linecache.getlines(path)))
 
 
+# Syntax trees of functions that were made from a changed one.
+_CHANGED: weakref.WeakKeyDictionary[Any, ast.FunctionDef] = weakref.WeakKeyDictionary()
+
+
+def register_definition(function: Callable[..., Any], definition: ast.FunctionDef) -> None:
+    """Use a changed syntax tree as that of a function, which was compiled from it."""
+    _CHANGED[function] = definition
+
+
 def find_definition(function: Callable[..., Any]) -> ast.FunctionDef:
     """Return the syntax tree of a function; raise CompileError if its source is not found."""
+    if function in _CHANGED:
+        return _CHANGED[function]
     code = function.__code__
     check_unchanged(code.co_filename)
     for node in ast.walk(_parse_source(code.co_filename)):

@@ -71,7 +71,6 @@ class StackRNN(ProgramModel):
             score = yield p.chance(state, step)
             if should_shift(score, len(buffer) - 1, len(stack) - 1):
                 pushed = buffer.pop()
-                p.ghosts(1)  # as deep as the other branch
             else:
                 upper = stack.pop()
                 pushed = p.compose(stack.pop(), upper)

@@ -29,6 +29,7 @@ from dynbatch.harness.programs.decisions import Drawn, NumberAskedFor
 from dynbatch.harness.programs.decode import check_fault
 from dynbatch.harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
 from dynbatch.harness.programs.fibers import Fibers, Pick, Program, Waiting
+from dynbatch.harness.programs.ghosts import BranchAnalysis, GhostCounts, insert_ghosts
 from dynbatch.harness.programs.log import generate_call_text
 from dynbatch.harness.programs.recorder import OWN_NAMES, CheckedRecorder, Recorder
 from dynbatch.harness.programs.writer import Wait
@@ -76,7 +77,7 @@ class Recording:
         of_output = functions["output"].nodes
         self.output_pulls = tuple({node.name: 0 for node in of_output if node.op == "pull"})
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
-        self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
+        self._given, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
         self._text = generate_call_text(self.shapes, self.pulls)
         self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
@@ -87,6 +88,25 @@ class Recording:
         self._drawn: dict[int, Drawn] = {}  # by the instance's number
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
         self.static = self._compute_static_depths()
+        self._ghosts_by: list[int] | None = None  # static depths by which ghosts were inserted
+        self._ghosts: GhostCounts = {}
+        self._program = program
+
+    @property
+    def program(self) -> Program:
+        """The program of one instance, with the missing ghost operators of its branches.
+
+        Calls of blocks that are hoisted count no depth, so another program may follow from new
+        edges between blocks.
+        """
+        if self.options.ghosts and self._ghosts_by != self.static:
+            self._ghosts_by = self.static
+            counted = [s.name for s in self.shapes.values() if self.static[s.type_id] == TAINTED]
+            analysis = BranchAnalysis(self._given, frozenset(counted))
+            if analysis.missing != self._ghosts:
+                self._ghosts, self._programs = analysis.missing, None
+                self._program = insert_ghosts(self._given, analysis)
+        return self._program
 
     def translate(self, *, is_wanted: bool | None = None) -> None:
         """Allow compiled code to run the program, if it can be compiled; for timed systems.
@@ -103,10 +123,11 @@ class Recording:
     @property
     def programs(self) -> CompiledPrograms | None:
         """Compiled programs; None if Python runs them."""
+        program = self.program
         if self._translates and self._programs is None and not self._python_reason:
             try:
-                model = getattr(self.program, "__self__", None)
-                translation = translate_program(self.program, self._text)
+                model = getattr(program, "__self__", None)
+                translation = translate_program(program, self._text)
                 self._programs = CompiledPrograms(translation, model)
             except CompileError as reason:
                 self._python_reason = str(reason)

@@ -89,7 +89,11 @@ class CallWriter(ABC):
 
     @abstractmethod
     def ghosts(self, n: int) -> None:
-        """Count n ghost operators, so that a branch ends at the depth of a longer one."""
+        """Count n ghost operators, so that a branch ends at the depth of a longer one.
+
+        The analysis of a program's branches inserts such calls (dynbatch.harness.programs.ghosts);
+        a program needs them only where that analysis cannot count.
+        """
 
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
         """Return the results of one function for all elements; the calls may run concurrently."""

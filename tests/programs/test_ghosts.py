@@ -1,0 +1,231 @@
+"""Ghost operators that the analysis of branches inserts: their numbers, depths and results."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dynbatch.harness.compiler.registry import find_definition
+from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.contracts.policy import load_policy
+from dynbatch.harness.interpreter import interpret
+from dynbatch.harness.models.stack_rnn import StackRNN, should_shift
+from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.programs.blocks import RecordingOptions
+from dynbatch.harness.programs.ghosts import BranchAnalysis
+from dynbatch.harness.programs.model import ProgramModel, make_recorded_model, make_recording
+from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.values.instances import Chain
+from tests.support.engine_runs import NoClock
+from tests.support.program_models import DECIDED, SENTENCES, SIZES
+from tests.support.run_programs import SEED, by_compiled_code, by_python, live_adapter, translated
+from tests.support.written_programs import model_of
+
+HEAD = """\
+def program(self, p, sentence: Chain):
+    v, i, read = p.leaf(word=0), sentence.n_words, []
+    v = p.unary_a(v, label=1)
+    number = yield p.chance(v, 1)
+    c, d = number < 0.5, number * 64 % 1.0 < 0.5
+{body}
+    return [p.unary_a(v, label=2)]
+"""
+OTHERS = """
+
+def _twice(self, p, v):
+    return p.unary_b(p.unary_b(v))
+
+
+def _uneven(self, p, v, c):
+    if c:
+        v = p.unary_a(v)
+    return v
+
+
+def _thrice(self, p, v, c):
+    for _ in range(3):
+        v = p.unary_a(v)
+    return v
+
+
+def outside(p, v, c):
+    v = p.unary_b(v)
+    if c:
+        v = p.unary_b(v)
+        v = p.unary_b(v)
+    return v
+"""
+PLAIN = RecordingOptions(hoisting=False)
+# Body, and the ghost operators of the program in the order of its text.
+EQUALIZED = {
+    "if c:\n    v = p.unary_a(v)": [1],
+    "if c:\n    i += 1\nelse:\n    v = p.unary_a(p.unary_b(v))": [2],
+    "if c:\n    v = p.unary_a(v)\nelse:\n    v = p.unary_b(v)": [],
+    "if c:\n    v = p.unary_a(v)\nelse:\n    p.ghosts(1)": [],
+    "if c:\n    v = p.unary_a(v)\nelse:\n    p.ghosts(3)": [2],
+    "if c:\n    i = 1\nelif d:\n    v = p.unary_a(v)\nelse:\n    v = p.unary_a(p.unary_b(v))": [
+        1,
+        2,
+    ],
+    "if c:\n    if d:\n        v = p.unary_a(v)\n    v = p.unary_b(v)": [1, 2],
+    "if c:\n    v = p.chain(p.unary_a, v, 3)[-1]\nelse:\n    v = p.unary_b(v)": [2],
+    "if c:\n    a, b = p.concurrent(lambda: p.unary_a(v), lambda: p.unary_a(p.unary_b(v)))\n"
+    "    v = p.binary(a, b)": [3],
+    "if c:\n    v = self._twice(p, v)\nelse:\n    v = p.unary_b(v)": [1],
+    "v = self._uneven(p, v, c)": [1],
+    "if d:\n    v = self._uneven(p, v, c)": [1, 1],
+    "v = outside(p, v, c)": [2],
+    "if c:\n    read.append(v)\n    v = p.many(*read, word=1)": [1],
+    "for k in range(2):\n    if c:\n        v = p.unary_a(v)": [1],
+    "v = p.unary_a(v) if c else p.unary_b(v)\nif d:\n    v = p.unary_b(v)": [1],
+}
+LEFT_ALONE = (
+    "if c:\n    return [p.unary_b(v)]",
+    "while True:\n    if c:\n        break\n    v = p.unary_a(v)\n    c = True",
+    "if c:\n    for k in range(i):\n        v = p.unary_a(v)",
+    "if c:\n    v = p.chain(p.unary_a, v, i)[-1]",
+    "if c:\n    v = p.unary_a(v)\n    number = yield p.chance(v, 2)",
+    "if c:\n    p.stage()\n    v = p.unary_a(v)",
+    "if c:\n    v = self._thrice(p, v, c)",
+    "if c:\n    read += p.map(lambda a: p.unary_a(a), [v, v])",
+    "if c:\n    p.ghosts(i)",
+    "if c:\n    v = p.unary_a(v) if d else v",
+    "block = p.unary_a\nif c:\n    v = block(v)",
+    "if c:\n    v = getattr(p, 'unary_a')(v)",
+    "if c:\n    v = [p.unary_a(one) for one in [v]][0]",
+    "if c:\n    v = self.__class__ and p.unary_a(v)",
+    "if c:\n    with self.lock:\n        v = p.unary_a(v)",
+    "if c:\n    i += len([k for k in range(3)])\nelse:\n    read.append(i)",
+)
+
+
+def write_model(body: str, seed: int = 0) -> Any:
+    """Return a model with this program, whose decisions come from a seed."""
+    lines = "\n".join(f"    {line}" for line in body.split("\n"))
+    return model_of(HEAD.format(body=lines) + OTHERS, seed)
+
+
+def list_ghosts(model: ProgramModel) -> list[int]:
+    """Return the numbers of inserted ghost operators, in the order of the text."""
+    missing = (
+        make_recording(model, PLAIN).program
+        and BranchAnalysis(model.program, frozenset(model.recording.shapes)).missing
+    )
+    found = sorted((spot, n) for spots in missing.values() for spot, n in spots.items())
+    return [abs(n) for _, n in found]
+
+
+@pytest.mark.parametrize(("body", "numbers"), EQUALIZED.items())
+def test_missing_ghosts_of_the_shorter_branch_are_found(body: str, numbers: list[int]) -> None:
+    assert sorted(list_ghosts(write_model(body))) == sorted(numbers)
+
+
+@pytest.mark.parametrize("body", LEFT_ALONE)
+def test_branches_of_unknown_length_or_without_a_join_get_none(body: str) -> None:
+    model = write_model(body)
+    assert list_ghosts(model) == []
+    assert model.recording.program == model.program
+
+
+def find_depths(model: ProgramModel, options: RecordingOptions) -> set[int]:
+    """Return the depths of the programs' last blocks."""
+    graph_model = make_recorded_model(model, options)
+    mini_batch = graph_model.mini_batch(SENTENCES)
+    assert mini_batch.graph.depths is not None
+    return set(mini_batch.graph.depths[mini_batch.outputs].tolist())
+
+
+@pytest.mark.parametrize("body", [body for body, numbers in EQUALIZED.items() if numbers])
+def test_all_paths_end_at_the_same_depth(body: str) -> None:
+    without = RecordingOptions(ghosts=False, hoisting=False)
+    depths, unequal = set[int](), set[int]()
+    for seed in range(6):
+        model = write_model(body, seed)
+        depths |= find_depths(model, PLAIN)
+        unequal |= find_depths(model, without)
+    assert len(depths) == 1
+    assert len(unequal) > 1
+    assert depths == {max(unequal)} or "p.ghosts(3)" in body
+
+
+@pytest.mark.parametrize("body", [body for body, numbers in EQUALIZED.items() if numbers])
+def test_compiled_and_interpreted_programs_agree(body: str) -> None:
+    """Logs of compiled code and Python are the same, and results those in float64."""
+    model = write_model(body, seed=4)
+    programs = translated(model, as_written=True)
+    found = by_compiled_code(programs, model.recording, SENTENCES)
+    assert found == by_python(model.recording, SENTENCES)
+    adapter = live_adapter(model)
+    adapter.load(SENTENCES)
+    adapter.run(NoClock())
+    truth = interpret(model, draw_initial_weights(model, SEED), SENTENCES)
+    np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_hoisted_blocks_do_not_count() -> None:
+    """A block that reads only leaves is hoisted once its operands are known."""
+    body = "if c:\n    v = p.binary(v, p.project(p.leaf(word=i % 5)))\nelse:\n    v = p.unary_a(v)"
+    model = write_model(body)
+    assert list_ghosts(model) == [2]
+    recording = make_recording(model, RecordingOptions())
+    recording.mini_batch(SENTENCES)
+    assert recording.program == model.program
+    assert len(find_depths(model, RecordingOptions())) == 1
+    assert len(find_depths(model, PLAIN)) == 1
+
+
+class HandPlaced(StackRNN):
+    """StackRNN as written before branches were analyzed."""
+
+    def program(self, p: CallWriter, sentence: Chain) -> Body:
+        buffer, stack = [p.end()], [p.bottom()]
+        words = sentence.words[::-1].tolist()
+        buffer += p.chain(p.buffer, buffer[0], len(words), word=words)
+        stack.append(p.push(buffer.pop(), stack[-1]))
+        labels, read = self.expand_labels(sentence), []
+        for step, label in enumerate(labels):
+            state = p.decide(stack[-1], buffer[-1], label=label)
+            read.append(state)
+            if step == len(labels) - 1:
+                break
+            score = yield p.chance(state, step)
+            if should_shift(score, len(buffer) - 1, len(stack) - 1):
+                pushed = buffer.pop()
+                p.ghosts(1)
+            else:
+                upper = stack.pop()
+                pushed = p.compose(stack.pop(), upper)
+            stack.append(p.push(pushed, stack[-1]))
+        return read
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_schedules_are_those_of_ghosts_placed_by_hand(restart: bool) -> None:
+    options = RecordingOptions(restart=restart)
+    by_hand, by_analysis = (make_recording(kind(SIZES), options) for kind in (HandPlaced, StackRNN))
+    assert by_hand.program.__name__ == "program"
+    assert by_python(by_hand, SENTENCES) == by_python(by_analysis, SENTENCES)
+    graphs = [one.mini_batch(SENTENCES).graph for one in (by_hand, by_analysis)]
+    counts = [
+        schedule_in_segments(load_policy("inline_depth"), graph).n_batches for graph in graphs
+    ]
+    assert counts[0] == counts[1]
+    without = make_recording(StackRNN(SIZES), RecordingOptions(ghosts=False, restart=restart))
+    assert without.program.__func__ is StackRNN.program
+
+
+def test_only_the_parser_of_the_shipped_programs_gets_ghosts() -> None:
+    changed = {model.name for model in DECIDED if model.recording.program != model.program}
+    assert changed == {"stack_rnn"}
+    (model,) = (model for model in DECIDED if model.name == "stack_rnn")
+    tree = find_definition(model.recording.program.__func__)
+    assert ast.unparse(tree).count("p.ghosts(1)") == 1
+
+
+def test_an_error_names_the_line_of_the_program_as_written() -> None:
+    model = write_model("if c:\n    v = p.unary_a(v)\nv = p.binary(v)")
+    with pytest.raises(Exception, match=r"written program \d+>:8 .*binary"):
+        model.recording.mini_batch(SENTENCES)
