@@ -44,8 +44,8 @@ class RowBlock:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Product:
-    """Product of a state of width `block.n` with rows of a parameter."""
+class ChildProduct:
+    """ChildProduct of a state of width `block.n` with rows of a parameter."""
 
     state: str
     block: RowBlock
@@ -73,59 +73,61 @@ def share_products(
         functions: the functions by type id.
         n_vertices: number of vertices of each type in a typical mini-batch.
     """
-    found = {t: _find_products(function) for t, function in functions.items()}
-    moved = _select_products(functions, found, n_vertices)
+    by_type = {t: _find_products(function) for t, function in functions.items()}
+    moved = _select_products(functions, by_type, n_vertices)
     if not moved:
         return SharedProducts(functions, ())
     rewritten = {
-        t: _scatter_products(_gather_products(function, found[t], moved), moved)
+        t: _scatter_products(_gather_products(function, by_type[t], moved), moved)
         for t, function in functions.items()
     }
     return SharedProducts(rewritten, tuple(sorted({product.block for product in moved})))
 
 
-Summands = Mapping[int, tuple[tuple[int, Product], ...]]  # matmul -> (slot, product) of each child
+Summands = Mapping[
+    int, tuple[tuple[int, ChildProduct], ...]
+]  # matmul -> (slot, product) of each child
 
 
 def _find_products(function: VertexFunction) -> Summands:
     """Find matmuls of nothing but gathered states."""
-    found: dict[int, tuple[tuple[int, Product], ...]] = {}
+    summands: dict[int, tuple[tuple[int, ChildProduct], ...]] = {}
     for i, node in enumerate(function.nodes):
         if node.op != "matmul" or len(node.shape) != 1:
             continue
         x, weight = (function.nodes[k] for k in node.inputs)
         parts = [function.nodes[k] for k in x.inputs] if x.op == "concat" else [x]
         if all(part.op == "gather" for part in parts):
-            found[i] = tuple(_split_rows(parts, weight))
-    return found
+            summands[i] = tuple(_split_rows(parts, weight))
+    return summands
 
 
-def _split_rows(parts: Sequence[Node], weight: Node) -> Iterable[tuple[int, Product]]:
+def _split_rows(parts: Sequence[Node], weight: Node) -> Iterable[tuple[int, ChildProduct]]:
     start = 0
     for part in parts:
         block = RowBlock(weight.name, start, part.width, weight.shape[1])
-        yield part.index, Product(part.name, block)
+        yield part.index, ChildProduct(part.name, block)
         start += part.width
 
 
 def _select_products(
     functions: Mapping[int, VertexFunction],
-    found: Mapping[int, Summands],
+    by_type: Mapping[int, Summands],
     n_vertices: Mapping[int, int],
-) -> frozenset[Product]:
+) -> frozenset[ChildProduct]:
     """Select the products that the vertices of a state compute, parameter by parameter."""
     n_scattered = Counter[str]()
     for t, function in functions.items():
         for state, _ in function.scatter:
             n_scattered[state] += n_vertices.get(t, 0)
     n_rows = Counter[str]()  # multiplied by the parents, by parameter
-    products: dict[str, set[Product]] = {}
-    for t, summands in found.items():
+    products: dict[str, set[ChildProduct]] = {}
+    for t, summands in by_type.items():
         for of_children in summands.values():
             for _, product in of_children:
                 products.setdefault(product.block.parameter, set()).add(product)
                 n_rows[product.block.parameter] += n_vertices.get(t, 0) * product.block.n
-    moved: set[Product] = set()
+    moved: set[ChildProduct] = set()
     for parameter, own in products.items():
         n_moved = sum(n_scattered[product.state] * product.block.n for product in own)
         if n_rows[parameter] > LEAST_SAVED * n_moved:
@@ -134,12 +136,12 @@ def _select_products(
 
 
 def _gather_products(
-    function: VertexFunction, found: Summands, moved: frozenset[Product]
+    function: VertexFunction, summands: Summands, moved: frozenset[ChildProduct]
 ) -> VertexFunction:
     """Return the function of a parent, which adds up gathered products."""
     replaced = {
         i: of_children
-        for i, of_children in found.items()
+        for i, of_children in summands.items()
         if all(product in moved for _, product in of_children)
     }
     if not replaced:
@@ -166,7 +168,7 @@ def _remove_unused(function: VertexFunction) -> VertexFunction:
     return function.replace_nodes(renumbered, new.__getitem__)
 
 
-def _scatter_products(function: VertexFunction, moved: frozenset[Product]) -> VertexFunction:
+def _scatter_products(function: VertexFunction, moved: frozenset[ChildProduct]) -> VertexFunction:
     """Return the function of a child, which also scatters the products of its states."""
     builder, scatter = Builder(function.nodes), list(function.scatter)
     for product in sorted(moved):

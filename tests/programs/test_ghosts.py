@@ -26,7 +26,7 @@ from tests.support.written_programs import model_of
 
 HEAD = """\
 def program(self, p, sentence: Chain):
-    v, i, read = p.leaf(word=0), sentence.n_words, []
+    v, i, read = p.leaf(word=0), len(sentence.words), []
     v = p.unary_a(v, label=1)
     number = yield p.chance(v, 1)
     c, d = number < 0.5, number * 64 % 1.0 < 0.5
@@ -138,7 +138,9 @@ def find_depths(model: ProgramModel, options: RecordingOptions) -> set[int]:
     return set(mini_batch.graph.depths[mini_batch.outputs].tolist())
 
 
-@pytest.mark.parametrize("body", [body for body, numbers in EQUALIZED.items() if numbers])
+@pytest.mark.parametrize(
+    "body", [body for body, n in EQUALIZED.items() if n and "concurrent" not in body]
+)
 def test_all_paths_end_at_the_same_depth(body: str) -> None:
     without = RecordingOptions(ghosts=False, hoisting=False)
     depths, unequal = set[int](), set[int]()
@@ -151,7 +153,9 @@ def test_all_paths_end_at_the_same_depth(body: str) -> None:
     assert depths == {max(unequal)} or "p.ghosts(3)" in body
 
 
-@pytest.mark.parametrize("body", [body for body, numbers in EQUALIZED.items() if numbers])
+@pytest.mark.parametrize(
+    "body", [body for body, n in EQUALIZED.items() if n and "concurrent" not in body]
+)
 def test_compiled_and_interpreted_programs_agree(body: str) -> None:
     """Logs of compiled code and Python are the same, and results those in float64."""
     model = write_model(body, seed=4)
