@@ -89,13 +89,32 @@ def pad_vector(vector: NDArray[np.integer], n: int, value: int) -> NDArray[np.in
     return longer
 
 
+def scatter_values(
+    at: NDArray[np.integer], values: NDArray[np.integer], n: int, rest: int
+) -> NDArray[np.int32]:
+    """Return a vector (n,) with values at the indices `at`, and `rest` elsewhere."""
+    result = np.full(n, rest, dtype=np.int32)
+    result[at] = values
+    return result
+
+
 class Given(NamedTuple):
-    """Inputs of a loss: weights, looked-up rows by table, ids by name, and static sizes."""
+    """Inputs of a loss.
+
+    Attributes:
+        weights: dense weights.
+        vectors: looked-up rows, by table.
+        ids: index vectors.
+        sizes: static sizes.
+        tables: the tables, for networks that look up rows step by step. Only `vectors` have
+            gradients.
+    """
 
     weights: Mapping[str, Array]
     vectors: Mapping[str, Array]
     ids: Mapping[str, Array]
     sizes: Any
+    tables: Mapping[str, Array]
 
 
 class Network(Protocol):
@@ -125,12 +144,12 @@ class ScanOptions:
     """Options of padding.
 
     Attributes:
-        widths: maximum number of widths for the columns of sentences, or the chunks of trees. More
-            widths reduce padding and increase compile time (docs/systems.md).
+        widths: maximum number of widths for the columns of sentences and lattices, or the chunks of
+            trees. More widths reduce padding and increase compile time (docs/systems.md).
         multiple: multiple to which numbers of rows are rounded up, so that few programs are
             compiled.
-        chunk: maximum number of tree vertices that are computed together; 0 selects 64 to 256 by
-            the number of vertices.
+        chunk: maximum number of tree vertices, or of words of lattices, that are computed together;
+            0 selects 64 to 256 by the number of vertices, and 16 words.
     """
 
     widths: Count = 8
@@ -141,10 +160,10 @@ class ScanOptions:
 class Adapter(System):
     """Adapter for the table NETWORKS: programs compiled for padded shapes, trained with plain SGD.
 
-    Chunks of trees and steps of sentences are loops within one program: `fori_loop`s whose trip
-    counts are data, so that one program serves many lengths. JAX has no reverse-mode derivative of
-    these, so their derivatives are written by hand (jax.custom_vjp), with one matmul over all rows
-    per weight gradient.
+    Chunks of trees and steps of sentences, lattices, decoders and parsers are loops within one
+    program: `fori_loop`s whose trip counts are data, so that one program serves many lengths. JAX
+    has no reverse-mode derivative of these, so their derivatives are written by hand
+    (jax.custom_vjp), with one matmul over all rows per weight gradient.
 
     Forward, backward and update are one program, which updates weights in place. Its parts are not
     separable: only `construct` is reported (and `forward` in inference). Logits and gradients are
@@ -311,10 +330,11 @@ def _gradients(
     """Return loss, input of `outputs`, and gradients of dense weights and of looked-up rows."""
     ids = _split(ids, plan)
     dense = {name: value for name, value in weights.items() if name not in network.tables}
+    tables = {table: weights[table] for table in network.tables}
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
 
     def compute_loss(dense: Any, vectors: Any) -> tuple[Array, Array]:
-        return network.loss(Given(dense, vectors, ids, plan.sizes))
+        return network.loss(Given(dense, vectors, ids, plan.sizes, tables))
 
     results, gradients = jax.value_and_grad(compute_loss, (0, 1), has_aux=True)(dense, vectors)
     return *results, *gradients
@@ -326,7 +346,7 @@ def _loss(
     """Return the loss, and the input of `outputs`."""
     ids = _split(ids, plan)
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
-    return network.loss(Given(weights, vectors, ids, plan.sizes))
+    return network.loss(Given(weights, vectors, ids, plan.sizes, weights))
 
 
 def _split(ids: Any, plan: ProgramInputs) -> dict[str, Any]:

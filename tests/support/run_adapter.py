@@ -66,8 +66,12 @@ ONLY = {
         "tree_fc_fold",
         "tree_fc_cavs",
         "tree_gru",
+        "lattice_lstm",
+        "lattice_gru",
         "var_lstm_layers",
         "bilstm_layers",
+        "bilstm_char",
+        "bilstm_char_none_spelled",
     ),
     "fold_workers": ("tree_lstm",),
     "tf_trees": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -14,18 +15,22 @@ from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_jax import scan
-from dynbatch.systems.on_jax.models.sentences import lay_out_columns
+from dynbatch.systems.on_jax.models.lattice_rows import pad_lattices
+from dynbatch.systems.on_jax.models.lstm import lay_out_columns
 from dynbatch.systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
 from dynbatch.systems.on_jax.scan import Adapter
-from tests.support.instances import random_sentences
+from dynbatch.systems.plans.lattices import plan_lattice_rows
+from tests.support.instances import random_lattice, random_sentences
 from tests.support.run_adapter import (
     NO_LETTERS,
     SIZES,
+    UNEQUAL,
     assert_alike,
     found_by,
     small_settings,
@@ -34,6 +39,7 @@ from tests.support.run_adapter import (
 )
 
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2] * 5, [2] * 40 + [9] * 3)
+CHARACTERS = ((1,), (3, 3), (12, 1, 7, 2), (9, 30, 4, 17) * 5)
 LEAVES = ((1,), (1, 1), (2, 9, 1), (30, 4, 25, 17), (40,) * 5)
 
 
@@ -107,6 +113,76 @@ def test_a_list_schedule_pads_little() -> None:
     """Chunks are full while enough vertices are ready, because levels are not separated."""
     sizes, ids, _ = assign_tree_rows(trees_of((40,) * 20), halve_width(64, 4), multiple=1)
     assert ids["counts"] @ np.array(sizes.widths) == sizes.n_inner < 1.1 * 20 * 39
+
+
+@pytest.mark.parametrize("lengths", CHARACTERS)
+@pytest.mark.parametrize(("n_widths", "chunks"), [(1, (8,)), (3, (16, 8)), (8, (32, 16, 8))])
+def test_every_state_follows_the_arcs_into_it(
+    lengths: tuple[int, ...], n_widths: int, chunks: tuple[int, ...]
+) -> None:
+    """A step writes its states first, then words that start there or earlier and end later."""
+    lattices = lattices_of(lengths)
+    sizes, ids, rows = pad_lattices(lattices, n_widths, chunks, multiple=16)
+    width, n_steps = sizes.widths[0], max(lengths)
+    labels = np.concatenate([lattice.tags for lattice in lattices])
+    np.testing.assert_array_equal(ids["labels"][rows], labels)
+    assert len(set(rows.tolist())) == np.count_nonzero(ids["labels"] >= 0) == len(labels)
+    assert (ids["bounds"][0], ids["bounds"][-1]) == (0, n_steps)
+    counts = ids["word_counts"].reshape(-1, len(chunks))
+    step_of, word_step = np.full(width + sizes.n_rows, -1), np.full(sizes.n_words, -1)
+    at, word = width, 0
+    for w, first, end in zip(sizes.widths, ids["bounds"][:-1], ids["bounds"][1:], strict=True):
+        for step in range(first, end):
+            assert (ids["starts"][step], ids["word_starts"][step]) == (at, word)
+            step_of[at : at + w] = step
+            n_words = counts[step] @ np.array(chunks)
+            word_step[word : word + n_words] = step
+            at, word = at + w, word + n_words
+    assert at < width + sizes.n_rows  # words of padding end at the last row
+    own = np.flatnonzero(ids["targets"] < width + sizes.n_rows - 1)
+    assert np.all(step_of[ids["sources"][own]] <= word_step[own])
+    assert np.all(word_step[own] < step_of[ids["targets"][own]])
+    assert set(ids["targets"]) - set(ids["targets"][own]) <= {width + sizes.n_rows - 1}
+    plan = plan_lattice_rows(lattices)
+    state_of = {row: state for state, row in enumerate(rows.tolist())}
+    expected = zip(plan.words, plan.order[plan.sources], plan.order[plan.targets], strict=True)
+    sources, targets = ([state_of[row] for row in ids[x][own]] for x in ("sources", "targets"))
+    assert sorted(zip(ids["words"][own], sources, targets, strict=True)) == sorted(expected)
+    for row in rows[step_of[rows] >= 0]:
+        assert state_of[ids["before"][row - width]] == state_of[row] - 1
+
+
+def lattices_of(lengths: tuple[int, ...]) -> list[Any]:
+    rng = np.random.default_rng(len(lengths))
+    return [random_lattice(n, UNEQUAL, rng) for n in lengths]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_loops_over_lattices_copy_no_table(mode: str) -> None:
+    """XLA copies a whole table in every iteration that may read it after writing to it."""
+    system = started(Adapter, LatticeLSTM(UNEQUAL), mode, chunk=16, widths=2, multiple=64)
+    lattices = lattices_of((9, 30, 4, 17))
+    system.compile_for(lattices)
+    (program,) = system._programs.values()
+    bodies, _, _ = cast(Any, program).as_text().partition("ENTRY")
+    n_rows = system._network.plan(lattices).sizes.n_rows
+    copied = [int(n) for n in re.findall(r"= f32\[(\d+),\d+\]\S* copy\(", bodies)]
+    assert max(copied, default=0) < n_rows
+
+
+@pytest.mark.slow
+def test_lattices_of_other_lengths_compile_no_program() -> None:
+    model = LatticeLSTM(UNEQUAL)
+    system, weights = started(Adapter, model, "infer", widths=1), draw_initial_weights(model, 0)
+    for lengths in ((9, 3, 4), (12, 2), (1, 1, 1, 1)):
+        lattices = lattices_of(lengths)
+        found, expected = (
+            found_by(system, lattices),
+            run_reference(model, weights, lattices, "infer"),
+        )
+        assert_alike(found, {"loss": np.array(expected.loss), "outputs": expected.outputs})
+    assert system.n_compilations() == 1
 
 
 @pytest.mark.slow
@@ -240,7 +316,8 @@ def test_missing_model_is_reported() -> None:
     reason = Adapter.skip(model, small_settings())
     assert reason == (
         "dynbatch.systems.on_jax.models:NETWORKS has no model of_nobody;"
-        " choose one of bilstm, tree_fc, tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
+        " choose one of bilstm, bilstm_char, lattice_gru, lattice_lstm, tree_fc, tree_gru, tree_lstm,"
+        " tree_lstm_child_sum, var_lstm"
     )
 
 

@@ -1,1 +1,1 @@
-"""Networks in JAX, with one module for trees and one for sentences, and their common parts."""
+"""Networks in JAX, one module per kind of instances, and their common parts."""

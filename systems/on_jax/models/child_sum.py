@@ -64,7 +64,7 @@ class TreeLSTMChildSum(TreeNetwork):
 
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of all rows."""
-        weights, vectors, ids, sizes = given
+        weights, vectors, ids, sizes, _ = given
         gates = vectors["embedding"] @ weights["W"] + weights["b"]
         i, o, u = jnp.split(gates, 3, axis=1)
         c = jax.nn.sigmoid(i) * jnp.tanh(u)

@@ -14,6 +14,20 @@ def slice_rows(x: Array, at: Array, n: int) -> Array:
     return lax.dynamic_slice_in_dim(x, at, n)
 
 
+def slice_columns(x: Array, at: Array, n: int, n_blocks: int) -> list[Array]:
+    """Return n rows, starting at row `at`, as blocks of columns of equal width.
+
+    XLA's CPU compiler does not vectorize the columns of a dynamic slice of whole rows.
+    """
+    width = x.shape[1] // n_blocks
+    return [lax.dynamic_slice(x, (at, k * width), (n, width)) for k in range(n_blocks)]
+
+
+def pad_rows(x: Array, n: int) -> Array:
+    """Return the rows, padded with zeros to n rows."""
+    return jnp.concatenate([x, jnp.zeros((n - len(x), x.shape[1]), x.dtype)])
+
+
 def replace_rows(x: Array, rows: Array, at: Array) -> Array:
     """Return x with rows replaced from `at` on; in place if a loop carries x."""
     return lax.dynamic_update_slice_in_dim(x, rows, at, 0)

@@ -254,7 +254,7 @@ class TreeLSTM(TreeNetwork):
 
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of all rows."""
-        weights, vectors, ids, sizes = given
+        weights, vectors, ids, sizes, _ = given
         gates = vectors["embedding"] @ weights["W"] + weights["b_leaf"]
         i, o, u = jnp.split(gates, 3, axis=1)
         c = jax.nn.sigmoid(i) * jnp.tanh(u)
@@ -331,7 +331,7 @@ class TreeGRU(TreeNetwork):
 
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of all rows."""
-        weights, vectors, ids, sizes = given
+        weights, vectors, ids, sizes, _ = given
         of_leaves = (weights[name] for name in ("W", "W_c", "b_leaf", "b_leaf_c"))
         leaves, _ = step(vectors["embedding"], *of_leaves)
         inner = {name: weights[name] for name in ("U_1", "U_2", "b", "U_c1", "U_c2", "b_c")}
@@ -376,7 +376,7 @@ class TreeFC(TreeNetwork):
 
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of the roots."""
-        weights, vectors, ids, sizes = given
+        weights, vectors, ids, sizes, _ = given
         layer = {name: weights[name] for name in ("W", "b")}
         if self.looks_up:
             leaves = vectors["embedding"]
