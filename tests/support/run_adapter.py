@@ -72,6 +72,7 @@ ONLY = {
         "bilstm_layers",
         "bilstm_char",
         "bilstm_char_none_spelled",
+        "parser",
     ),
     "fold_workers": ("tree_lstm",),
     "tf_trees": (
