@@ -72,6 +72,8 @@ ONLY = {
         "bilstm_layers",
         "bilstm_char",
         "bilstm_char_none_spelled",
+        "seq2seq",
+        "seq2seq_at_once",
         "parser",
     ),
     "fold_workers": ("tree_lstm",),

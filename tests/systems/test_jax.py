@@ -316,8 +316,8 @@ def test_missing_model_is_reported() -> None:
     reason = Adapter.skip(model, small_settings())
     assert reason == (
         "dynbatch.systems.on_jax.models:NETWORKS has no model of_nobody;"
-        " choose one of bilstm, bilstm_char, lattice_gru, lattice_lstm, parser, tree_fc,"
-        " tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
+        " choose one of bilstm, bilstm_char, lattice_gru, lattice_lstm, parser, seq2seq,"
+        " seq2seq_at_once, tree_fc, tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
     )
 
 
