@@ -68,6 +68,7 @@ ONLY = {
         "tree_gru",
         "lattice_lstm",
         "lattice_gru",
+        "gated_lattice_lstm",
         "var_lstm_layers",
         "bilstm_layers",
         "bilstm_char",

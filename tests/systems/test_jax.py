@@ -15,6 +15,8 @@ from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from dynbatch.harness.models.lattice_gru import LatticeGRU
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
@@ -159,9 +161,10 @@ def lattices_of(lengths: tuple[int, ...]) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_loops_over_lattices_copy_no_table(mode: str) -> None:
+@pytest.mark.parametrize("kind", [LatticeLSTM, LatticeGRU, GatedLatticeLSTM])
+def test_loops_over_lattices_copy_no_table(kind: type[Model], mode: str) -> None:
     """XLA copies a whole table in every iteration that may read it after writing to it."""
-    system = started(Adapter, LatticeLSTM(UNEQUAL), mode, chunk=16, widths=2, multiple=64)
+    system = started(Adapter, kind(UNEQUAL), mode, chunk=16, widths=2, multiple=64)
     lattices = lattices_of((9, 30, 4, 17))
     system.compile_for(lattices)
     (program,) = system._programs.values()
@@ -316,8 +319,8 @@ def test_missing_model_is_reported() -> None:
     reason = Adapter.skip(model, small_settings())
     assert reason == (
         "dynbatch.systems.on_jax.models:NETWORKS has no model of_nobody;"
-        " choose one of bilstm, bilstm_char, lattice_gru, lattice_lstm, parser, seq2seq,"
-        " seq2seq_at_once, tree_fc, tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
+        " choose one of bilstm, bilstm_char, gated_lattice_lstm, lattice_gru, lattice_lstm, parser,"
+        " seq2seq, seq2seq_at_once, tree_fc, tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
     )
 
 

@@ -113,7 +113,7 @@ def _forward(
         new = tuple(slice_rows(x, at, w) + y for x, y in zip(states, new, strict=True))
         states = tuple(replace_rows(x, y, at) for x, y in zip(states, new, strict=True))
         of_characters = replace_rows(gates.characters, kept, at - width) if keep else ()
-        states, of_words = _run_chunks(sizes, ids, t, run_words, (states, gates.words))
+        states, of_words = run_chunks(sizes, ids, t, run_words, (states, gates.words))
         return new, states, Arcs(of_characters, of_words)
 
     states = tuple(pad_rows(jnp.tile(x, (width, 1)), width + sizes.n_rows) for x in start)
@@ -128,7 +128,7 @@ def _forward(
     return carried[1:]
 
 
-def _run_chunks(sizes: LatticeSizes, ids: Ids, t: Array, run: Any, carried: T) -> T:
+def run_chunks(sizes: LatticeSizes, ids: Ids, t: Array, run: Any, carried: T) -> T:
     """Run all chunks of words that follow a step, which are independent of each other."""
     first = ids["word_starts"][t]
     for index, n in enumerate(sizes.chunks):
@@ -167,7 +167,7 @@ def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
     def run_step(w: int, last: Array, s: Array, carried: Any) -> Any:
         below, complete, d, (dcharacters, dwords) = carried
         t = last - s
-        complete, d, dwords = _run_chunks(sizes, ids, t, run_words, (complete, d, dwords))
+        complete, d, dwords = run_chunks(sizes, ids, t, run_words, (complete, d, dwords))
         at, earlier = ids["starts"][t], jnp.where(t > 0, ids["starts"][t - 1], 0)
         before = tuple(slice_rows(x, earlier, w) for x in states)
         own = tuple(slice_rows(x, at, w) + y for x, y in zip(d, below, strict=True))
