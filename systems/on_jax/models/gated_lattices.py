@@ -30,7 +30,7 @@ Pair = tuple[Array, Array]  # h and c, or both sums, of some rows
 Ids = Mapping[str, Array]
 
 
-class Gates(NamedTuple):
+class GateKinds(NamedTuple):
     """Values of the gates of characters (i, o, f, g), of words (i, f, g) and of word weights.
 
     They are weights U, the inputs' parts (n, n_gates * h), or pre-activations and their gradients.
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
 
     states: Pair
     sums: Pair
-    gates: Gates
+    gates: GateKinds
     cells: Array
 
 
@@ -76,7 +76,7 @@ def weigh_cell(share: Array, cell: Array) -> Pair:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def compute_gated_states(
-    sizes: LatticeSizes, weights: Gates, inputs: Gates, start: Pair, ids: Ids
+    sizes: LatticeSizes, weights: GateKinds, inputs: GateKinds, start: Pair, ids: Ids
 ) -> Array:
     """Return h of all rows (widths[0] + n_rows, h).
 
@@ -91,7 +91,7 @@ def compute_gated_states(
 
 
 def _forward(
-    sizes: LatticeSizes, weights: Gates, inputs: Gates, start: Pair, ids: Ids, *, keep: bool
+    sizes: LatticeSizes, weights: GateKinds, inputs: GateKinds, start: Pair, ids: Ids, *, keep: bool
 ) -> Kept:
     width = sizes.widths[0]
 
@@ -132,7 +132,7 @@ def _forward(
     kept = Kept(
         (h, c),
         (jnp.zeros_like(h), jnp.zeros_like(c)),
-        Gates(*(jnp.zeros_like(x) for x in inputs)) if keep else Gates(none, none, none),
+        GateKinds(*(jnp.zeros_like(x) for x in inputs)) if keep else GateKinds(none, none, none),
         jnp.zeros_like(inputs.shares) if keep else none,
     )
     carried = (h[:width], c[:width]), kept
@@ -143,12 +143,12 @@ def _forward(
     return carried[1]
 
 
-def _fwd(sizes: LatticeSizes, weights: Gates, inputs: Gates, start: Pair, ids: Ids) -> Any:
+def _fwd(sizes: LatticeSizes, weights: GateKinds, inputs: GateKinds, start: Pair, ids: Ids) -> Any:
     kept = _forward(sizes, weights, inputs, start, ids, keep=True)
     return kept.states[0], (weights, kept, ids)
 
 
-def _bwd(sizes: LatticeSizes, saved: tuple[Gates, Kept, Ids], dh: Array) -> Any:
+def _bwd(sizes: LatticeSizes, saved: tuple[GateKinds, Kept, Ids], dh: Array) -> Any:
     """Return the gradients of weights, inputs and start; words of a step come first."""
     weights, kept, ids = saved
     width = sizes.widths[0]
@@ -196,7 +196,7 @@ def _bwd(sizes: LatticeSizes, saved: tuple[Gates, Kept, Ids], dh: Array) -> Any:
         (dh[:0], dh[:0]),
         (nothing, nothing),
         (dh, nothing),
-        Gates(*(jnp.zeros_like(x) for x in kept.gates)),
+        GateKinds(*(jnp.zeros_like(x) for x in kept.gates)),
     )
     for index, w in reversed(list(enumerate(sizes.widths))):
         below, *others = carried
@@ -206,8 +206,8 @@ def _bwd(sizes: LatticeSizes, saved: tuple[Gates, Kept, Ids], dh: Array) -> Any:
         carried = lax.fori_loop(0, end - first, step, (padded, *others))
     below, _, d, dgates = carried
     h = kept.states[0]
-    inputs = Gates(h[ids["before"]], h[ids["sources"]], kept.cells)
-    dweights = Gates(*(x.T @ down for x, down in zip(inputs, dgates, strict=True)))
+    inputs = GateKinds(h[ids["before"]], h[ids["sources"]], kept.cells)
+    dweights = GateKinds(*(x.T @ down for x, down in zip(inputs, dgates, strict=True)))
     dstart = tuple(x[:width].sum(0) + y.sum(0) for x, y in zip(d, below, strict=True))
     return dweights, dgates, dstart, None
 
@@ -227,14 +227,14 @@ class GatedLatticeLSTM(LatticeNetwork):
         characters = vectors["characters"]
         last = characters[ids["targets"] - sizes.widths[0]]  # the character that ends a word
         kinds = ("char", "word", "gate")
-        read = Gates(characters, vectors["words"], last)
-        inputs = Gates(
+        read = GateKinds(characters, vectors["words"], last)
+        inputs = GateKinds(
             *(
                 x @ weights[f"W_{kind}"] + weights[f"b_{kind}"]
                 for x, kind in zip(read, kinds, strict=True)
             )
         )
-        own = Gates(*(weights[f"U_{kind}"] for kind in kinds))
+        own = GateKinds(*(weights[f"U_{kind}"] for kind in kinds))
         h = compute_gated_states(sizes, own, inputs, (weights["h_0"], weights["c_0"]), ids)
         return compute_cross_entropy(self.outputs(weights, h), ids["labels"]), h
 

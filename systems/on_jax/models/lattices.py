@@ -51,7 +51,7 @@ class Cell(Protocol):
     def gradients(self, h: Array, gates: Array, d: Array) -> dict[str, Array]: ...
 
 
-class Arcs(NamedTuple):
+class ArcKinds(NamedTuple):
     """Values of both kinds of arcs, such as their weights or their gates."""
 
     characters: Any
@@ -60,7 +60,7 @@ class Arcs(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def compute_lattice_states(
-    cell: Cell, sizes: LatticeSizes, weights: Arcs, inputs: Arcs, start: States, ids: Ids
+    cell: Cell, sizes: LatticeSizes, weights: ArcKinds, inputs: ArcKinds, start: States, ids: Ids
 ) -> Array:
     """Return h of all rows (widths[0] + n_rows, h).
 
@@ -81,13 +81,13 @@ def compute_lattice_states(
 def _forward(
     cell: Cell,
     sizes: LatticeSizes,
-    weights: Arcs,
-    inputs: Arcs,
+    weights: ArcKinds,
+    inputs: ArcKinds,
     start: States,
     ids: Ids,
     *,
     keep: bool,
-) -> tuple[States, Arcs]:
+) -> tuple[States, ArcKinds]:
     """Return all states, and the gates of all arcs if they are kept.
 
     A step first adds its characters to its states, then words to later states. The reverse order
@@ -114,10 +114,10 @@ def _forward(
         states = tuple(replace_rows(x, y, at) for x, y in zip(states, new, strict=True))
         of_characters = replace_rows(gates.characters, kept, at - width) if keep else ()
         states, of_words = run_chunks(sizes, ids, t, run_words, (states, gates.words))
-        return new, states, Arcs(of_characters, of_words)
+        return new, states, ArcKinds(of_characters, of_words)
 
     states = tuple(pad_rows(jnp.tile(x, (width, 1)), width + sizes.n_rows) for x in start)
-    gates = Arcs(*(jnp.zeros_like(x) for x in inputs)) if keep else Arcs((), ())
+    gates = ArcKinds(*(jnp.zeros_like(x) for x in inputs)) if keep else ArcKinds((), ())
     carried = tuple(x[:width] for x in states), states, gates
     for index, w in enumerate(sizes.widths):
         before, *others = carried
@@ -139,7 +139,7 @@ def run_chunks(sizes: LatticeSizes, ids: Ids, t: Array, run: Any, carried: T) ->
 
 
 def _fwd(
-    cell: Cell, sizes: LatticeSizes, weights: Arcs, inputs: Arcs, start: States, ids: Ids
+    cell: Cell, sizes: LatticeSizes, weights: ArcKinds, inputs: ArcKinds, start: States, ids: Ids
 ) -> Any:
     states, gates = _forward(cell, sizes, weights, inputs, start, ids, keep=True)
     return states[0], (weights, states, gates, ids)
@@ -174,14 +174,14 @@ def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
         complete = tuple(replace_rows(x, y, at) for x, y in zip(complete, own, strict=True))
         of_arcs = slice_columns(gates.characters, at - width, w, cell.n_gates)
         below, dgates = cell.backward(weights.characters, of_arcs, before, own)
-        return below, complete, d, Arcs(replace_rows(dcharacters, dgates, at - width), dwords)
+        return below, complete, d, ArcKinds(replace_rows(dcharacters, dgates, at - width), dwords)
 
     nothing = tuple(jnp.zeros_like(x) for x in states)
     carried: Any = (
         tuple(x[:0] for x in states),
         nothing,
         (dh, *nothing[1:]),
-        Arcs(*(jnp.zeros_like(x) for x in gates)),
+        ArcKinds(*(jnp.zeros_like(x) for x in gates)),
     )
     for index, w in reversed(list(enumerate(sizes.widths))):
         below, *others = carried
@@ -193,7 +193,7 @@ def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
             (tuple(pad_rows(x, w) for x in below), *others),
         )
     below, _, d, dgates = carried
-    dweights = Arcs(
+    dweights = ArcKinds(
         *(
             cell.gradients(states[0][ids[name]], own, down)
             for name, own, down in zip(("before", "sources"), gates, dgates, strict=True)
@@ -206,7 +206,7 @@ def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
 compute_lattice_states.defvjp(_fwd, _bwd)
 
 
-class LSTMCell:
+class LatticeLSTMCell:
     """LSTM cell with gates f, i, o and g; the weight is U (h, 4 h), a state h and c."""
 
     n_gates = 4
@@ -240,7 +240,7 @@ class LSTMCell:
         return {"U": h.T @ d}
 
 
-class GRUCell:
+class LatticeGRUCell:
     """GRU cell with gates r, z and n; weights are U (h, 2 h) and U_n (h, h), a state is h."""
 
     n_gates = 3
@@ -300,9 +300,9 @@ class LatticeNetwork:
     def loss(self, given: Given) -> tuple[Array, Array]:
         """Return the summed loss, and h of all rows."""
         weights, vectors, ids, sizes, _ = given
-        kinds = Arcs("char", "word")
-        own = Arcs(*({n: weights[f"{n}_{kind}"] for n in self.cell.weights} for kind in kinds))
-        inputs = Arcs(
+        kinds = ArcKinds("char", "word")
+        own = ArcKinds(*({n: weights[f"{n}_{kind}"] for n in self.cell.weights} for kind in kinds))
+        inputs = ArcKinds(
             *(
                 vectors[table] @ weights[f"W_{kind}"] + weights[f"b_{kind}"]
                 for table, kind in zip(self.tables, kinds, strict=True)
@@ -318,6 +318,6 @@ class LatticeNetwork:
 
 
 NETWORKS = {
-    "lattice_lstm": partial(LatticeNetwork, LSTMCell),
-    "lattice_gru": partial(LatticeNetwork, GRUCell),
+    "lattice_lstm": partial(LatticeNetwork, LatticeLSTMCell),
+    "lattice_gru": partial(LatticeNetwork, LatticeGRUCell),
 }

@@ -32,7 +32,7 @@ from dynbatch.systems.on_jax.models.lstm import (
     repeat_start,
     run_lstms,
 )
-from dynbatch.systems.on_jax.models.steps import OutputLayer, StepScores, add_scores, start_scores
+from dynbatch.systems.on_jax.models.steps import ScoreWeights, StepScores, add_scores, start_scores
 from dynbatch.systems.on_jax.scan import Given, ProgramInputs, pack_inputs, pad_vector
 
 NamedIds = Mapping[str, Array]
@@ -184,7 +184,7 @@ def decode(
 def _decode(
     widths: tuple[int, ...], w: DecoderWeights, start: States, ids: NamedIds, *, keep: bool
 ) -> tuple[Array, DecoderRows, StepScores]:
-    n, output, k = len(ids["read"]), OutputLayer(w.W_out, None), widths[0]
+    n, output, k = len(ids["read"]), ScoreWeights(w.W_out, None), widths[0]
 
     def step(width: int, t: Array, carried: Any) -> Any:
         h, c, rows, scores = carried

@@ -26,7 +26,7 @@ from dynbatch.systems.on_jax.models.lstm import (
     make_zero_start,
     run_both_directions,
 )
-from dynbatch.systems.on_jax.models.steps import OutputLayer, StepScores, add_scores, start_scores
+from dynbatch.systems.on_jax.models.steps import ScoreWeights, StepScores, add_scores, start_scores
 from dynbatch.systems.on_jax.scan import Given, ProgramInputs, pack_inputs, pad_vector
 
 NamedIds = Mapping[str, Array]
@@ -41,7 +41,7 @@ class ParserSizes(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def decide(
-    widths: tuple[int, ...], terms: Array, output: OutputLayer, ids: NamedIds
+    widths: tuple[int, ...], terms: Array, output: ScoreWeights, ids: NamedIds
 ) -> tuple[Array, Array]:
     """Return the summed loss of all decisions, and the layer below their scores (n_rows, mlp).
 
@@ -56,7 +56,7 @@ def decide(
 
 
 def _forward(
-    widths: tuple[int, ...], terms: Array, output: OutputLayer, ids: NamedIds, *, keep: bool
+    widths: tuple[int, ...], terms: Array, output: ScoreWeights, ids: NamedIds, *, keep: bool
 ) -> tuple[Array, Array, Array]:
     n, mlp = len(ids["labels"]), terms.shape[1]
 
@@ -76,7 +76,7 @@ def _forward(
     return scores.loss, hidden, scores.d
 
 
-def _fwd(widths: tuple[int, ...], terms: Array, output: OutputLayer, ids: NamedIds) -> Any:
+def _fwd(widths: tuple[int, ...], terms: Array, output: ScoreWeights, ids: NamedIds) -> Any:
     loss, hidden, d = _forward(widths, terms, output, ids, keep=True)
     return (loss, hidden), (terms, output, hidden, d, ids["looked_at"])
 
@@ -88,7 +88,7 @@ def _bwd(widths: tuple[int, ...], saved: Any, given: tuple[Array, Array]) -> Any
     dsum = (d @ output.weight.T) * (1 - hidden * hidden)
     repeated = jnp.repeat(dsum, N_FEATURES, axis=0)
     dterms = jnp.zeros_like(terms).at[looked_at].add(repeated)
-    return dterms, OutputLayer(hidden.T @ d, d.sum(0)), None
+    return dterms, ScoreWeights(hidden.T @ d, d.sum(0)), None
 
 
 decide.defvjp(_fwd, _bwd)
@@ -151,7 +151,7 @@ class ParserNetwork:
         return decide(
             sizes.decisions.widths,
             terms.reshape(-1, mlp),
-            OutputLayer(weights["W_out"], weights["b_out"]),
+            ScoreWeights(weights["W_out"], weights["b_out"]),
             {
                 "looked_at": ids["looked_at"],
                 "labels": ids["labels"],

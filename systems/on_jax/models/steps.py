@@ -10,7 +10,7 @@ from jax import Array
 from dynbatch.systems.on_jax.models.layers import replace_rows, slice_rows
 
 
-class OutputLayer(NamedTuple):
+class ScoreWeights(NamedTuple):
     """Weight (n_inputs, n_classes) and bias (n_classes,) of the scores, or None."""
 
     weight: Array
@@ -24,7 +24,7 @@ class StepScores(NamedTuple):
     d: Array
 
 
-def start_scores(n_rows: int, output: OutputLayer, *, keep: bool) -> StepScores:
+def start_scores(n_rows: int, output: ScoreWeights, *, keep: bool) -> StepScores:
     """Return the scores before the first step."""
     weight = output.weight
     kept = (n_rows, weight.shape[1]) if keep else (0, 0)
@@ -32,7 +32,7 @@ def start_scores(n_rows: int, output: OutputLayer, *, keep: bool) -> StepScores:
 
 
 def add_scores(
-    scores: StepScores, hidden: Array, output: OutputLayer, labels: Array, at: Array, *, keep: bool
+    scores: StepScores, hidden: Array, output: ScoreWeights, labels: Array, at: Array, *, keep: bool
 ) -> StepScores:
     """Add a step's scores of rows (w, n_inputs), whose first row is `at`.
 
