@@ -116,7 +116,6 @@ def _number_words(lines: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _build_sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Chain]:
-    """Return a chain for every line."""
     end, unknown = ids[END], ids[UNKNOWN]
 
     def build(index: int) -> Chain:

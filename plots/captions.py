@@ -121,7 +121,6 @@ def format_range(values: Collection[int]) -> str:
 
 
 def describe_ends(rounds: Iterable[int]) -> str:
-    """Describe the ends of intervals, which depend on the number of rounds."""
     kinds = {name_interval(n) for n in rounds}
     return " or ".join(text for ends, text in ENDS.items() if ends in kinds)
 

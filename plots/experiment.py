@@ -94,7 +94,6 @@ class Experiment:
         }
 
     def label(self, name: object) -> str:
-        """Return the printed name of a system or model."""
         return self.labels.get(str(name), str(name))
 
     @cached_property

@@ -109,13 +109,11 @@ def time_call(run: Policy, graph: Graph) -> float:
 
 
 def format_quartiles(values: list[float], digits: int) -> str:
-    """Format the median and the quartiles."""
     low, median, high = statistics.quantiles(values, n=4)
     return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def load_lattices(data: Path) -> Corpus:
-    """Load the training split of lattices."""
     return load_corpus(
         "dynbatch.datasets.weibo_lattice", "train", data, vocab_modulo=0, sha256=None
     )

@@ -70,7 +70,6 @@ class GpuWorkload:
 
     @property
     def name(self) -> str:
-        """Printed name."""
         return f"{self.model}, {self.dataset}, hidden {self.hidden_size}, {self.mode}"
 
     def arrange_mini_batches(self, n_mini_batches: int) -> Iterator[tuple[Unstarted, int]]:

@@ -222,7 +222,6 @@ def save(path: Path, results: Found) -> None:
 
 
 def format_table(kernels: Sequence[KernelKinds], results: Found) -> str:
-    """Return a Markdown table with a row for each kernel."""
     head = ("workload", "kernel", "kinds", *ARCHITECTURES)
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for kernel in kernels:

@@ -53,7 +53,6 @@ class MarkedPage:
         return f"{before}{self.begin}\n{part.strip()}\n\n{END}{rest.partition(END)[2]}"
 
     def write(self, part: str) -> None:
-        """Replace the part on the page."""
         replace_whole(self.path, self.replace(part))
 
     def _read_text(self) -> str:
@@ -225,7 +224,6 @@ PARTS: Mapping[MarkedPage, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write all generated parts."""
     for page, build in PARTS.items():
         page.write(build())
 

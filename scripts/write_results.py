@@ -98,7 +98,6 @@ def load_results(folders: Sequence[Path]) -> CpuResults:
 
 
 def load_answers(folder: Path) -> Experiment:
-    """Load the experiment `answers` from committed records."""
     return load_held("answers", select_drawable({"records": folder}, os.environ, ["answers"]))
 
 
@@ -390,7 +389,6 @@ def write_pictures() -> None:
 
 
 def main() -> None:
-    """Write all generated parts and both figures."""
     for part, text in build_parts().items():
         part.write(text)
     write_pictures()

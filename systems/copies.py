@@ -44,7 +44,6 @@ class CpuCopies:
         self._source, self._target = np.ones(n, np.float32), np.zeros(n, np.float32)
 
     def run(self) -> None:
-        """Copy once."""
         np.copyto(self._target, self._source)
 
     def synchronize(self) -> None:

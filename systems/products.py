@@ -93,7 +93,6 @@ class CpuMatmuls:
         self.library = self._multiplying.names
 
     def place(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the array."""
         return array
 
     def forward(self, x: Matrix, weight: Matrix, y: Matrix, n: int) -> None:
@@ -217,7 +216,6 @@ class Adapter(Control):
         return {"llvmlite": llvmlite.__version__, "blas": self._matmuls.library}
 
     def _draw_array(self, n: int, width: int) -> Any:
-        """Return random numbers on the device."""
         return self._matmuls.place(self._random.standard_normal((n, width), dtype=np.float32))
 
 

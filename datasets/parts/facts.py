@@ -131,7 +131,6 @@ def _format_rows(corpus: Corpus, size: str, ids: IntArray) -> str:
 
 
 def _format_shares(corpus: Corpus, labels: Sequence[IntArray]) -> str:
-    """Format the fraction of each class, by class number."""
     counts = np.bincount(np.concatenate(labels), minlength=corpus.get_size("classes"))
     shares = counts / counts.sum()
     names = corpus.label_names or range(len(shares))
@@ -139,7 +138,6 @@ def _format_shares(corpus: Corpus, labels: Sequence[IntArray]) -> str:
 
 
 def _format_counts(values: IntArray) -> str:
-    """Format the number of occurrences of each value."""
     return ", ".join(
         f"{value}: {count}" for value, count in enumerate(np.bincount(values)) if count
     )

@@ -267,7 +267,6 @@ class TableRows:
 
     @property
     def size(self) -> int:
-        """Number of rows of the table."""
         return self.modulo or self.n_known + 1
 
     def find_rows(self, ids: object) -> IntArray:
@@ -291,7 +290,6 @@ class Vocabulary:
     size: int
 
     def find_row(self, word: str) -> int:
-        """Return the row of a word."""
         return self.known.get(word, self.unknown)
 
 

@@ -40,7 +40,6 @@ class TreeBuilder:
         return Tree(np.array(self.words), np.array(self.labels), left, right)
 
     def build_nary(self) -> NaryTree:
-        """Build the tree with any number of children."""
         below = [() if children == LEAF else children for children in self.children]
         starts = np.cumsum([0, *map(len, below)])
         children = as_int_array([child for group in below for child in group])

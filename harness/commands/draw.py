@@ -46,7 +46,6 @@ DRAWS_AGAIN = "the same snakemake command"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw experiments and return the exit code."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command(COMMAND, partial(_draw, typed), again=DRAWS_AGAIN)
 
@@ -101,7 +100,6 @@ def write_report(
 
 
 def list_experiments(choices: Choices) -> list[str]:
-    """Return the names of all experiments that have the chosen scale."""
     names = list_experiment_names(choices.conf_dir)
     return [n for n in names if choices.scale in read_experiment(n, choices.conf_dir)["scales"]]
 
@@ -135,7 +133,6 @@ def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
 
 
 def draw_measured(name: str, choices: Choices, composer: Composer, source: ResultsFolder) -> None:
-    """Draw one experiment from the results directory."""
     trials = plan_artifact(name, choices, composer)
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:

@@ -47,7 +47,6 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """Description of the candidate."""
         return f"{self.policy} at {self.granularity} granularity"
 
 
@@ -90,7 +89,6 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """Description of the choice and its reason in one line."""
         chosen = self.chosen
         others = [candidate for candidate in self.tried if candidate is not chosen]
         text = f"chose {chosen.words}: {(chosen.tried_s or 0.0) * 1e3:.3g} ms per mini-batch"

@@ -14,7 +14,6 @@ PROJECT = "dynamic-batching-benchmark"
 
 
 def describe_installation(module: str) -> str:
-    """Return the instruction for installing a missing module."""
     if module in read_requirements():
         return f"run pip install '{PROJECT}[{module}]', in a checkout pip install -e '.[{module}]'"
     return "install it"

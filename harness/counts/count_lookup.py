@@ -49,7 +49,6 @@ class CountAnswers:
         return [row for row in self._find_all(sweep) if row is not None]
 
     def count_missing(self, sweep: Sweep) -> int:
-        """Return the number of counts of a sweep that have no record."""
         return self._find_all(sweep).count(None)
 
     def _find_all(self, sweep: Sweep) -> list[AnyCount | None]:

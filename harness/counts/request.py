@@ -89,7 +89,6 @@ class Request:
 
     @property
     def title(self) -> str:
-        """Description of the mini-batch."""
         spec, last = self.spec, self.offset + self.spec.batch_size - 1
         end = f"at most {last}" if spec.timing.last == KEEP else str(last)
         return (
@@ -99,7 +98,6 @@ class Request:
 
     @property
     def _which_seed(self) -> str:
-        """Description of the learning seed, if it is not the default."""
         seed = self.spec.learning.seed
         return f", seed {seed}" if seed and any(map(is_learned, self.policies)) else ""
 
@@ -112,7 +110,6 @@ class Request:
 
     @property
     def workload(self) -> str:
-        """Name of the workload for which a policy is learned."""
         return format_workload_name(self.spec.model, self.granularity, self.outputs)
 
     def select_learned_policy(self, purpose: str) -> str:
@@ -330,7 +327,6 @@ class PlannedCount:
         }
 
     def build_record_path(self, folder: Path) -> Path:
-        """Return the path of its record in a directory."""
         return folder / f"{self.count_id}.json"
 
 

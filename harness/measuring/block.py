@@ -150,7 +150,6 @@ class _Seat:
         self._closed_at: float | None = None
 
     def give(self, command: Command) -> None:
-        """Give the worker a command."""
         self._given = command
         self.is_ready, self.worker.child.is_active = False, True
         channel = self.worker.child.channel
@@ -159,7 +158,6 @@ class _Seat:
                 channel.sendall(encode(asdict(command)))
 
     def take_messages(self) -> None:
-        """Take what the worker has sent."""
         child = self.worker.child
         if child.channel is None:
             return
@@ -247,7 +245,6 @@ class _Block:
         self._n_checking = 1 if is_on_gpu else self._n_at_once  # passes never share a GPU
 
     def run(self) -> None:
-        """Measure all entries, part by part."""
         while self._waiting or self._alone:
             if not self._waiting:
                 self._finish(list(self.seats))

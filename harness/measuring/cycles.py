@@ -23,7 +23,6 @@ EXTENSION = 4.0  # most timed seconds for precision, relative to timing.min_seco
 
 
 def is_marked(cycle: int) -> bool:
-    """Return whether the passes of a cycle mark their phases."""
     return cycle % MARKED_EVERY == FIRST_MARKED
 
 
@@ -50,7 +49,6 @@ class Progress:
         self.timed_s = 0.0
 
     def add(self, cycle: int, report: PassReport) -> None:
-        """Add the pass of a cycle."""
         if not is_marked(cycle):
             self.whole[cycle] = report
         self.n_passes += 1
@@ -105,7 +103,6 @@ def list_unsettled(progress: Mapping[int, Progress], base: int | None = None) ->
 
 
 def find_fastest(progress: Mapping[int, Progress]) -> int:
-    """Return the member with the shortest median pass."""
     return min(progress, key=lambda member: (progress[member].compute_median_s(), member))
 
 

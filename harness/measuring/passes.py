@@ -206,7 +206,6 @@ def choose_n_passes(median_s: float) -> int:
 
 
 def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> Turn:
-    """Build the stored form of a turn."""
     return Turn(
         cycle=cycle,
         n_passes=n_passes,

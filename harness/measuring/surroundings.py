@@ -29,7 +29,6 @@ class Surroundings:
         self._raw = raw if is_inside else None
 
     def find_fingerprints(self, workload: str) -> Sequence[Fingerprint]:
-        """Return other systems' fingerprints of a workload."""
         if self._raw is None:
             return ()
         return find_other_fingerprints(self._raw, self._spec.trial_id, workload)

@@ -93,7 +93,6 @@ class TurnsFromParent:
             self._lines.add(data)
 
     def report(self, done: PassReport) -> None:
-        """Report that the passes of this turn are completed."""
         self._send(asdict(done))
 
     def finish(self) -> None:
@@ -145,7 +144,6 @@ class MessageBuffer:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Return a message as a line."""
     return json.dumps(message).encode() + b"\n"
 
 

@@ -187,7 +187,6 @@ def _measure(
 
 
 def _prepare(workload: Workload, system: System, measured: Measured) -> None:
-    """Prepare a system for a workload: compile, learn and choose."""
     measured.baseline_memory_bytes = measure_resident_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
     _, measured.compile_s = time_call(prepare, system.synchronize)

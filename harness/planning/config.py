@@ -411,7 +411,6 @@ def _check(spec: TrialSpec, dataset: DatasetFile, conf_dir: Path, needs_labels: 
 
 
 def _collect_defaults(kind: type[Any]) -> dict[str, Any]:
-    """Return the default values of a type's optional fields."""
     defaults = {}
     for item in fields(kind):
         if item.default is not MISSING:

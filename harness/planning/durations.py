@@ -67,7 +67,6 @@ class Durations:
                 self._by.setdefault(key, []).append(record)
 
     def estimate_seconds(self, spec: TrialSpec) -> float:
-        """Return the expected seconds of one round of a trial."""
         alike = self._find_alike(spec)
         if not alike:
             return estimate_usual_s(spec.adapter, spec.timing.min_seconds)

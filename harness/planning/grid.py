@@ -103,7 +103,6 @@ class Grid:
 
 
 def list_experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
-    """Return the names of all experiments, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / "experiment").glob("*.yaml")))
 
 
@@ -298,7 +297,6 @@ class WalkStep:
 
     @property
     def key(self) -> str:
-        """Override key of `bench` that sets the option."""
         return f"system.options.{self.option}"
 
 
@@ -317,7 +315,6 @@ class Walk:
         return {"system": self.start, **{step.key: step.after for step in self.steps[:n_steps]}}
 
     def follow_steps(self) -> Iterator[dict[str, Any]]:
-        """Yield the start and the trial after each step."""
         yield from (self.take_steps(n) for n in range(len(self.steps) + 1))
 
     def add_first(self, index: int) -> dict[str, Any]:

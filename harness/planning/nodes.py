@@ -72,7 +72,6 @@ class Nodes:
 
     @property
     def device(self) -> str:
-        """Default device of trials."""
         return "cpu" if self.gpu is None else "cuda"
 
     @property
@@ -116,7 +115,6 @@ class Nodes:
         return f"{machine.hostname} is not a {self.name}: {'; '.join(reasons)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the job spec of a node."""
         return asdict(self)
 
 

@@ -65,7 +65,6 @@ class Pending:
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def is_lacking(self, step: Step) -> bool:
-        """Return whether a step is missing, so that a run has to measure it."""
         return step in self.lacking
 
     def choose(self, steps: Iterable[Step], *, failed: bool) -> tuple[Step, ...]:
@@ -195,7 +194,6 @@ class _Missing:
     def add_rounds(
         self, trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
     ) -> None:
-        """Add the rounds of a trial that have no valid record."""
         takes_s = durations.estimate_seconds(trial.spec)
         is_hopeless = False  # unsupported in the first round, with today's code
         for round_, path in enumerate(trial.list_record_paths(results_dir)):
@@ -225,7 +223,6 @@ class _Missing:
         return unsupported
 
     def add_counts(self, sweeps: Iterable[Sweep], results_dir: Path) -> None:
-        """Add the counts that have no file."""
         for sweep in sweeps:
             step, path = Step(sweep.sweep_id, 0), sweep.build_path(results_dir)
             if not path.exists():

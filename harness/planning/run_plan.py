@@ -67,12 +67,10 @@ class RunPlan:
             return False
 
     def count_done(self, is_done: Callable[[Path], bool]) -> int:
-        """Return the number of completed steps."""
         return sum(is_done(Path(file)) for file in self.seconds)
 
 
 def read_run_plan(path: Path) -> RunPlan | None:
-    """Read a plan; return None without a readable plan."""
     try:
         content = json.loads(read_regular(path))
         return RunPlan(content["started"], content["until"], content["seconds"])

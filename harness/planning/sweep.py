@@ -66,7 +66,6 @@ class Sweep:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """Arguments of the `bench-schedule` command."""
         return tuple(f"{key}={','.join(values)}" for key, values in self.settings.items())
 
     @property

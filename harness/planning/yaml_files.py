@@ -112,7 +112,6 @@ GROUPS = (*NAMED, "experiment")
 
 
 def list_choices(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
-    """Return the names of a group's files, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
 
 
@@ -130,7 +129,6 @@ def list_formats(conf_dir: Path = CONF_DIR) -> dict[str, str]:
 
 
 def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:
-    """Return the names of the datasets with instances and labels for a model."""
     contents = {
         name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
         for name in list_choices("dataset", conf_dir)

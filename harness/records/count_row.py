@@ -78,7 +78,6 @@ class BatchCounts:
 
     @property
     def ratio(self) -> float:
-        """Batches divided by their lower bound."""
         return self.n_batches / self.lower_bound
 
     @property

@@ -287,7 +287,6 @@ def build_trial(spec: TrialSpec) -> Trial:
 
 
 def locate_record(results_dir: Path, spec: TrialSpec) -> Path:
-    """Return the default path of the record of a trial's round."""
     return build_record_path(results_dir, spec.trial_id, spec.round)
 
 
@@ -321,7 +320,6 @@ def describe_first_fault(error: ValidationError) -> str:
 
 
 def is_record(content: bytes) -> bool:
-    """Return whether the content of a file is a record."""
     try:
         Record.model_validate_json(content)
     except ValidationError:

@@ -167,7 +167,6 @@ def unpack(held: RecordSet, results_dir: Path) -> int:
 
 
 def is_packed(content: bytes) -> bool:
-    """Return whether the content of a file is compressed with xz, as packed files are."""
     return content.startswith(b"\xfd7zXZ\0")
 
 

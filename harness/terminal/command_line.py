@@ -51,7 +51,6 @@ from dynbatch.harness.values.paths import CONF_DIR
 
 
 def is_trace(content: bytes) -> bool:
-    """Return whether the content of a file is a timeline."""
     try:
         return isinstance(json.loads(content)["traceEvents"], list)
     except (ValueError, KeyError, TypeError):

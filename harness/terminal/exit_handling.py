@@ -71,7 +71,6 @@ def run_command(
 
 
 def print_error(error: BaseException | str, name: str = "bench") -> None:
-    """Print an error as one line."""
     tell(f"{name}: {' '.join(str(error).split())}")
 
 

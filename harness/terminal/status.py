@@ -73,7 +73,6 @@ class Notice:
 
 
 def read_current_work(results_dir: Path) -> Iterator[AtWork]:
-    """Yield the current work of all active jobs, sorted by node."""
     for path in sorted((results_dir / FOLDER).glob("*.json")):
         try:
             yield AtWork(**json.loads(read_regular(path)))

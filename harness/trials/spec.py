@@ -221,7 +221,6 @@ class TrialSpec(Settings):
         return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *sizes, *rest))
 
     def replace_round(self, round_: int) -> TrialSpec:
-        """Return another round of the same trial."""
         return replace(self, round=round_)
 
     def to_dict(self) -> dict[str, Any]:

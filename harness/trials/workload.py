@@ -54,7 +54,6 @@ class Workload:
 
     @property
     def n_instances(self) -> int:
-        """Instances of one pass."""
         return sum(len(mini_batch) for mini_batch in self.mini_batches)
 
 

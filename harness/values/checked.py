@@ -41,7 +41,6 @@ class OneOf:
     texts: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Describe the check to pydantic."""
         return core_schema.literal_schema(list(self.texts))
 
 
@@ -50,7 +49,6 @@ class OneLine:
     """Annotation of a string that is one nonblank line."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Describe the check to pydantic."""
         return core_schema.str_schema(strict=True, pattern=r"^\s*\S[^\n]*\s*$")
 
 
@@ -269,7 +267,6 @@ def _build_fields(kind: Any) -> tuple[_Field, ...]:
 
 
 def find_field_types(kind: Any) -> Mapping[str, Any]:
-    """Return the type of each field of a dataclass."""
     hints: Mapping[str, Any] = _find_field_types(kind)
     return hints
 
@@ -324,7 +321,6 @@ def _describe_rule(hint: Any, fault: str) -> str:
 
 
 def describe_values(hint: Any) -> list[str]:
-    """Describe the values that a type allows."""
     phrases: list[str] = []
     for part in _list_alternatives(hint):
         if texts := _list_texts(part):
@@ -359,7 +355,6 @@ def _list_texts(hint: Any) -> list[str]:
 
 
 def _list_alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a type."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 

@@ -208,7 +208,6 @@ class Graph:
 
     @property
     def n_vertices(self) -> int:
-        """Number of vertices."""
         return len(self.types)
 
     @property
@@ -218,7 +217,6 @@ class Graph:
 
     @property
     def has_followers(self) -> bool:
-        """True if any type follows another."""
         return self.follows is not _build_no_follows(self.n_types) and self.follows.max() != NO_TYPE
 
     def select_args(self, vertex: int) -> IntArray:

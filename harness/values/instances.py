@@ -66,12 +66,10 @@ class Tree:
 
     @property
     def n_vertices(self) -> int:
-        """Number of leaves and internal vertices."""
         return len(self.words)
 
     @property
     def n_leaves(self) -> int:
-        """Number of vertices without children."""
         return (self.n_vertices + 1) // 2
 
     @property
@@ -127,12 +125,10 @@ class NaryTree:
 
     @property
     def n_vertices(self) -> int:
-        """Number of leaves and internal vertices."""
         return len(self.words)
 
     @property
     def n_leaves(self) -> int:
-        """Number of vertices without children."""
         return int((self.words >= 0).sum())
 
     @property
@@ -275,7 +271,6 @@ class Chain:
 
     @property
     def n_words(self) -> int:
-        """Number of words in the sentence."""
         return len(self.words)
 
 

@@ -74,7 +74,6 @@ class Schedule:
         return len(self.starts) - 1
 
     def select_batch(self, index: int) -> IntArray:
-        """Return the vertices of one batch."""
         return self.order[self.starts[index] : self.starts[index + 1]]
 
 

@@ -98,7 +98,6 @@ Panel = tuple[str, Sequence[Bar]]  # title and bars
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw the figure of an experiment."""
     options = experiment.declaration.read_options("figure", Options)
     if options.steps:
         results = evaluate_steps(experiment)

@@ -70,7 +70,6 @@ class AcrobatOptions(CoreOptions):
 
     @property
     def how(self) -> RecordingOptions:
-        """The options of program recording."""
         return RecordingOptions(
             self.program_phases, self.ghost_operators, self.static_depths, self.restart_depths
         )

@@ -136,7 +136,6 @@ class Laboratory:
         return result
 
     def prepare_policy(self, name: str) -> Policy:
-        """Return a compiled policy."""
         if name not in self._policies:
             compile_policy(name)
             self._policies[name] = load_policy(name)

@@ -98,7 +98,6 @@ class Adapter(System):
         self.executor.place(inputs)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Run the block."""
         self.executor.run()
         clock.mark("forward")
 

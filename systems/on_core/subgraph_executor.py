@@ -74,7 +74,6 @@ class BlockExecutor:
                 np.copyto(value, inputs[i].reshape(value.shape))
 
     def run(self) -> None:
-        """Compute all values."""
         self.n_copies = self.bytes_copied = 0
         for step in self.steps if self.steps is not None else self._rebuild_steps():
             step()

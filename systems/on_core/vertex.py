@@ -68,7 +68,6 @@ class CoreOptions(Switches):
 
     @property
     def switches(self) -> Switches:
-        """The switches without the policy."""
         return Switches(**{item.name: getattr(self, item.name) for item in fields(Switches)})
 
 
@@ -156,7 +155,6 @@ class Adapter(System):
             self.run(NoClock(), update=False)
 
     def n_compilations(self) -> int | None:
-        """Return the number of programs that the backend compiled."""
         return self.engine.backend.count_programs()
 
     def load(self, instances: Sequence[Any]) -> None:
@@ -199,7 +197,6 @@ class Adapter(System):
             self.run(clock)
 
     def listing(self) -> Mapping[str, Sequence[str]]:
-        """Return the backend's programs."""
         return self.engine.backend.format_programs()
 
     def result(self) -> Result:
@@ -220,7 +217,6 @@ class Adapter(System):
         return self.engine.loss()
 
     def parameters(self) -> Parameters:
-        """Return the backend's weights."""
         return self.engine.backend.read_weights()
 
     def counters(self) -> Counters:
@@ -252,7 +248,6 @@ class Adapter(System):
             self._backend.synchronize()
 
     def versions(self) -> dict[str, str]:
-        """Return build facts of the backend's libraries."""
         return self.engine.backend.list_versions()
 
     def effective_options(self) -> dict[str, str]:
@@ -273,5 +268,4 @@ class Adapter(System):
         return self.engine.backend.read_peak_memory()
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak of the device's memory."""
         self.engine.backend.reset_peak_memory()

@@ -77,7 +77,6 @@ class HoistedGates:
         ]
 
     def begin(self) -> None:
-        """Add the parameters to a new graph."""
         groups = [[p.expr(True) for p in group] for group in self._parameters]
         self._weights = list(zip(*groups, strict=True))
 

@@ -132,7 +132,6 @@ class ParameterStore:
         return gradients
 
     def parameters(self) -> dict[str, Array]:
-        """Return the current values by shared name."""
         return {
             name: np.array(join([np.array(part.as_array()) for part in parts]))
             for name, (parts, join) in self._parts.items()

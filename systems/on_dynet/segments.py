@@ -82,7 +82,6 @@ class DynetSystem(System):
         return fraction if fraction >= 0 else None
 
     def synchronize(self) -> None:
-        """Wait for CUDA."""
         if self._cuda is not None:
             self._cuda.synchronize()
 

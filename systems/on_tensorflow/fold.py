@@ -90,7 +90,6 @@ class LoomNetwork(Network):
         return self.loss(weights, loom_outputs, labels), loom_outputs
 
     def count_work(self, n_passes: int) -> Counters:
-        """Return the work of the last mini-batch that was woven."""
         return self.wiring.count_work(self.tables, self._output, n_passes)
 
 
@@ -178,7 +177,6 @@ class Adapter(TensorFlowSystem):
         super().load(list(instances))
 
     def counters(self) -> Counters:
-        """Return the work of the wiring."""
         return self._net.count_work(2 if self._trains else 1)
 
     def effective_options(self) -> dict[str, str]:

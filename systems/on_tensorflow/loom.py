@@ -93,7 +93,6 @@ class Loom:
         return next(op for op in self.ops if op.name == name)
 
     def number(self, type_shape: str) -> int:
-        """Return the index of a type shape."""
         return list(self.type_shapes).index(type_shape)
 
     @property

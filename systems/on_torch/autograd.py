@@ -78,7 +78,6 @@ class LevelsByAutograd(Batched):
         return AllLevels(plan.words, plan.levels, to_tensor(joined.labels[order], device), order)
 
     def forward(self, plan: AllLevels) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the logits of all vertices in the plan's order."""
         net = self.net
         state = net.leaf(*net.look_up_vectors(plan.words))
         hidden, states = [state[0]], torch.cat(state, 1)
@@ -92,7 +91,6 @@ class LevelsByAutograd(Batched):
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
     def find_canonical_rows(self, plan: AllLevels) -> NDArray[np.integer]:
-        """Return the row of every vertex in canonical order."""
         return invert_permutation(plan.order)
 
 

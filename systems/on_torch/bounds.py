@@ -62,7 +62,6 @@ class Matmuls:
         return known
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -81,10 +80,8 @@ class Copies:
         self._target: Any = torch.zeros_like(self._source)
 
     def run(self) -> None:
-        """Copy once."""
         self._target.copy_(self._source)
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()

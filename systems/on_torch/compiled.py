@@ -101,7 +101,6 @@ class CompiledStates(StepStates):
     def backpropagate_step(
         dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
     ) -> None:
-        """Call the compiled function."""
         CompiledStates.gradients(dh, dc, gates, tanh_c, c_before, d)
 
 

@@ -104,7 +104,6 @@ class ProgramNet(PlainNet):
         """Return an instance's data, and the decisions that computed values will make."""
 
     def prepare(self, chains: Sequence[Chain]) -> list[Any]:
-        """Return the data of all instances of a mini-batch."""
         return [self.read(chain) for chain in chains]
 
 
@@ -157,7 +156,6 @@ class OutputLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_classes)) if bias else None
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return logits (n, n_classes)."""
         return functional.linear(hidden, self.weight.t(), self.bias)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> Tensor:

@@ -158,7 +158,6 @@ def move_to_device(plan: Any, device: torch.device) -> Any:
 
 
 def to_tensor(ids: NDArray[np.integer], device: torch.device) -> Tensor:
-    """Return ids as an index tensor."""
     return torch.from_numpy(ids.astype(np.int64)).to(device)
 
 
@@ -189,5 +188,4 @@ class StateRows:
 
 
 def take_first_rows(rows: Tensor, n: int) -> Tensor:
-    """Return the first n rows."""
     return rows if len(rows) == n else rows[:n]

@@ -146,24 +146,19 @@ class Folded(Net):
         self.held = self.net.held
 
     def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the logits of all vertices."""
         logits = self.net.classifier(self.cut(trees.compute_states(self))[0])
         return functional.cross_entropy(logits, labels, reduction="sum"), logits
 
     def leaf(self, words: Tensor, *_: Tensor) -> Tensor:
-        """Return the states of leaves, given their words (n,)."""
         return self.join(self.net.leaf(*self.net.look_up_vectors(words)))
 
     def internal(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the states of internal vertices, given those of their children."""
         return self.join(self.net.internal(self.cut(left), self.cut(right)))
 
     def join(self, state: State) -> Tensor:
-        """Concatenate the parts of states."""
         return torch.cat(state, dim=1) if self.net.n_states > 1 else state[0]
 
     def cut(self, states: Tensor) -> State:
-        """Split states into their parts."""
         n = self.net.n_states
         return tuple(states.chunk(n, dim=1)) if n > 1 else (states,)
 
@@ -172,7 +167,6 @@ class FoldedRoots(Folded):
     """Network of which only the roots' states are read."""
 
     def forward(self, trees: FoldedTrees, _: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the states of all roots."""
         roots = trees.compute_root_states(self)
         return compute_l2_loss(roots), roots
 
@@ -218,7 +212,6 @@ class Adapter(TorchSystem):
         return loss_and_outputs
 
     def counters(self) -> Counters:
-        """Return the number of method calls by torchfold."""
         return Counters(n_batches=self._folded.n_batches if self._folded else None)
 
     def effective_options(self) -> dict[str, str]:
@@ -233,5 +226,4 @@ class Adapter(TorchSystem):
         return facts
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of torch and torchfold."""
         return super().versions() | {"torchfold": version("torchfold")}

@@ -163,7 +163,6 @@ def plan_matrix_rows(trees: Sequence[Tree]) -> MatrixRows:
 
 
 def invert_permutation(permutation: Ids) -> Ids:
-    """Return the inverse of a permutation of 0 to n - 1."""
     where = np.empty_like(permutation)
     where[permutation] = np.arange(len(permutation))
     return where

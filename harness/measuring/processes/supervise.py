@@ -211,12 +211,10 @@ class ChildProcess:
             self.exceed("oom", excess)
 
     def exceed(self, status: Status, reason: str) -> None:
-        """End it because of a limit."""
         self.excess = (status, reason)
         self._kill()
 
     def close_channel(self) -> None:
-        """Close the socket, if it has one."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
@@ -346,7 +344,6 @@ def find_memory_excess(used_bytes: int, limits: Limits) -> str | None:
 
 
 def describe_timeout(limits: Limits) -> str:
-    """Return the reason of a process that exceeded the time limit."""
     return f"not finished within limits.time_s={limits.longest_s:g}"
 
 

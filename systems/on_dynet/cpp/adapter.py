@@ -152,7 +152,6 @@ class Adapter(DynetSystem):
         return join_pieces(self._weights, self._inputs, read)
 
     def last_loss(self) -> float:
-        """Return the loss of the last forward pass."""
         return self._loss
 
     def counters(self) -> Counters:

@@ -46,7 +46,6 @@ class LatticeSteps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dh):  # type: ignore[no-untyped-def]
-        """Return the gradients of all inputs."""
         steps, ctx.steps = ctx.steps, None  # frees memory for the next mini-batch
         steps.begin_backward(dh)
         for step in reversed(steps.plan.steps):

@@ -46,7 +46,6 @@ class TreeSteps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dstates):  # type: ignore[no-untyped-def]
-        """Return the gradients of x and of all further arguments."""
         cell = ctx.cell
         cell.begin_backward(dstates)
         end = cell.n_internal
