@@ -48,10 +48,6 @@ def load(
     Args:
         steps: 0 for sentences; otherwise the number of words of each instance (Fixed-LSTM). There
             are as many instances as the text of the real split has.
-        vocab_modulo: 0 keeps the ids; otherwise ids are taken modulo it.
-
-    Raises:
-        ConfigError: for steps or vocab_modulo below 0.
     """
     if steps < 0:
         raise ConfigError(

@@ -126,11 +126,7 @@ def describe_ends(rounds: Iterable[int]) -> str:
 
 
 def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the footnotes of a table, warnings first.
-
-    Args:
-        systems: systems that the table shows; all if empty.
-    """
+    """Return the footnotes of a table, warnings first."""
     rows = experiment.rows
     if systems:
         is_bound = rows.system.map(experiment.kinds) == "upper_bound"
@@ -156,13 +152,7 @@ def build_only_table(
     last: str = "",
     is_text: bool = False,
 ) -> list[Table]:
-    """Build the only table of an experiment, with its notes.
-
-    Args:
-        first: note before all others.
-        last: note after all others.
-        is_text: see `Table`.
-    """
+    """Build the only table of an experiment, with its notes."""
     notes = tuple(filter(None, (first, *build_notes(experiment), last)))
     stem, title = experiment.declaration.stems[0], build_title(experiment)
     return [Table(stem, title, numbers, cells, notes, is_text)]

@@ -126,15 +126,7 @@ def load_experiment(
     source: Source | None = None,
     command: str = "",
 ) -> Experiment:
-    """Join an experiment's plan with its records and counts.
-
-    Args:
-        source: source of the records; by default the results directory.
-        command: command that draws the experiment.
-
-    Raises:
-        RecordError: for a damaged record, and for records that may not share a table.
-    """
+    """Join an experiment's plan with its records and counts."""
     source = source or ResultsFolder(choices.results_dir)
     rounds = cross_check_rounds(source.find_rounds(trials))
     groups: defaultdict[object, list[Record]] = defaultdict(list)
@@ -164,11 +156,7 @@ def load_experiment(
 
 
 def load_held(name: str, held: Drawable) -> Experiment:
-    """Load an experiment from records of any machine.
-
-    Raises:
-        RecordError: for records that may not share a table.
-    """
+    """Load an experiment from records of any machine."""
     part = held.drawn[name]
     command = f"snakemake draw_{name} --config records={held.records_path}"
     return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
@@ -248,11 +236,7 @@ def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:
-    """Return the printed name of each system and model.
-
-    Raises:
-        ConfigError: for an invalid YAML file of a system or model.
-    """
+    """Return the printed name of each system and model."""
     labels = {system.name: system.label for system in read_systems(conf_dir)}
     for path in sorted((conf_dir / "model").glob("*.yaml")):
         labels[path.stem] = read_mapping(path, "label")["label"]

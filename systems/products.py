@@ -81,11 +81,7 @@ class ParameterMatmul:
 
 
 class CpuMatmuls:
-    """Matmuls of rows with parameters by compiled code.
-
-    Args:
-        rows_at_once: number of rows per call.
-    """
+    """Matmuls of rows with parameters by compiled code."""
 
     def __init__(self, blas: str, threads: int, rows_at_once: int) -> None:
         self._multiplying = prepare_libraries(blas, threads)

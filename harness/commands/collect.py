@@ -52,11 +52,7 @@ PACKED = Output("--pack ", "a packed file", is_packed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `bench-collect`.
-
-    Returns:
-        0 on success, 1 for wrong input or records, 2 for an internal error.
-    """
+    """Run `bench-collect`."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-collect", partial(_collect, typed), typed)
 
@@ -103,9 +99,6 @@ def _to_frame(held: RecordSet) -> pd.DataFrame:
 def read_held(places: Sequence[Path], *, latest: bool) -> RecordSet:
     """Read records and counts that may be in one file.
 
-    Args:
-        latest: whether to drop records of all but the newest build of each system.
-
     Raises:
         RecordError: for a damaged record, and for two builds of a system.
     """
@@ -141,11 +134,7 @@ def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
 
 
 def _merge(options: argparse.Namespace) -> None:
-    """Pack the results of several machines by kind of machine, or write them as one table.
-
-    Raises:
-        RecordError: if there are no records.
-    """
+    """Pack the results of several machines by kind of machine, or write them as one table."""
     by_kind = merge(options.places)
     if not by_kind:
         raise RecordError(_describe_missing_records(options.places))
@@ -174,12 +163,7 @@ def _unpack(places: Sequence[Path], folder: Path) -> str:
 
 
 def _check_paths(options: argparse.Namespace) -> None:
-    """Check the paths of all options, and convert them to Path.
-
-    Raises:
-        ConfigError: for a text that cannot be a path.
-        RecordError: for a place that is neither a directory nor a regular file.
-    """
+    """Check the paths of all options, and convert them to Path."""
     for flag in ("out", "pack", "unpack"):
         if getattr(options, flag) is not None:
             check_path_text(f"--{flag}", getattr(options, flag))

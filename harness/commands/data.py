@@ -27,11 +27,7 @@ OPTION = "dataset."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `bench-data`.
-
-    Returns:
-        0 on success, 1 for wrong input or data, 2 for an internal error.
-    """
+    """Run `bench-data`."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-data", partial(_run_data, typed), typed)
 
@@ -91,11 +87,7 @@ def _list_datasets() -> list[str]:
 
 
 def _read_dataset(name: str) -> dict[str, Any]:
-    """Read conf/dataset/<name>.yaml.
-
-    Raises:
-        ConfigError: for an unknown dataset or an invalid file.
-    """
+    """Read conf/dataset/<name>.yaml."""
     if name not in _list_datasets():
         close = suggest_name(name, _list_datasets())
         raise ConfigError(
@@ -196,9 +188,6 @@ def _guess_format(path: Path, overrides: Sequence[str]) -> str:
     """Return the dataset that reads a file of the user's own.
 
     Its pattern matches the first line, and it is the only such dataset that reads the whole file.
-
-    Raises:
-        DataError: for a file that is in no known format or in several, or cannot be read.
     """
     first = next((line for line in read_own_file(path).lines if line.strip()), "")
     formats = list_formats()

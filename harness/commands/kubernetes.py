@@ -27,11 +27,7 @@ NOT_FOUND = "NotFound"  # in kubectl's message for a job that was deleted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Returns:
-        0 if kubectl succeeded, 1 for wrong input or an error of kubectl, 2 for an internal error.
-    """
+    """Run the command."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("kubernetes", partial(_run_kubernetes, typed), typed)
 
@@ -106,10 +102,6 @@ def build_job(
     """Build a job with a unique name from a template.
 
     The script's text is the command, because Snakemake deletes its script files when it ends.
-
-    Args:
-        script: text of the shell script that the job runs.
-        folder: working directory of the job.
 
     Raises:
         ConfigError: if the template is not a Job with a container.

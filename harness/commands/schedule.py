@@ -235,11 +235,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _import_drawing(module: str, picture: Path) -> ModuleType:
-    """Import the module that draws; only then is matplotlib needed, which is optional.
-
-    Raises:
-        ConfigError: for an unknown format of the picture, or if matplotlib is not installed.
-    """
+    """Import the module that draws; only then is matplotlib needed, which is optional."""
     flag = "--draw" if module == "graph" else "--draw-policy"
     if picture.suffix not in PICTURES:
         raise ConfigError(f"{flag} {picture}: unknown format; choose one of {', '.join(PICTURES)}")

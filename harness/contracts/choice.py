@@ -55,7 +55,6 @@ class Choice:
     """Choice among candidates: the fastest, or an equally fast one with fewer batches.
 
     Attributes:
-        candidates: Candidates by granularity and policy.
         n_mini_batches: Number of mini-batches on which they were tried.
         n_tries: Repetitions of the candidates that remained until the end.
         ended: Reason for ending: "clear" if the fastest was clear, "equal" if the others were

@@ -60,11 +60,7 @@ class Home:
         return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
 
     def locate_part(self, root: Path, part: str) -> Path:
-        """Return the path of a part's file below the data root.
-
-        Raises:
-            DataError: The part is unknown.
-        """
+        """Return the path of a part's file below the data root."""
         if part not in self.names:
             raise DataError(
                 f"{self.folder} has no part {part}; choose from {', '.join(self.names)}"

@@ -120,11 +120,7 @@ class System(ABC):
 
     @classmethod
     def options_of(cls, settings: RunSettings) -> Any:
-        """Return the trial's options.
-
-        Raises:
-            ConfigError: An option is unknown or has a wrong value.
-        """
+        """Return the trial's options."""
         return read_options(cls.option_type, settings.options, cls.__module__)
 
     @classmethod

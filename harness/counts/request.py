@@ -67,9 +67,7 @@ class Request:
         offset: First instance, in the order of the file.
         learn_offset: First instance of the mini-batch on which learned policies learn.
         n_following: Number of mini-batches after the first that are counted, too.
-        save_policy: Path to which the learned policy is saved.
         out: Path to which the rows are written, as JSON or CSV.
-        records: Directory with a record of each count.
         force: Whether to count again instead of reusing records.
         records_invalid_data: Whether invalid data yields a row instead of an error.
     """
@@ -113,14 +111,7 @@ class Request:
         return format_workload_name(self.spec.model, self.granularity, self.outputs)
 
     def select_learned_policy(self, purpose: str) -> str:
-        """Return the only learned policy.
-
-        Args:
-            purpose: The option that needs it.
-
-        Raises:
-            ConfigError: There is none, or more than one.
-        """
+        """Return the only learned policy."""
         learned = [name for name in self.policies if is_learned(name)]
         if len(learned) != 1:
             raise ConfigError(
@@ -135,9 +126,6 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
 
     Args:
         composer: Composer to share among requests, which is faster than a new one for each.
-
-    Raises:
-        ConfigError: A key is unknown or a value is not allowed.
     """
     own, overrides = _split_settings(settings)
     for key in NUMBERS:
@@ -349,9 +337,7 @@ def _format_options(spec: TrialSpec) -> str:
 class GraphSource:
     """Source of a request's mini-batches as graphs.
 
-    Raises:
-        ConfigError: There are too few instances.
-        DataError: The data is invalid.
+    DataError: The data is invalid.
     """
 
     def __init__(self, request: Request) -> None:
@@ -362,11 +348,7 @@ class GraphSource:
         self.model: Model = build_model(spec, self.corpus.sizes)
 
     def build_at(self, offset: int) -> GraphPair:
-        """Return the mini-batch that starts at an instance, in the order of the file.
-
-        Raises:
-            ConfigError: There are too few instances.
-        """
+        """Return the mini-batch that starts at an instance, in the order of the file."""
         size = self.request.spec.batch_size
         is_full = self.request.spec.timing.last != KEEP
         n_needed = offset + (size if is_full else 1)

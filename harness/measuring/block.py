@@ -100,7 +100,6 @@ def measure_block(
     No exception, including an interruption, leaves a process, a log or a partial file.
 
     Args:
-        servers: Fork servers; missing ones are started.
         hear: Receives the number of an entry and a progress line of its worker.
         settled: Receives the number of an entry and its outcome as soon as it is known.
 
@@ -211,12 +210,7 @@ class _Seat:
 
 
 class _Block:
-    """Repetition of a block in progress.
-
-    Attributes:
-        seats: Running workers by the number of their entry.
-        outcomes: Outcomes by the number of their entry.
-    """
+    """Repetition of a block in progress."""
 
     def __init__(
         self,

@@ -50,11 +50,7 @@ class PhaseClock:
         self._booked: dict[str, int] = {}
 
     def start(self, *, marked: bool = True) -> int:
-        """Start a run and return its first reading in nanoseconds.
-
-        Raises:
-            RuntimeError: The previous run has not been stopped.
-        """
+        """Start a run and return its first reading in nanoseconds."""
         if self._started is not None:
             raise RuntimeError("the clock is already running; stop it before the next run")
         self._booked = {}
@@ -104,11 +100,7 @@ class PhaseClock:
             self._previous += spent
 
     def stop(self) -> Sample:
-        """Stop the run; time after the last mark counts only in the total.
-
-        Raises:
-            RuntimeError: No run has been started.
-        """
+        """Stop the run; time after the last mark counts only in the total."""
         if self._started is None:
             raise RuntimeError("the clock is not running; start it first")
         self._synchronize()
@@ -155,11 +147,7 @@ class NullClock:
     """Clock without readings, for runs that are not measured."""
 
     def mark(self, phase: str) -> None:
-        """Accept a mark.
-
-        Raises:
-            ValueError: The phase is unknown.
-        """
+        """Accept a mark."""
         if phase not in PHASES:
             raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")
 
@@ -173,11 +161,7 @@ class NullClock:
 
 
 def check_shares(shares: Mapping[str, float]) -> None:
-    """Check that fractions of a time belong to phases, are not negative and sum to at most 1.
-
-    Raises:
-        ValueError: They do not.
-    """
+    """Check that fractions of a time belong to phases, are not negative and sum to at most 1."""
     for phase in shares:
         if phase not in PHASES:
             raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")

@@ -36,11 +36,7 @@ def shuffle(members: Collection[int], block: str, cycle: int) -> list[int]:
 
 
 class Progress:
-    """Passes of one system of a block so far.
-
-    Args:
-        timing: Required passes and seconds.
-    """
+    """Passes of one system of a block so far."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing

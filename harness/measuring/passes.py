@@ -221,12 +221,7 @@ def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> T
 def compute_phase_medians(
     samples: Sequence[Sample], separable: Sequence[str]
 ) -> dict[Phase, float | None]:
-    """Return the median seconds per mini-batch of each phase; None if it is not separable.
-
-    Args:
-        samples: Samples of marked runs.
-        separable: Phases that the system separates.
-    """
+    """Return the median seconds per mini-batch of each phase; None if it is not separable."""
     medians: dict[Phase, float | None] = {}
     for phase in PHASES:
         seconds = [s.phases_s[phase] for s in samples if phase in s.phases_s]

@@ -118,9 +118,6 @@ class Timeline:
         """Divide the time since the previous mark into consecutive phases.
 
         Phases that alternated are shown as if one had followed the other.
-
-        Args:
-            shares: Fraction of the time by phase.
         """
         elapsed = self._read() - self._previous if shares else 0
         for phase, share in shares.items():
@@ -153,9 +150,6 @@ class Span:
         kind: "phase", "batch" or "kernel".
         start_ns: Nanoseconds on the clock of the timeline, as for end_ns.
         details: Facts to show with the span.
-
-    Raises:
-        ValueError: The span ends before it starts.
     """
 
     kind: str
@@ -170,13 +164,7 @@ class Span:
 
 
 def format_trace(title: str, tracks: Mapping[str, Sequence[Span]], facts: Mapping[str, str]) -> str:
-    """Return a trace file in which every track starts at its own first span.
-
-    Args:
-        title: Title of the file.
-        tracks: Spans by the name of their track.
-        facts: Further facts about the trial by name.
-    """
+    """Return a trace file in which every track starts at its own first span."""
     events = [_build_name_event("process_name", 0, title)]
     for number, (name, spans) in enumerate(tracks.items(), 1):
         events += [_build_name_event("thread_name", number, name), _build_order_event(number)]

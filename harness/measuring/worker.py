@@ -131,9 +131,6 @@ def measure(
 
     Raises:
         UnsupportedTrial: The system does not support the trial here.
-        ConfigError: The configuration is wrong.
-        DataError: The data is invalid.
-        ScheduleError: A policy returned an invalid schedule.
     """
     try:
         return _measure(spec, measured, nearby, turns)
@@ -312,7 +309,6 @@ def _judge(
     """Validate the losses and the untimed gaps of the passes.
 
     Args:
-        n_warm: Number of warm-up runs.
         first: Record of the first round, if it has proved the results of this one.
     """
     losses, untimed_gap_s = passes.summarize_runs(n_warm)

@@ -37,9 +37,6 @@ class Answer:
             with all of them; empty for none.
         best_over: key over which the best value of each side counts.
         substitution: substitutes for the systems, data or device of the paper.
-
-    Raises:
-        ConfigError: for a missing value, for sides next to steps, and for a selection by dataset.
     """
 
     experiment: Line
@@ -176,9 +173,6 @@ def find_scales(
 
     Args:
         points: expanded experiments, to which this function adds.
-
-    Raises:
-        ConfigError: if the experiment is unknown or invalid.
     """
     key = answer.experiment, answer.counts_batches
     if key not in points:

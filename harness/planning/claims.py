@@ -180,9 +180,6 @@ def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
     """Read every claim of conf/claims, the oldest paper first.
 
     `check_claims` checks that the systems, experiments and values in them exist.
-
-    Raises:
-        ConfigError: for an invalid file, which the message names.
     """
     paths = sorted((conf_dir / "claims").glob("*.yaml"))
     points: PointsOf = {}

@@ -72,7 +72,6 @@ class DatasetFile:
             the dataset is available if its directory exists.
         first_line: for a format of the user's own files, the regular expression that their first
             line matches; None for a dataset with files of its own.
-        path: the user's own file.
         labels: labels of its instances, as in Model.labels; "any" fits every model.
     """
 
@@ -127,11 +126,7 @@ class Composer:
         self._trials: dict[str, TrialSpec] = {}
 
     def compose_config(self, settings: Mapping[str, Any]) -> BenchConfig:
-        """Return the configuration that `bench` uses for settings.
-
-        Raises:
-            ConfigError: for a setting or a file of conf/ that is invalid.
-        """
+        """Return the configuration that `bench` uses for settings."""
         base = self._read_file("", CONFIG_NAME)
         chosen = base["defaults"] | {key: settings[key] for key in GROUPS if key in settings}
         config = {key: base[key] for key in base if key != "defaults"}
@@ -163,14 +158,7 @@ class Composer:
         return self._built[text]
 
     def resolve_trial(self, settings: Mapping[str, Any], command: str = "") -> TrialSpec:
-        """Resolve settings to their trial, once for equal settings.
-
-        Args:
-            command: command that runs the trial, for its record.
-
-        Raises:
-            ConfigError: for a setting or a file of conf/ that is invalid.
-        """
+        """Resolve settings to their trial, once for equal settings."""
         text = repr(settings)
         if text not in self._trials:
             self._trials[text] = resolve_spec(self.compose_config(settings), "", self.conf_dir)
@@ -215,11 +203,7 @@ class Composer:
 
 
 def _parse_base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names.
-
-    Raises:
-        ConfigError: if the defaults list has no system, model or dataset.
-    """
+    """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names."""
     chosen: dict[str, Any] = {}
     for entry in content.get("defaults") or ():
         if isinstance(entry, Mapping):
@@ -296,7 +280,6 @@ def resolve_spec(
     `dynbatch.harness.planning.nodes.check_machine` checks that the machine can run it.
 
     Args:
-        command: command that runs the trial, for its record.
         needs_labels: False if the labels of instances do not matter, as for counts of batches.
 
     Raises:

@@ -84,7 +84,6 @@ class Grid:
     """One experiment at one scale.
 
     Attributes:
-        rounds: rounds of each trial.
         settings: override keys and values of each trial.
         sweeps: batch counts, each from one call of `bench-schedule`.
         of_claims: whether it shows trials and counts that conf/claims names, and has none itself.
@@ -107,11 +106,7 @@ def list_experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
 
 
 def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
-    """Read one experiment's file.
-
-    Raises:
-        ConfigError: if the file does not exist or has unknown or missing keys.
-    """
+    """Read one experiment's file."""
     path = conf_dir / "experiment" / f"{name}.yaml"
     if not path.is_file():
         known = list_experiment_names(conf_dir)
@@ -134,11 +129,7 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
 
 
 def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
-    """Expand one experiment's grid at one scale.
-
-    Raises:
-        ConfigError: if the file is invalid or does not have the scale.
-    """
+    """Expand one experiment's grid at one scale."""
     content = read_experiment(name, conf_dir)
     scales = content["scales"]
     if scale not in scales:
@@ -175,11 +166,7 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Content of a file for a scale that measures or counts.
-
-    Raises:
-        ConfigError: if there are neither blocks nor counts, or if a block is not a mapping.
-    """
+    """Content of a file for a scale that measures or counts."""
 
     rounds: Count = 1
     base: Mapping[str, Any] | None = None
@@ -206,11 +193,7 @@ def _read_scale(location: str, chosen: Any) -> _Scale:
 def _select_experiments(
     name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path
 ) -> tuple[str, ...]:
-    """Return the experiments that `trials_of` names and that measure at this scale.
-
-    Raises:
-        ConfigError: if there is none, or the scale has other keys, too.
-    """
+    """Return the experiments that `trials_of` names and that measure at this scale."""
     location = f"experiment/{name}.yaml, scale {scale}"
     if len(chosen) > 1:
         raise ConfigError(
@@ -238,11 +221,7 @@ def _select_experiments(
 def _expand_walks(
     location: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the block itself, or a block for each trial of the walks that it names.
-
-    Raises:
-        ConfigError: for an unknown walk.
-    """
+    """Yield the block itself, or a block for each trial of the walks that it names."""
     rest = {key: value for key, value in block.items() if key not in (WALK, ALONG)}
     if len(rest) == len(block):
         yield rest
@@ -260,11 +239,7 @@ def _expand_walks(
 def _expand_block(
     location: str, block: Mapping[str, Any], conf_dir: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield every point of a block; a kind selects the systems that run the point's model.
-
-    Raises:
-        ConfigError: if systems are selected by kind, but the block has no model.
-    """
+    """Yield every point of a block; a kind selects the systems that run the point's model."""
     selection = read_selection(location, block.get("system", []), conf_dir)
     if not selection.selects_by_kind:
         yield from _expand_product(block)

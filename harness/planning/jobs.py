@@ -41,7 +41,6 @@ class Job:
     """Turns that one process measures.
 
     Attributes:
-        name: file name of the job.
         repetitions: steps of each repetition, in the order of measurement.
         artifacts: experiments that show the steps.
     """
@@ -223,9 +222,6 @@ def update_markers(
 
     Args:
         is_lacking: whether a step has no valid record.
-
-    Raises:
-        OutputError: if the directory cannot be written.
     """
     if not results_dir.is_dir():
         return

@@ -130,11 +130,7 @@ def _read(path: Path, _changed_ns: int) -> SystemFile:
 
 @cache
 def _list_models(file: str, text: str) -> frozenset[str]:
-    """Return the name itself if it is of a model, or the models of a table of networks.
-
-    Raises:
-        ConfigError: if no table has that name.
-    """
+    """Return the name itself if it is of a model, or the models of a table of networks."""
     if "." not in text and ":" not in text:
         return frozenset({text})
     models = find_network_modules(text)
@@ -176,9 +172,6 @@ class Selection:
 
         Args:
             models: models of which a system must run at least one to be selected by kind.
-
-        Raises:
-            ConfigError: for a kind that selects no system.
         """
         left_out = {entry.value for entry in self.entries if entry.word == "not"}
         names: list[str] = []
@@ -218,12 +211,6 @@ def read_selection(location: str, content: object, conf_dir: Path) -> Selection:
     """Read a list of systems, or a single entry.
 
     Files of conf/system are read only if the list has an entry other than names.
-
-    Args:
-        location: file and key of the list, with which error messages start.
-
-    Raises:
-        ConfigError: for an invalid entry.
     """
     entries = [
         _parse_entry(location, item)

@@ -86,12 +86,7 @@ def hold_results_dir(
 
 @contextmanager
 def hold_machine(holder: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
-    """Hold this user's lock of the machine within the block; see `hold_results_dir`.
-
-    Raises:
-        BenchError: if the holder does not release the lock in time, or no local directory of the
-            machine can be written.
-    """
+    """Hold this user's lock of the machine within the block; see `hold_results_dir`."""
     message_parts = (platform.node(), "on", "")
     path = make_locks_folder() / "machine.turn"
     with _hold_lock(path, message_parts, holder, patience_s, say, alone, _do_nothing) as name:
@@ -101,23 +96,14 @@ def hold_machine(holder: str, patience_s: float, say: Say, *, alone: bool = True
 def hold_used_gpu(
     devices: Iterable[str], results_dir: Path, holder: str, say: Say
 ) -> AbstractContextManager[object]:
-    """Return a lock of the GPU that CUDA programs use, if one of the devices is "cuda".
-
-    Args:
-        devices: devices of the trials.
-        results_dir: results directory of the trials.
-    """
+    """Return a lock of the GPU that CUDA programs use, if one of the devices is "cuda"."""
     gpu = find_used_gpu() if "cuda" in devices else None
     return nullcontext() if gpu is None else _hold_gpu(gpu, results_dir, holder, say)
 
 
 @contextmanager
 def _hold_gpu(gpu: str, results_dir: Path, holder: str, say: Say) -> Iterator[str]:
-    """Hold this user's lock of a GPU within the block, after any wait; see `hold_results_dir`.
-
-    Args:
-        gpu: model and UUID.
-    """
+    """Hold this user's lock of a GPU within the block, after any wait; see `hold_results_dir`."""
     name = re.sub(r"[^\w.-]", "_", f"{platform.node()}-{gpu}.turn")
     path = _find_lock_folder(results_dir) / name
     message_parts = (gpu, "on", "")
@@ -161,9 +147,6 @@ def _wait_for_lock(
 
     Args:
         message_parts: target, preposition and further remedy for messages.
-
-    Raises:
-        BenchError: if the holder does not release the lock in time.
     """
     target, preposition, way_out = message_parts
     deadline_s = time.monotonic() + patience_s

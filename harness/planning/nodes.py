@@ -44,11 +44,7 @@ KEPT_BY_SYSTEM = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """One kind of node; None allows any value.
-
-    Raises:
-        ConfigError: for a value that is not allowed.
-    """
+    """One kind of node; None allows any value."""
 
     name: Text
     n_cpus: Count
@@ -123,9 +119,6 @@ def read_nodes(config: Mapping[str, Any]) -> Nodes | None:
 
     Returns:
         None if this machine measures.
-
-    Raises:
-        ConfigError: if the key's value is invalid.
     """
     content = config.get("nodes")
     if content is None:

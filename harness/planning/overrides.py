@@ -42,9 +42,6 @@ def read_points(
 
     Args:
         may_sweep: whether a key may have several values, as after `-m`.
-
-    Raises:
-        ConfigError: for an invalid argument, or for too many points.
     """
     overrides = [_parse(text) for text in texts]
     for text, override in zip(texts, overrides, strict=True):
@@ -70,11 +67,7 @@ def format_override(key: str, value: Any) -> str:
 
 @cache
 def _parse(text: str) -> Override:
-    """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond.
-
-    Raises:
-        ConfigError: if Hydra's grammar does not accept the argument.
-    """
+    """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond."""
     try:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:
@@ -127,9 +120,6 @@ def _to_plain(key: str, value: Any, text: str) -> Any:
 
     A number is converted to text if the key takes text and the conversion gives what the user
     typed, as in results_dir=2026.
-
-    Raises:
-        ConfigError: for an empty value.
     """
     value = value.text if isinstance(value, QuotedString) else value
     if isinstance(value, list):

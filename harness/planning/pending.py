@@ -81,12 +81,7 @@ class Pending:
         return step not in self.lacking or step in self.now
 
     def describe_work(self, steps: Collection[Step], n_drawn: int) -> str:
-        """Return the line that announces a run's work and its expected duration.
-
-        Args:
-            steps: steps that the run measures.
-            n_drawn: number of experiments that the run draws.
-        """
+        """Return the line that announces a run's work and its expected duration."""
         trials = {step.name for step in steps}
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
         left_out = len(self.lacking) - len(self.now)
@@ -133,8 +128,6 @@ def find_pending(
     """Find the steps that have no valid record, and select those within the budget.
 
     Args:
-        plans: trials of every experiment.
-        counts: batch counts of every experiment.
         first: experiments that have priority within a budget.
         budget: duration such as "45m"; None: unlimited.
         cpu: text in the name of the measuring CPU; None: this machine measures.
@@ -179,8 +172,6 @@ class _Missing:
     """Steps without a valid record.
 
     Attributes:
-        seconds: Expected seconds of each step.
-        files: Record of each step.
         compile_s: Expected seconds of compilation, of steps of trials.
         lacking: Steps to measure; failures of today's code are missing only on request.
     """
@@ -265,9 +256,6 @@ def select_within_budget(
     Args:
         artifacts: missing steps of each experiment, in order of priority.
         seconds: expected seconds of every step.
-
-    Raises:
-        ConfigError: if no round fits.
     """
     chosen: set[Step] = set()
     left = budget_s

@@ -34,12 +34,7 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Values of every key, in the order of the file.
-
-    Raises:
-        ConfigError: for a missing key, a key that is not allowed, several values of a key that is
-            not a list, or an unknown policy.
-    """
+    """Values of every key, in the order of the file."""
 
     settings: Mapping[str, Values]
 
@@ -112,11 +107,7 @@ def _to_texts(key: str, value: Any) -> Values:
 
 
 def _select_policies(values: Values) -> Values:
-    """Return the names of policies; `all` adds every policy and `not:NAME` removes one.
-
-    Raises:
-        ConfigError: if `not:NAME` names an unknown policy.
-    """
+    """Return the names of policies; `all` adds every policy and `not:NAME` removes one."""
     chosen: list[str] = []
     for value in values:
         if value == "all":
@@ -141,6 +132,5 @@ def hash_counting_code(
     Args:
         modules: models and loaders.
         names: names of modules, such as policies, that count as imported; see find_imported_files.
-        hashes: cached hashes of files.
     """
     return (hashes or SourceHashes()).hash_modules(sorted({COUNTER, *modules}), names)

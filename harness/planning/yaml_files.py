@@ -55,14 +55,7 @@ for _loader in (_Slow, _Quick):  # YAML 1.1 reads 1e-3 as text, a command line a
 
 
 def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
-    """Read a file that maps keys to values.
-
-    Args:
-        keys: keys that the file must have.
-
-    Raises:
-        ConfigError: if the file cannot be read, is not a mapping, or misses one of the keys.
-    """
+    """Read a file that maps keys to values."""
     try:
         content = _load(path)
     except yaml.YAMLError as error:
@@ -166,9 +159,6 @@ def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
 
     With another name, records would be attributed to another system. A choice without a file is
     accepted here; Hydra rejects it and lists the choices.
-
-    Raises:
-        ConfigError: if the file cannot be read or contains another name.
     """
     path = conf_dir / group / f"{choice}.yaml"
     if group not in GROUPS or choice not in list_choices(group, conf_dir):

@@ -171,20 +171,12 @@ CSV_COLUMNS = {b"count_id", b"source_sha256"}  # among others
 
 
 def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
-    """Read and validate a file of rows.
-
-    Raises:
-        RecordError: The file cannot be read or is invalid; the message names the first error.
-    """
+    """Read and validate a file of rows."""
     return _read(path, _ROWS)
 
 
 def read_count(path: Path) -> AnyCount:
-    """Read and validate the record of one count.
-
-    Raises:
-        RecordError: The file cannot be read or is invalid; the message names the first error.
-    """
+    """Read and validate the record of one count."""
     return _read(path, _ONE)
 
 
@@ -219,11 +211,7 @@ def _read(path: Path, kind: TypeAdapter[T]) -> T:
 
 
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
-    """Write rows atomically, as CSV if the suffix is .csv, otherwise as a JSON list.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write rows atomically, as CSV if the suffix is .csv, otherwise as a JSON list."""
     values = [row.to_dict() for row in rows]
     replace_whole(path, _format_csv(values) if path.suffix == ".csv" else _format_json(values))
 

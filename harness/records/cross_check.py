@@ -193,9 +193,6 @@ def check_inputs(records: Iterable[Record]) -> None:
     """Check that records with equal settings ran equal inputs.
 
     They differ if a file without a checksum was edited, or data_root was another directory.
-
-    Raises:
-        RecordError: Two records differ; the message names them.
     """
     first: dict[str, Record] = {}
     for record in records:
@@ -232,9 +229,6 @@ def check_builds(records: Iterable[Record]) -> None:
     """Check that each system and workload of a group has one build.
 
     Records without a measurement have no number in a table and are ignored.
-
-    Raises:
-        RecordError: Two records differ in their build; the message names them.
     """
     first: dict[tuple[str | None, ...], Record] = {}
     for record in records:
@@ -254,9 +248,6 @@ def check_comparable(records: Iterable[Record]) -> None:
     """Check that records may share a table.
 
     Records without a measurement have no number in a table and are ignored.
-
-    Raises:
-        RecordError: Two records differ; the message names them and the differing fact.
     """
     measured = [record for record in records if record.status == "ok"]
     check_inputs(measured)

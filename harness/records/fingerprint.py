@@ -99,7 +99,6 @@ def choose_sketch_tolerance(name: str, smooth: float, *, kinked: bool) -> float:
     """Return the tolerance of an array's sketch, relative to the array's norm.
 
     Args:
-        name: Name of the array.
         smooth: Tolerance without jumps of derivatives.
         kinked: See Fingerprint.
     """

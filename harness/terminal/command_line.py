@@ -88,11 +88,7 @@ class BenchJob:
 
 
 def parse(arguments: Sequence[str]) -> list[BenchJob]:
-    """Parse the arguments; return no jobs if Hydra handles a flag (--help, --cfg).
-
-    Raises:
-        ConfigError: for an invalid argument.
-    """
+    """Parse the arguments; return no jobs if Hydra handles a flag (--help, --cfg)."""
     conf_dir, rest = _take_conf_dir(arguments)
     flags = [argument for argument in rest if argument.startswith("-") and not _is_sweep(argument)]
     texts = [
@@ -114,11 +110,7 @@ def parse(arguments: Sequence[str]) -> list[BenchJob]:
 
 
 def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the configuration directory, of `--config-path` if given, and the other arguments.
-
-    Raises:
-        ConfigError: if `--config-path` has no value.
-    """
+    """Return the configuration directory, of `--config-path` if given, and the other arguments."""
     conf_dir, rest, left = CONF_DIR, [], list(arguments)
     while left:
         flag, equals, value = (first := left.pop(0)).partition("=")
@@ -164,11 +156,7 @@ def _ask_hydra(arguments: Sequence[str], conf_dir: Path) -> None:
 
 @contextmanager
 def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
-    """Let Hydra read `arguments`, and raise its errors instead of printing them.
-
-    Raises:
-        ConfigError: if Hydra rejects the arguments.
-    """
+    """Let Hydra read `arguments`, and raise its errors instead of printing them."""
     argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = [argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -188,15 +176,7 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement]:
-    """Convert jobs to measurements, in the order of dynbatch.harness.planning.ordering.
-
-    Args:
-        arguments: the user's arguments, for the records.
-
-    Raises:
-        ConfigError: for an invalid trial, for several trials with one output file, and for an
-            output path that cannot be written.
-    """
+    """Convert jobs to measurements, in the order of dynbatch.harness.planning.ordering."""
     command = shlex.join(["bench", *arguments])
     alone = measure_same_instances([job for job in jobs if job.experiment is None])
     jobs = [*alone, *(job for job in jobs if job.experiment is not None)]
@@ -284,10 +264,6 @@ def plan_experiment(
 
     Args:
         rounds: number of rounds; None: that of the experiment.
-        extra: settings of every trial.
-
-    Raises:
-        ConfigError: if the experiment has no trials.
     """
     composer = Composer(choices.conf_dir)
     trials = order_trials(plan_artifact(name, choices, composer))

@@ -43,8 +43,6 @@ class Measurement:
 
     Attributes:
         results_dir: directory that the run locks.
-        path: path of the record.
-        log: path of the worker's log.
         force: whether to measure again if there is a valid record.
         records_invalid_data: whether invalid data gives a record instead of an error.
         nodes: required kind of machine; None: any.
@@ -79,14 +77,7 @@ def _ignore_record(_: Measurement, __: Record | None) -> None:
 
 
 def lock_results(planned: Sequence[Measurement], holder: str) -> AbstractContextManager[None]:
-    """Lock the results directories of measurements while the context lasts.
-
-    Args:
-        holder: command that messages to waiting processes name.
-
-    Raises:
-        BenchError: if another run does not end in time.
-    """
+    """Lock the results directories of measurements while the context lasts."""
     return lock_results_dirs(
         {measurement.results_dir for measurement in planned}, holder, print_error
     )
@@ -115,16 +106,12 @@ def measure_all(
     """Measure trials that have no valid record, print their results, and return the exit code.
 
     Args:
-        servers: fork servers of the trials' workers.
         closing: builds the lines that are printed below the trials.
         settled: receives each measurement with its record, or None if it was refused.
 
     Returns:
         EXIT_USAGE if a trial was refused, else EXIT_TRIAL_FAILED if one crashed or its result is
         wrong, else 0.
-
-    Raises:
-        OutputError: if a record cannot be written.
     """
     outcome = measure_each(planned, servers, settled)
     for line in closing(outcome.records):
@@ -303,7 +290,6 @@ def find_without_measuring(
 
     Args:
         present: current code, data, machine and versions, which a reused record must match.
-        hear: called with lines about the progress.
 
     Returns:
         None if the round must be measured.

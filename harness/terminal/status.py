@@ -28,7 +28,6 @@ class AtWork:
     Attributes:
         node: name of the machine.
         job: Slurm's job number, or the process.
-        what: description of the work.
         since: start of the work in seconds since the epoch.
         at_most_s: time limit of the work.
     """
@@ -89,9 +88,6 @@ def forget_all(results_dir: Path) -> None:
 
 def tell_status(places: Sequence[Path]) -> None:
     """Print the progress of a run into a results directory, and the current work of its jobs.
-
-    Args:
-        places: one results directory.
 
     Raises:
         ConfigError: if no run of the pipeline has started there.

@@ -152,7 +152,6 @@ def find_imported_files(
     Only this project's package and those of the roots are followed.
 
     Args:
-        roots: Modules to start from.
         named: Names of modules that count as imported if a file has their package in a string.
         modules: Cache of modules.
     """

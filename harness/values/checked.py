@@ -75,15 +75,7 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def check_value(key: str, value: object, hint: Any) -> None:
-    """Check that a type allows a value.
-
-    Args:
-        key: Key of the value, for the message.
-        hint: Type of the value.
-
-    Raises:
-        ConfigError: It does not; the message names the key and the allowed values.
-    """
+    """Check that a type allows a value."""
     try:
         _build_adapter(hint).validator.validate_python(value)
     except ValidationError as error:
@@ -98,11 +90,7 @@ def check_value(key: str, value: object, hint: Any) -> None:
 
 
 def check_path_text(name: str, text: str) -> None:
-    """Check that a path is not empty, is UTF-8 without NUL characters, and is not too long.
-
-    Raises:
-        ConfigError: The path is invalid.
-    """
+    """Check that a path is not empty, is UTF-8 without NUL characters, and is not too long."""
     if not text:
         raise ConfigError(f"{name} is empty; set a path, or remove {name}")
     if "\0" in text:
@@ -134,20 +122,12 @@ def show(value: object) -> str:
 
 
 def check_count(key: str, value: object, lowest: int, highest: int = LARGEST_COUNT) -> None:
-    """Check that a value is an integer within inclusive bounds.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Check that a value is an integer within inclusive bounds."""
     check_value(key, value, Annotated[int, Ge(lowest), Le(highest)])
 
 
 def check_number(key: str, value: object, lowest: float, highest: float) -> None:
-    """Check that a value is a finite number within inclusive bounds.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Check that a value is a finite number within inclusive bounds."""
     check_value(key, value, Annotated[float, Ge(lowest), Le(highest)])
 
 
@@ -156,9 +136,6 @@ def check_fields(owner: Any, above: str = "") -> None:
 
     Args:
         above: Prefix of the fields' keys in messages, such as "timing.".
-
-    Raises:
-        ConfigError: A field has a wrong value; the message names the first one.
     """
     for item in _list_fields(type(owner)):
         value = getattr(owner, item.name)
@@ -172,9 +149,6 @@ def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> 
     Args:
         above: Prefix of the keys in messages, such as "nodes.".
         owner: File or section of the keys, for messages.
-
-    Raises:
-        ConfigError: A key is unknown or missing, or a value is wrong.
     """
     location = owner or above.rstrip(".")
     if not isinstance(values, Mapping):
@@ -210,7 +184,6 @@ class _Field:
     """Field of a dataclass and the check of its values.
 
     Attributes:
-        is_needed: Whether it has no default.
         kind: The nested dataclass, or None.
     """
 

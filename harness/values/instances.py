@@ -25,9 +25,6 @@ class Tree:
         right: (n,) right child of an internal vertex, -1 at a leaf.
         table: (4, n) the four arrays above as rows of one block, so that trees are concatenated in
             one copy.
-
-    Raises:
-        DataError: The arrays do not describe one binary tree.
     """
 
     words: IntArray
@@ -90,9 +87,6 @@ class NaryTree:
         labels: (n,) class of each vertex.
         child_start: (n + 1,) the children of vertex v are child_start[v] to child_start[v + 1].
         children: (n - 1,) children of all vertices, in order.
-
-    Raises:
-        DataError: The arrays do not describe one tree.
     """
 
     words: IntArray
@@ -155,9 +149,6 @@ class Lattice:
         sources: (n_arcs,) state at which each arc starts.
         tokens: (n_arcs,) id of each arc's character or word, which have separate ids.
         arc_counts: (n_states,) number of arcs into each state.
-
-    Raises:
-        DataError: The arrays do not describe such a lattice.
     """
 
     tags: IntArray
@@ -241,9 +232,6 @@ class Chain:
         char_start: (n + 1,) the letters of word i are char_start[i] to char_start[i + 1]; only rare
             words have any. If omitted, no word has letters.
         characters: (m,) ids of the letters of all rare words.
-
-    Raises:
-        DataError: The arrays do not describe such a sentence, or there are no words.
     """
 
     words: IntArray
@@ -282,9 +270,6 @@ class SentencePair:
         source: (n,) word ids, including sentence marks.
         target: (m,) word ids, including sentence marks; m is at least 2, because a decoder reads
             all words except the last and predicts all except the first.
-
-    Raises:
-        DataError: The arrays do not describe such a pair.
     """
 
     source: IntArray

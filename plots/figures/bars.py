@@ -84,7 +84,6 @@ class Bar:
     """Bar of stacked parts with a text after it.
 
     Attributes:
-        lengths: length of each part.
         ends: ends of the interval of the whole bar.
     """
 

@@ -103,11 +103,7 @@ def fits_caption(caption: str) -> bool:
 
 
 def add_caption(figure: Figure, caption: str) -> None:
-    """Write a caption below a figure.
-
-    Raises:
-        ConfigError: for more than three lines.
-    """
+    """Write a caption below a figure."""
     lines = wrap_caption(caption)
     if not fits_caption(caption):
         raise ConfigError(

@@ -42,8 +42,6 @@ class AcrobatOptions(CoreOptions):
         recording: "program" runs the model's program for every instance. "auto" builds the same
             graph from arrays if the model can, as compiled code would, and if no recording option
             is off.
-        program_phases: use program phases.
-        ghost_operators: use ghost operators.
         static_depths: give blocks without recurrent inputs a static depth; they run first.
         restart_depths: restart depths in every graph segment.
         execution: "deferred" records all graph segments before the first one runs, which
@@ -54,9 +52,6 @@ class AcrobatOptions(CoreOptions):
             segment with any of the three.
         programs: "compiled" translates programs that wait for values if possible; "python" never
             does.
-
-    Raises:
-        ConfigError: As for CoreOptions.
     """
 
     policy: str = BY_DEPTH

@@ -74,8 +74,6 @@ def choose(
     """Choose a candidate by schedules, predictions and a race.
 
     Args:
-        candidates: all policies at all granularities.
-        lab: runs and times the candidates.
         n_mini_batches: number of available mini-batches; at most N_MINI_BATCHES are raced on.
         tell: callback that takes a progress line before each step that takes time.
 
@@ -210,7 +208,6 @@ def _explain_too_slow(
 
     Args:
         mine: candidates of this granularity.
-        candidates: all candidates.
         fixed_s: seconds of another granularity except scheduling and batches.
     """
     whole = [candidate for candidate in candidates if candidate.predicted_s is not None]

@@ -65,8 +65,6 @@ def measure_costs(
     Types whose batches have one row each cannot be cut: they cost the average of the others.
 
     Args:
-        graph: graph of a mini-batch.
-        schedule: schedule whose batches are cut.
         time: measures forward and backward under a schedule.
     """
     whole_s = time(schedule)
@@ -119,11 +117,7 @@ class Laboratory:
         self._schedules: dict[Candidate, Schedule] = {}
 
     def prepare_granularity(self, granularity: str) -> PreparedModel:
-        """Return the engine of a granularity.
-
-        Raises:
-            UnsupportedTrial: If it cannot run here.
-        """
+        """Return the engine of a granularity."""
         if granularity not in self._prepared:
             switches = replace(self._switches, granularity=granularity)
             try:
@@ -164,7 +158,6 @@ class Laboratory:
         """Return the seconds of forward and backward without batches, and per batch of each type.
 
         Args:
-            granularity: granularity of the engine.
             fewest: the candidate of this granularity with the fewest batches, which are cut.
         """
         here = self.prepare_granularity(granularity)

@@ -33,8 +33,6 @@ class LiveRun:
     """Memory and settings for the mini-batches of one model; `run` runs one of them.
 
     Args:
-        recording: records the model's programs.
-        engine: runs the graph segments.
         by_depth: True if the policy is inline_depth, which compiled code can do itself.
     """
 

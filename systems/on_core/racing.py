@@ -44,7 +44,6 @@ class Race:
     Attributes:
         turns_s: for each candidate, the seconds of its turns, which go through the mini-batches in
             order.
-        n_mini_batches: number of mini-batches per round.
         running: indices of the candidates that have not dropped out.
         ended: reason for the end of the race.
     """
@@ -93,8 +92,6 @@ def run_race(n_candidates: int, n_mini_batches: int, run: Run) -> Race:
     """Run candidates in turns until the fastest is known, others are as fast, or time is over.
 
     Args:
-        n_candidates: number of candidates.
-        n_mini_batches: number of mini-batches per round.
         run: returns the seconds of a candidate, by its index, on a mini-batch, by its index.
     """
     outcome = Race([[] for _ in range(n_candidates)], n_mini_batches, list(range(n_candidates)))

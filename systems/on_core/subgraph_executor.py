@@ -29,8 +29,6 @@ class BlockExecutor:
 
     Args:
         plan: batches, layout and copies of the block.
-        parameters: arrays by name.
-        n_instances: number of instances.
         ahead_of_time: decide addresses and copies once; otherwise on every call, as in DyNet.
 
     Attributes:
@@ -148,11 +146,7 @@ class _Steps:
 
 
 def bind_kernel(node: Node, operands: Sequence[Array], out: Array) -> Run:
-    """Return a function that computes one batched operator.
-
-    Raises:
-        ConfigError: If the operator has no kernel for blocks.
-    """
+    """Return a function that computes one batched operator."""
     if node.op in PREPARED:
         return PREPARED[node.op](node, operands, out)
     if node.op not in UFUNCS:

@@ -51,9 +51,6 @@ class CoreOptions(Switches):
     Attributes:
         policy: default batching policy of the preset. "auto" chooses the policy and also the
             granularity, whatever the switch `granularity` is (choosing.py).
-
-    Raises:
-        ConfigError: If a switch is invalid, or a policy or backend does not exist.
     """
 
     policy: str = DEFAULT_POLICY
@@ -200,11 +197,7 @@ class Adapter(System):
         return self.engine.backend.format_programs()
 
     def result(self) -> Result:
-        """Return loss, outputs, gradients and counters of the last run, and check its schedule.
-
-        Raises:
-            ScheduleError: If the schedule is invalid.
-        """
+        """Return loss, outputs, gradients and counters of the last run, and check its schedule."""
         try:
             check_schedule(self.mini_batch.graph, self.schedule)
         except ScheduleError as error:

@@ -15,9 +15,6 @@ LIBRARIES = ("libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcura
 class CudaDevice:
     """The device of this process, from before DyNet starts.
 
-    Args:
-        folder: directory of DyNet's build.
-
     Raises:
         OSError: If a library is missing.
         RuntimeError: With CUDA's message, if there is no device.
@@ -69,7 +66,6 @@ def find_library(name: str, build: Mapping[str, str]) -> str:
     """Return the path of a library, or its name for the dynamic linker.
 
     Args:
-        name: file name of the library.
         build: facts about the build, with the directory of the libraries that it was linked with.
             A build from another machine finds them in NVIDIA's packages in the environment.
     """

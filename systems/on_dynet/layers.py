@@ -36,8 +36,6 @@ class FusedGates:
     """DyNet's operator for i, f, o and g together, from W x + U h + b.
 
     Args:
-        store: parameters.
-        suffix: suffix of the parameter names.
         order: gates in the order of the shared columns, such as "fiog"; an absent gate gets zeros
             as weights.
     """

@@ -95,7 +95,6 @@ class ParameterStore:
         """Add a weight with the columns of four gates, for vanilla_lstm_gates.
 
         Args:
-            name: name of the shared weight.
             order: gates of the shared columns, letters of "ifog"; an absent gate gets zeros, which
                 receive no gradient.
         """

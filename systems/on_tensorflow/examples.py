@@ -30,7 +30,6 @@ class Preprocessing:
     """Preprocessing of a model's examples.
 
     Attributes:
-        model: the model.
         tables: its loom.
         output_shape: type shape of the loom's outputs.
     """

@@ -99,8 +99,6 @@ def compute_last_states(
     """Return the state of every type shape at max_depth; traced.
 
     Args:
-        loom: the loom.
-        weights: weights by name.
         rows: initial states by type shape.
         indices: see Wiring.
         starts: see Wiring.
@@ -131,8 +129,6 @@ def compute_next_states(
     Pass-throughs are ops like all others.
 
     Args:
-        loom: the loom.
-        weights: weights by name.
         states: states of the previous depth, by type shape.
         wires: for each slot, the rows of the previous states that it gathers.
     """

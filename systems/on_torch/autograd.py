@@ -56,12 +56,7 @@ class AllLevels(NamedTuple):
 
 
 class LevelsByAutograd(Batched):
-    """All vertices of equal height and type in one call of the eager network's cell.
-
-    Args:
-        net: class of the network.
-        model: the model.
-    """
+    """All vertices of equal height and type in one call of the eager network's cell."""
 
     def __init__(self, net: type[TreeNet], model: Model) -> None:
         super().__init__(model)

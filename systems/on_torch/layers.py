@@ -32,7 +32,6 @@ class StartedLSTM(nn.Module):
     """nn.LSTM with learned initial states (h,) of each layer.
 
     Args:
-        net: network that holds the parameters.
         suffixes: suffixes of the layers' parameter names.
         starts: suffixes of the names of h_0 and c_0, if they differ.
     """
@@ -80,8 +79,6 @@ class PlainNet(Net):
         Products are built in the first pass.
 
         Args:
-            weight: name of the weight.
-            bias: name of the bias, if any.
             half: 0 or 1 for the first or second half of the rows; None: all rows.
         """
         key = weight, half

@@ -64,8 +64,6 @@ def move_rows(x: Tensor, taken: Tensor, given: Tensor) -> Tensor:
     """Return x[taken].
 
     Args:
-        x: the rows.
-        taken: rows to read.
         given: index in `taken` of each row of x.
     """
     rows: Tensor = _Moved.apply(x, taken, given)  # type: ignore[no-untyped-call]

@@ -73,7 +73,6 @@ class FoldedTrees(NamedTuple):
     """Fold with a node for every vertex.
 
     Attributes:
-        fold: the Fold.
         nodes: nodes of each tree, in vertex order.
     """
 
@@ -109,7 +108,6 @@ def fold_trees(trees: Sequence[ListedTree], *, share: bool, cuda: bool) -> Folde
     """Add a node for every vertex: leaf(word), internal(left, right).
 
     Args:
-        trees: the trees.
         share: leaves with equal words are one node, and so are equal subtrees, as in torchfold by
             default; otherwise each leaf also has a number, which makes it and all nodes above it
             distinct.

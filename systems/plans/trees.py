@@ -83,7 +83,6 @@ def plan_tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRow
     """Plan a mini-batch.
 
     Args:
-        trees: instances.
         kinds: types of internal vertices if there are two, see dynbatch.harness.models.parts.trees.
     """
     joined = join_trees(trees, kinds)

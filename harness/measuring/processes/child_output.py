@@ -31,11 +31,7 @@ class BoundedLog:
         self._n_left_out = 0
 
     def write(self, data: bytes) -> None:
-        """Write the first bytes to the file, and remember the last ones.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Write the first bytes to the file, and remember the last ones."""
         self._write_to_file(data[: self._room])
         self._last += data[self._room :]
         self._room -= min(self._room, len(data))

@@ -32,12 +32,6 @@ def lock_results_dirs(
     """Lock results directories, so that only this run on this machine measures into them.
 
     Processes left by an earlier run that was killed are ended first.
-
-    Args:
-        holder: See dynbatch.harness.planning.locks.hold_results_dir, as for say and alone.
-
-    Raises:
-        BenchError: Another run does not end in time.
     """
     with ExitStack() as stack:
         # Sorted to avoid deadlocks between runs that lock the same directories.

@@ -61,7 +61,6 @@ def supervise_child(
 
     Args:
         log: File for the child's output; of a long output, the first and the last part.
-        hear: Receives the child's progress lines.
 
     Raises:
         OSError: The log cannot be written; the child has been ended.
@@ -89,13 +88,9 @@ class ChildProcess:
 
     Args:
         log: File for its output; of a long output, the first and the last part.
-        hear: Receives its progress lines.
         has_channel: Whether it gets a socket, whose descriptor is its module's last argument.
         fork: Starts it given its end of the socket; if it returns None, or without it, a new
             interpreter is started.
-
-    Raises:
-        OSError: The log cannot be written.
     """
 
     def __init__(
@@ -171,11 +166,7 @@ class ChildProcess:
 
     @property
     def ending(self) -> Ending:
-        """Return its ending.
-
-        Raises:
-            RuntimeError: It is still running.
-        """
+        """Return its ending."""
         if self._failure is not None:
             return self._failure
         if self._process is None or self._process.returncode is None:
@@ -220,11 +211,7 @@ class ChildProcess:
             self.channel = None
 
     def end(self) -> None:
-        """End it and its process group, and complete its log; a second call does nothing.
-
-        Raises:
-            OSError: The log cannot be written.
-        """
+        """End it and its process group, and complete its log; a second call does nothing."""
         if self._file.closed:
             return
         self.close_channel()

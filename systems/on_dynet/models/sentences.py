@@ -241,10 +241,8 @@ def read_side_by_side(
     is padded, which is 1.2 to 1.9 times as fast as padding (docs/systems.md).
 
     Args:
-        lstm: DyNet's LSTM.
         first: its states before a sentence; empty if they are zeros.
         table: lookup parameter of the words' vectors.
-        sentences: words of each sentence.
         backward: read every sentence from its end.
     """
     ranks = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))

@@ -66,8 +66,6 @@ def compute_states(
     which are added at every vertex (docs/systems.md).
 
     Args:
-        leaf: cell of a leaf.
-        internal: cell of an internal vertex.
         x: (n_leaves, n_inputs), inputs of leaves.
         left: rows of the left children of internal vertices.
         right: rows of the right children.

@@ -142,7 +142,6 @@ class DecoderBatch(NamedTuple):
     """Mini-batch of pairs whose decoders run step by step.
 
     Attributes:
-        pairs: the pairs.
         read: (m,) words that decoders read, by row of the decoders.
         labels: (m,) words that decoders predict, by row of the decoders.
         swap: (k,) encoder column of every decoder column.

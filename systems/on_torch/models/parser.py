@@ -88,8 +88,6 @@ class ParserBatch(NamedTuple):
     """Words and tags by position, the plan of the LSTMs, and all n decisions, step by step.
 
     Attributes:
-        words: words by position.
-        tags: parts of speech by position.
         along: plan of the LSTMs.
         looked_at: (n, n_slots) rows of the vectors that each decision reads.
         labels: (n,) labels.

@@ -30,7 +30,6 @@ class Loops(NamedTuple):
 
     Attributes:
         word: first word.
-        label: label of the instance.
         n_inner: inner steps of each outer step.
     """
 
@@ -265,7 +264,6 @@ class BerxitSentence(NamedTuple):
 
     Attributes:
         words: words of all tokens.
-        label: the label.
         n_layers: layers until a computed value makes the sentence exit.
     """
 

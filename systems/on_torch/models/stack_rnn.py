@@ -23,8 +23,6 @@ class StackSentence(NamedTuple):
     """Sentence.
 
     Attributes:
-        words: its words.
-        labels: labels of its steps.
         actions: whether each step shifts.
     """
 

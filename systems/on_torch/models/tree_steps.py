@@ -28,9 +28,7 @@ class TreeSteps(torch.autograd.Function):
         """Run level after level.
 
         Args:
-            ctx: autograd's context.
             kind: class of the cell.
-            plan: plan of the mini-batch.
             x: (n_leaves, n_inputs) inputs of leaves.
             given: further arguments of the cell.
         """
@@ -120,7 +118,6 @@ class TreeLSTMBase(TreeCell):
     elementwise parts.
 
     Args:
-        plan: plan of the mini-batch.
         x: (n_leaves, n_inputs) inputs of leaves.
         W: (3 h, n_inputs) weights of leaves.
         b_leaf: (3 h,) their biases.

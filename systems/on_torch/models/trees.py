@@ -44,10 +44,6 @@ State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads th
 class TreeNet(Net):
     """Parameters of a tree model, and the equations of its cell for n vertices.
 
-    Args:
-        model: the model.
-        kind: class of the linear layers.
-
     Attributes:
         n_states: number of parts of a state.
     """
@@ -243,11 +239,6 @@ class Levels(Batched):
     The classifier runs once, over all vertices. Vertices of two types are never batched together,
     although their weights are equal. Faster than autograd over levels; docs/systems.md, "Variants
     that were tried", has the numbers.
-
-    Args:
-        net: class of the network.
-        model: the model.
-        cell: class of the cell that computes levels.
     """
 
     def __init__(self, net: type[TreeNet], model: Model, *, cell: type[TreeCell]) -> None:
