@@ -335,10 +335,7 @@ def _format_options(spec: TrialSpec) -> str:
 
 
 class GraphSource:
-    """Source of a request's mini-batches as graphs.
-
-    DataError: The data is invalid.
-    """
+    """Source of a request's mini-batches as graphs."""
 
     def __init__(self, request: Request) -> None:
         self.request, spec = request, request.spec
