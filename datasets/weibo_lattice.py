@@ -130,7 +130,6 @@ def read_lattices(text: CorpusPart, n_classes: int | None = N_CLASSES) -> list[L
 
 
 def _read_numbers(text: CorpusPart, index: int) -> list[int]:
-    """Return the numbers of a line."""
     line = text.lines[index]
     if not NUMBERS.fullmatch(line):
         for word in filter(None, re.split(r"[ \t]", line)):
@@ -146,7 +145,6 @@ def _read_numbers(text: CorpusPart, index: int) -> list[int]:
 
 
 def _read_states(text: CorpusPart, head: int, name: str) -> list[list[int]]:
-    """Return the numbers of each state of a lattice."""
     n_lines = len(text.lines)
     if head >= n_lines:
         raise text.build_error(n_lines - 1, f"the file is truncated: it ends before {name}")

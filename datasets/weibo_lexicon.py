@@ -204,7 +204,6 @@ def _check_labels(
 
 
 def read_sentences(file: CorpusPart) -> list[LabelledText]:
-    """Parse a file."""
     sentences: list[LabelledText] = []
     open_: list[tuple[str, str]] = []
     for index, line in enumerate([*file.lines, ""]):

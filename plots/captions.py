@@ -152,7 +152,6 @@ def build_only_table(
     last: str = "",
     is_text: bool = False,
 ) -> list[Table]:
-    """Build the only table of an experiment, with its notes."""
     notes = tuple(filter(None, (first, *build_notes(experiment), last)))
     stem, title = experiment.declaration.stems[0], build_title(experiment)
     return [Table(stem, title, numbers, cells, notes, is_text)]

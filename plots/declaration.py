@@ -40,14 +40,12 @@ SUFFIXES = {"tables": (".csv", ".md", ".tex", ".html"), "figures": (".csv", ".pn
 
 
 def check_name(file: str, noun: str, name: object, known: Collection[str]) -> None:
-    """Check that a name is known."""
     if name not in known:
         close, choices = suggest_name(str(name), known), ", ".join(known)
         raise ConfigError(f"{file}: unknown {noun} {name!r}{close}; choose from {choices}")
 
 
 def check_quantity(file: str, quantity: str) -> None:
-    """Check that a quantity is known."""
     known = (*QUANTITIES, *MEASURED)
     check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
 
@@ -215,7 +213,6 @@ class Declaration:
 
 
 def read_declaration(name: str, conf_dir: Path) -> Declaration:
-    """Read the declaration of an experiment."""
     content = read_experiment(name, conf_dir)
     file = f"experiment/{name}.yaml"
     table, figure = (_read_part(file, part, content.get(part)) for part in ("table", "figure"))

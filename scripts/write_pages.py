@@ -48,7 +48,6 @@ class MarkedPage:
         return self._read_text().partition(self.begin)[2].partition(END)[0].strip()
 
     def replace(self, part: str) -> str:
-        """Return the whole page with another part."""
         before, _, rest = self._read_text().partition(self.begin)
         return f"{before}{self.begin}\n{part.strip()}\n\n{END}{rest.partition(END)[2]}"
 

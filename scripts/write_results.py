@@ -359,7 +359,6 @@ def pivot_texts(texts: pd.DataFrame, rows: Mapping[str, str], column: str) -> st
 
 
 def build_parts() -> dict[MarkedPage, str]:
-    """Return every generated part of all pages."""
     first, second = load_results(FIRST_CPU), load_results(SECOND_CPU)
     answers = select_answers(first)
     return {

@@ -179,7 +179,6 @@ def _write(target: Path, pieces: Iterator[bytes]) -> None:
 
 
 def _stream_url(url: str, most_bytes: int, progress: Progress, opener: Opener) -> Iterator[bytes]:
-    """Yield the content of an address."""
     try:
         with ExitStack() as stack:
             with limit_time(TIMEOUT_S, f"timed out, no response in {TIMEOUT_S:g} s"):
@@ -251,7 +250,6 @@ def _open_archive(archive: Home, downloaded: Path) -> zipfile.ZipFile:
 def _extract_member(
     archive: Home, opened: zipfile.ZipFile, member: str, most_bytes: int
 ) -> Iterator[bytes]:
-    """Yield the content of an archive member."""
     try:
         info = opened.getinfo(member)
     except KeyError as error:

@@ -87,7 +87,6 @@ def _list_datasets() -> list[str]:
 
 
 def _read_dataset(name: str) -> dict[str, Any]:
-    """Read conf/dataset/<name>.yaml."""
     if name not in _list_datasets():
         close = suggest_name(name, _list_datasets())
         raise ConfigError(

@@ -27,7 +27,6 @@ NOT_FOUND = "NotFound"  # in kubectl's message for a job that was deleted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("kubernetes", partial(_run_kubernetes, typed), typed)
 

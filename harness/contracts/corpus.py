@@ -72,7 +72,6 @@ class Corpus:
                 )
 
     def get_size(self, name: str) -> int:
-        """Return a size by its name."""
         if name not in self.sizes:
             raise DataError(
                 f"corpus {self.name} ({self.split}) has no size {name}; choose from"

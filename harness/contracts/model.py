@@ -58,7 +58,6 @@ class ModelSizes:
             )
 
     def get_size(self, name: str) -> int:
-        """Return a size of the dataset by its name."""
         if name not in self.data:
             raise ConfigError(
                 f"the model needs the size {name}, but dataset={self.dataset} has only"

@@ -204,7 +204,6 @@ def list_policy_names() -> tuple[str, ...]:
 
 
 def check_policy_name(name: str, *, may_choose: bool = False) -> None:
-    """Check that a policy exists."""
     if name in list_policy_names() or (may_choose and name == AUTO):
         return
     if name == AUTO:

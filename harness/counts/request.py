@@ -111,7 +111,6 @@ class Request:
         return format_workload_name(self.spec.model, self.granularity, self.outputs)
 
     def select_learned_policy(self, purpose: str) -> str:
-        """Return the only learned policy."""
         learned = [name for name in self.policies if is_learned(name)]
         if len(learned) != 1:
             raise ConfigError(

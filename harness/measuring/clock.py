@@ -147,7 +147,6 @@ class NullClock:
     """Clock without readings, for runs that are not measured."""
 
     def mark(self, phase: str) -> None:
-        """Accept a mark."""
         if phase not in PHASES:
             raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")
 

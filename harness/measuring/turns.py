@@ -136,7 +136,6 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 def parse_report(message: dict[str, Any]) -> PassReport:
-    """Return the report in a message."""
     try:
         done = PassReport(
             float(message["seconds"]), float(message["timed_s"]), message["is_disturbed"] is True

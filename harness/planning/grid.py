@@ -106,7 +106,6 @@ def list_experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
 
 
 def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
-    """Read one experiment's file."""
     path = conf_dir / "experiment" / f"{name}.yaml"
     if not path.is_file():
         known = list_experiment_names(conf_dir)
@@ -129,7 +128,6 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
 
 
 def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
-    """Expand one experiment's grid at one scale."""
     content = read_experiment(name, conf_dir)
     scales = content["scales"]
     if scale not in scales:

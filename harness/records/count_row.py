@@ -171,12 +171,10 @@ CSV_COLUMNS = {b"count_id", b"source_sha256"}  # among others
 
 
 def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
-    """Read and validate a file of rows."""
     return _read(path, _ROWS)
 
 
 def read_count(path: Path) -> AnyCount:
-    """Read and validate the record of one count."""
     return _read(path, _ONE)
 
 

@@ -140,7 +140,6 @@ def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
 
 
 def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
-    """Check that a frame has the given columns."""
     for name in names:
         if name not in rows:
             known = [str(column) for column in rows]

@@ -290,7 +290,6 @@ def build_record_path(results_dir: Path, trial_id: str, round_: int | str) -> Pa
 
 
 def read_record(path: Path) -> Record:
-    """Read and validate one record."""
     try:
         return Record.model_validate_json(read_regular(path))
     except OSError as error:

@@ -216,7 +216,6 @@ class TrialSpec(Settings):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrialSpec:
-        """Build a spec from plain values."""
         return read(cls, values, owner="a trial")
 
 

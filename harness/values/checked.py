@@ -75,7 +75,6 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def check_value(key: str, value: object, hint: Any) -> None:
-    """Check that a type allows a value."""
     try:
         _build_adapter(hint).validator.validate_python(value)
     except ValidationError as error:

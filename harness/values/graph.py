@@ -220,7 +220,6 @@ class Graph:
         return self.follows is not _build_no_follows(self.n_types) and self.follows.max() != NO_TYPE
 
     def select_args(self, vertex: int) -> IntArray:
-        """Return the arguments of one vertex by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
 
     def build_part(

@@ -144,7 +144,6 @@ def number_batches(schedule: Schedule) -> Numbers:
 
 
 def check_drawable(graph: Graph) -> None:
-    """Check that a figure of a graph is readable."""
     if graph.n_vertices > MAX_VERTICES:
         raise ConfigError(
             f"{graph.n_vertices} vertices cannot be drawn readably: expected at most"
@@ -155,7 +154,6 @@ def check_drawable(graph: Graph) -> None:
 def draw_schedules(
     graph: Graph, schedules: Mapping[str, Schedule], title: str, mini_batch: str
 ) -> Figure:
-    """Draw a graph under several schedules."""
     check_drawable(graph)
     places = np.stack(place_vertices(graph), axis=1)
     span, n_layers = np.ptp(places, axis=0) + 1.5

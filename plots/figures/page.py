@@ -103,7 +103,6 @@ def fits_caption(caption: str) -> bool:
 
 
 def add_caption(figure: Figure, caption: str) -> None:
-    """Write a caption below a figure."""
     lines = wrap_caption(caption)
     if not fits_caption(caption):
         raise ConfigError(

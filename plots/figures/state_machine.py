@@ -77,7 +77,6 @@ def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFram
 
 
 def draw_machine(machine: LearnedPolicy | None, graph: Graph, title: str) -> Figure:
-    """Draw the states that a machine visits on a graph."""
     transitions = list_transitions(machine, graph)
     n_visits = transitions.groupby("state", sort=False).n_times.sum()
     labels = [*(f"{shorten(str(state), 45)} ({n})" for state, n in n_visits.items()), END]

@@ -109,7 +109,6 @@ def count_lines(experiment: Experiment) -> pd.DataFrame:
 
 
 def find_system(experiment: Experiment, name: str, location: str) -> SystemFile:
-    """Return a system of conf/system."""
     known = {system.name: system for system in experiment.systems}
     if name not in known:
         raise ConfigError(

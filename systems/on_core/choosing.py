@@ -116,7 +116,6 @@ def choose(
 
 
 def _select_promising(able: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates with the lowest predictions."""
     ordered = sorted(able, key=lambda candidate: candidate.predicted_s or 0.0)
     most = WORTH * (ordered[0].predicted_s or 0.0)
     near = [

@@ -36,7 +36,6 @@ Time = Callable[[Schedule], float]  # seconds of forward and backward under a sc
 
 
 def count_batches_by_type(graph: Graph, schedule: Schedule) -> Counter[int]:
-    """Count the batches of each type in a schedule."""
     types: list[int] = graph.types[schedule.order[schedule.starts[:-1]]].tolist()
     return Counter(types)
 

@@ -53,7 +53,6 @@ class PreparedModel:
     def schedule_mini_batch(
         self, instances: Sequence[Any], policy: Policy, clock: Clock
     ) -> tuple[MiniBatch, Schedule]:
-        """Construct and schedule a mini-batch."""
         mini_batch = self.model.mini_batch(instances)
         clock.mark("construct")
         return mini_batch, schedule_in_segments(policy, mini_batch.graph)

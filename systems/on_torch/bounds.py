@@ -32,7 +32,6 @@ class Matmuls:
         self.library = f"cuBLAS of PyTorch {torch.__version__}"
 
     def place(self, array: NDArray[np.float32]) -> Tensor:
-        """Copy an array to the device."""
         return torch.from_numpy(array).to(self._device)
 
     def forward(self, x: Tensor, weight: Tensor, y: Tensor, n: int) -> None:

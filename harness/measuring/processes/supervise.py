@@ -166,7 +166,6 @@ class ChildProcess:
 
     @property
     def ending(self) -> Ending:
-        """Return its ending."""
         if self._failure is not None:
             return self._failure
         if self._process is None or self._process.returncode is None:

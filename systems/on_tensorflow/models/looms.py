@@ -65,7 +65,6 @@ class ClassifiedTrees(LoomNetwork):
         return {"word": look_up_vectors(weights, words)}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """Return the loss of the classifier at every vertex."""
         return compute_cross_entropy(outputs, labels)
 
     def _run_leaf(self, weights: Tensors, x: Any) -> tuple[Any, Any]:

@@ -207,7 +207,6 @@ class LevelsDRNN(ProgramNet, Batched):
     """
 
     def convert_chain(self, chain: Chain) -> GrownTree:
-        """Return the tree that will grow."""
         return grow_tree(self.model, chain)
 
     def plan(self, trees: Sequence[GrownTree], device: torch.device) -> GrowthBatch:

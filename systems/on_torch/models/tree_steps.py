@@ -73,7 +73,6 @@ class TreeCell(ABC):
         self.n_internal = len(plan.children) // 2
 
     def to_all_rows(self, rows: slice) -> slice:
-        """Return the slice of internal rows among all rows."""
         return slice(self.n_leaves + rows.start, self.n_leaves + rows.stop)
 
     def find_children(self, rows: slice) -> Tensor:

@@ -101,7 +101,6 @@ class TreeLSTM(TreeNet):
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def list_weights(self) -> tuple[Tensor, ...]:
-        """Return the weights that LSTMCell takes."""
         layers = self.leaf_gates, self.gates, self.forget_1
         leaf, gates, forget = ((layer.weight, layer.bias) for layer in layers)
         return *leaf, *gates, *forget, self.forget_2.weight
@@ -134,7 +133,6 @@ class TreeGRU(TreeNet):
         return (0.5 * (first + compute_gru_step(right[0], self.gates_2, self.candidate_2)),)
 
     def list_weights(self) -> tuple[Tensor, ...]:
-        """Return the weights that GRUCell takes."""
         leaf = self.leaf_gates, self.leaf_candidate
         first, second = (self.gates_1, self.candidate_1), (self.gates_2, self.candidate_2)
         return (
@@ -276,7 +274,6 @@ class TreeFC(TreeNet):
         return (self.embedding(words),)
 
     def leaf(self, *vectors: Tensor) -> State:
-        """Return the state of leaves, given their vectors."""
         return vectors if self.embedding is not None else (self.apply_layer(vectors[0]),)
 
     def internal(self, left: State, right: State) -> State:
