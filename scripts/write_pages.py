@@ -15,8 +15,7 @@ from dynbatch.harness.planning.grid import list_experiment_names, read_experimen
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.files import replace_whole
-from dynbatch.harness.values.packages import PACKAGE
-from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.harness.values.paths import CONF_DIR, PACKAGE, ROOT
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
 DOCS = ROOT / "docs"

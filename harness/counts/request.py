@@ -38,7 +38,7 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
 from dynbatch.harness.values.checked import check_count, check_path_text
 from dynbatch.harness.values.graph import Graph, MiniBatch
-from dynbatch.harness.values.packages import PACKAGE
+from dynbatch.harness.values.paths import PACKAGE
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")

@@ -69,8 +69,7 @@ from dynbatch.harness.measuring.processes.child import (
     refuse,
     report_progress,
 )
-from dynbatch.harness.measuring.reported import query_system
-from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software
+from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software, query_system
 from dynbatch.harness.measuring.turns import Turns, TurnsFromParent
 from dynbatch.harness.records.record import (
     CheckVerdict,

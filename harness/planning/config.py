@@ -25,17 +25,19 @@ from dynbatch.harness.errors import ConfigError, suggest_name
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.planning.grid import SCALES
 from dynbatch.harness.planning.kinds import SystemFile
-from dynbatch.harness.planning.references import SEE, convert_hydra_errors, resolve_references
 from dynbatch.harness.planning.yaml_files import (
     GROUPS,
     NAMED,
+    SEE,
     check_name,
+    convert_hydra_errors,
     find_datasets,
     find_group_of_option,
     find_models,
     list_choices,
     list_formats,
     read_mapping,
+    resolve_references,
 )
 from dynbatch.harness.trials import spec as trial_spec
 from dynbatch.harness.trials.spec import ON_INVALID_DATA, TrialSpec

@@ -15,7 +15,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.checked import YEAR_S
-from dynbatch.harness.values.packages import find_adapter_package, strip_package
+from dynbatch.harness.values.paths import find_adapter_package, strip_package
 
 # Seconds of a round in addition to timing.min_seconds, some of them timed for precision: means of
 # the headlines at medium scale (228 records), after the first round, on two cores of an Intel Xeon.

@@ -23,8 +23,7 @@ from dynbatch.harness.contracts.networks import find_network_modules
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.values.checked import OneOf, Text, read
-from dynbatch.harness.values.packages import PACKAGE
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import PACKAGE, ROOT
 
 KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "model_rewrite"),

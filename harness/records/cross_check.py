@@ -29,7 +29,7 @@ from dynbatch.harness.errors import RecordError
 from dynbatch.harness.records.fingerprint import Fingerprint, Sketch, find_difference
 from dynbatch.harness.records.record import Record, find_record
 from dynbatch.harness.trials.spec import DEFAULT_LAST, DEFAULT_ORDER
-from dynbatch.harness.values.packages import find_adapter_package
+from dynbatch.harness.values.paths import find_adapter_package
 
 ENOUGH = 3  # frameworks needed for a vote
 _MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")

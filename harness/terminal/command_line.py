@@ -40,8 +40,8 @@ from dynbatch.harness.planning.config import (
 from dynbatch.harness.planning.durations import Durations, format_duration, read_durations
 from dynbatch.harness.planning.ordering import compute_shared_n_instances, shuffle_round
 from dynbatch.harness.planning.overrides import Settings, read_points
-from dynbatch.harness.planning.references import convert_hydra_errors
 from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
+from dynbatch.harness.planning.yaml_files import convert_hydra_errors
 from dynbatch.harness.records.files import Output, check_suffix, check_writable
 from dynbatch.harness.records.record import is_record, locate_record
 from dynbatch.harness.terminal.measurement import Measurement

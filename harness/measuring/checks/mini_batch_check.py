@@ -53,7 +53,7 @@ from dynbatch.harness.records.fingerprint import (
 from dynbatch.harness.trials.sources import find_imported_files
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, count_lookups
-from dynbatch.harness.values.packages import is_part_of
+from dynbatch.harness.values.paths import is_part_of
 from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
 from dynbatch.harness.vertex.program import VertexFunction
 
