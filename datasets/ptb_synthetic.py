@@ -73,7 +73,6 @@ def load(
 
 
 def _draw_sentence(key: Key) -> IntArray:
-    """Draw the words of a sentence between two ends."""
     length = draw_length(key, LENGTHS, least=2)
     return as_int_array([END, *_draw_words(length - 1, key), END])
 

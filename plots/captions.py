@@ -66,7 +66,6 @@ def spell_key(key: str) -> str:
 
 
 def describe_threads(threads: int) -> str:
-    """Return a number of threads as text, such as "4 CPU threads"."""
     return f"{threads} CPU thread" + ("" if threads == 1 else "s")
 
 

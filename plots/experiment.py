@@ -156,7 +156,6 @@ def load_experiment(
 
 
 def load_held(name: str, held: Drawable) -> Experiment:
-    """Load an experiment from records of any machine."""
     part = held.drawn[name]
     command = f"snakemake draw_{name} --config records={held.records_path}"
     return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
@@ -236,7 +235,6 @@ def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:
-    """Return the printed name of each system and model."""
     labels = {system.name: system.label for system in read_systems(conf_dir)}
     for path in sorted((conf_dir / "model").glob("*.yaml")):
         labels[path.stem] = read_mapping(path, "label")["label"]

@@ -37,7 +37,6 @@ class Unstarted(Backend):
 
     @property
     def modules(self) -> Mapping[str, KernelModule]:
-        """Generated module of each kernel."""
         return self._preparation.modules
 
     def collect_index_arrays(self) -> Mapping[WordArray, Words]:

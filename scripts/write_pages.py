@@ -43,7 +43,6 @@ class MarkedPage:
 
     @property
     def written(self) -> str:
-        """Current text of the part."""
         return self._read_text().partition(self.begin)[2].partition(END)[0].strip()
 
     def replace(self, part: str) -> str:

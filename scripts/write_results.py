@@ -119,12 +119,10 @@ def select_first_results(
 
 
 def has_answer(rows: pd.DataFrame) -> bool:
-    """Return whether both the engine and a baseline have a number."""
     return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
 
 
 def has_strategies(rows: pd.DataFrame) -> bool:
-    """Return whether enough strategies have a number to be compared."""
     return bool((rows.speedup_status == "ok").sum() >= FEW_STRATEGIES)
 
 

@@ -121,7 +121,6 @@ def _describe_parsed(corpus: Corpus, parsed: Sequence[ParsedSentence]) -> Facts:
 
 
 def _format_lengths(lengths: Sequence[int] | IntArray) -> str:
-    """Format total, mean and extremes."""
     values = np.asarray(lengths)
     return f"{values.sum()}, mean {values.mean():.2f}, min {values.min()}, max {values.max()}"
 

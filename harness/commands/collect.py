@@ -52,7 +52,6 @@ PACKED = Output("--pack ", "a packed file", is_packed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `bench-collect`."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-collect", partial(_collect, typed), typed)
 

@@ -27,7 +27,6 @@ OPTION = "dataset."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `bench-data`."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-data", partial(_run_data, typed), typed)
 

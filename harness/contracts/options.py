@@ -38,7 +38,6 @@ def format_options(options: Any) -> dict[str, str]:
 
 
 def format_value(value: object) -> str:
-    """Format one value as in YAML."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

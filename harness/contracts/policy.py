@@ -147,7 +147,6 @@ class _Entry:
 
 @functools.cache
 def _list_entries() -> dict[str, _Entry]:
-    """Return all policies by name, sorted by name."""
     files = sorted(_FOLDER.glob("[!_]*.py"))
     return dict(
         sorted((name, entry) for file in files for name, entry in _read_entries(file).items())

@@ -201,7 +201,6 @@ def take_turns(
 
 
 def choose_n_passes(median_s: float) -> int:
-    """Return the number of passes that fill a turn."""
     return 1 if median_s <= 0 else max(1, min(MAX_PER_TURN, math.ceil(TURN_S / median_s)))
 
 

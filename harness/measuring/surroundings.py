@@ -96,6 +96,5 @@ class Surroundings:
 
 
 def is_same_software(first: Record, system: System) -> bool:
-    """Return whether a record was measured with the system's and the harness's versions."""
     versions: dict[str, str] = query_system(system, "versions")
     return first.versions == read_harness_versions() | versions

@@ -88,7 +88,6 @@ class TurnsFromParent:
         self._send(asdict(done))
 
     def finish(self) -> None:
-        """Report that the last checks are completed, and wait for END."""
         self._send(CHECKED)
         self.wait()
 

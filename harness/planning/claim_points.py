@@ -64,7 +64,6 @@ class Answer:
 
     @property
     def counts_batches(self) -> bool:
-        """True if batch counts answer the claim, not trials."""
         return self.quantity == BATCHES
 
     @property
@@ -185,7 +184,6 @@ def find_scales(
 
 
 def list_points(grid: Grid, *, counted: bool) -> Iterator[Settings]:
-    """Yield the settings of all counts of a grid, or of all its trials."""
     return expand_sweeps(grid.sweeps) if counted else iter(grid.settings)
 
 

@@ -312,7 +312,6 @@ class Walk:
 
 
 def read_walks(name: str, content: Mapping[str, Any], conf_dir: Path) -> dict[str, Walk]:
-    """Return the walks of an experiment by their start; raise ConfigError for an invalid one."""
     return {
         start: _read_walk(f"experiment/{name}.yaml, walk {start}", start, entry, conf_dir)
         for start, entry in (content.get("walks") or {}).items()

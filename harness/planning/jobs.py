@@ -54,7 +54,6 @@ class Job:
         return tuple(step for repetition in self.repetitions for step in repetition)
 
     def locate_done_file(self, results_dir: Path) -> Path:
-        """Return the file that marks the job as measured; see `update_markers`."""
         return build_done_path(results_dir, self.name)
 
 

@@ -64,7 +64,6 @@ class SystemFile:
 
     @property
     def file(self) -> str:
-        """Path of the file, relative to conf/, for messages."""
         return f"system/{self.name}.yaml"
 
     @property
@@ -163,7 +162,6 @@ class Selection:
 
     @property
     def selects_by_kind(self) -> bool:
-        """True if the list has entries other than names."""
         return any(entry.word for entry in self.entries)
 
     def list_names(self, models: Sequence[str] | None = None) -> tuple[str, ...]:

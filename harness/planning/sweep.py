@@ -56,7 +56,6 @@ class Sweep:
                 raise ConfigError(f"counts have unknown policy {policy}; choose one of {known}")
 
     def get_values(self, key: str, default: str = "") -> Values:
-        """Return the values of a key; `default` is that of `bench-schedule`."""
         return self.settings.get(key, (default,))
 
     @property
@@ -77,7 +76,6 @@ class Sweep:
         return f"sweep-{first}{more}-{digest}"
 
     def build_path(self, results_dir: Path) -> Path:
-        """Return the path of the sweep's rows; their records are in raw/counts."""
         return results_dir / "counts" / f"{self.sweep_id}.json"
 
 

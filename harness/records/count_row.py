@@ -123,7 +123,6 @@ class CountLabels:
     counted_at: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def is_valid_for(
@@ -179,7 +178,6 @@ def read_count(path: Path) -> AnyCount:
 
 
 def find_count(path: Path) -> AnyCount | None:
-    """Return the record of one count, or None if it is missing or unreadable."""
     try:
         return read_count(path)
     except RecordError:

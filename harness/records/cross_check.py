@@ -115,7 +115,6 @@ def _find_disagreement(group: Sequence[tuple[Record, Fingerprint]]) -> list[tupl
 
 
 def find_framework(record: Record) -> str:
-    """Return the package of the adapter, see find_adapter_package."""
     return find_adapter_package(str(record.config["adapter"]))
 
 
@@ -207,12 +206,10 @@ def check_inputs(records: Iterable[Record]) -> None:
 
 
 def hash_group(record: Record) -> str:
-    """Return a short hash of the facts of a record's group."""
     return _hash_value(collect_group_facts(record))
 
 
 def hash_build(record: Record) -> str:
-    """Return a short hash of the versions and the measured code of a record."""
     return _hash_value({"versions": record.versions, "source_sha256": record.source_sha256})
 
 

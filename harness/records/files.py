@@ -139,7 +139,6 @@ def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=")
 
 
 def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:
-    """Check that files can be written in a directory, which is created if missing."""
     with _convert_path_errors(str(folder), given_as):
         _write_probe(folder)
 

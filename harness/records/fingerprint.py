@@ -161,7 +161,6 @@ def sketch_array(name: str, array: Array, first_row: int = 0) -> Sketch:
 
 
 def round_numbers(numbers: Sequence[float]) -> Sketch:
-    """Round numbers to the precision of records."""
     return tuple(float(f"{number:.{DIGITS}g}") for number in numbers)
 
 

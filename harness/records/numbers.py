@@ -416,7 +416,6 @@ def find_point_keys(rows: pd.DataFrame) -> list[str]:
 
 
 def find_differing(rows: pd.DataFrame, prefixes: tuple[str, ...] = TRIAL_OPTIONS) -> list[str]:
-    """Return the options that are not the same in all rows."""
     columns = _select_columns(rows, prefixes)
     return [name for name in columns if _differs(rows[name])]
 

@@ -64,7 +64,6 @@ class Trial(_Frozen):
 
 
 def make_empty_phases() -> dict[Phase, float | None]:
-    """Return every phase without a time."""
     return dict.fromkeys(PHASES)
 
 
@@ -276,7 +275,6 @@ def build_record(
 
 
 def build_trial(spec: TrialSpec) -> Trial:
-    """Return the fields of a trial that every reader needs."""
     return Trial(**{name: getattr(spec, name) for name in Trial.model_fields})
 
 

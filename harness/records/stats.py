@@ -87,7 +87,6 @@ def _compute_coverage(n: int, k: int) -> float:
 
 
 def sum_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
-    """Return the seconds of each pass, from samples in order of time."""
     totals: NDArray[np.float64] = split_passes(samples_s, n_mini_batches).sum(axis=1)
     return totals
 

@@ -168,7 +168,6 @@ def build_frame_from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def is_setting(column: object) -> bool:
-    """Return whether a column is a key of `bench`."""
     name = str(column)
     sections = tuple(f"{section}." for section in SECTIONS)
     return name in (*Trial.model_fields, *SETTINGS) or name.startswith(sections)

@@ -77,7 +77,6 @@ def _ignore_record(_: Measurement, __: Record | None) -> None:
 
 
 def lock_results(planned: Sequence[Measurement], holder: str) -> AbstractContextManager[None]:
-    """Lock the results directories of measurements while the context lasts."""
     return lock_results_dirs(
         {measurement.results_dir for measurement in planned}, holder, print_error
     )
@@ -92,7 +91,6 @@ class Outcome:
     refusals: list[BenchError] = field(default_factory=list)
 
     def refuse(self, error: BenchError) -> None:
-        """Note a refused trial, and print the reason."""
         self.refusals.append(error)
         print_error(error)
 

@@ -62,7 +62,6 @@ class Notice:
         self._path = results_dir / FOLDER / name
 
     def show_work(self, what: str, at_most_s: float) -> None:
-        """Replace the current work; raise OutputError if the file cannot be written."""
         content = AtWork(find_node_name(), find_job_name(), what, time.time(), at_most_s)
         replace_whole(self._path, json.dumps(asdict(content)))
 

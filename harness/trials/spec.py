@@ -44,7 +44,6 @@ _NOT_IDENTITY = {"identity": False}  # marks a field that does not change the wo
 
 
 def check_module_name(key: str, name: str) -> None:
-    """Check that a text can be the dotted name of a module."""
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(
             f"{key}={name} is not allowed: expected a module such as dynbatch.datasets.sst"
@@ -169,7 +168,6 @@ class TrialSpec(Settings):
 
     @property
     def n_mini_batches(self) -> int:
-        """Number of mini-batches in the fixed list."""
         return self.timing.n_instances // self.batch_size or self.timing.n_mini_batches
 
     @property

@@ -114,7 +114,6 @@ def choose_arity(spec: TrialSpec) -> TrialSpec:
 
 @cache
 def list_model_options(kind: type[Model]) -> dict[str, Any]:
-    """Return the type of each option of a model by name."""
     taken = inspect.signature(kind.__init__).parameters
     hints = get_type_hints(kind.__init__)
     return {name: hints.get(name) for name in taken if name not in ("self", "sizes", "options")}

@@ -212,7 +212,6 @@ class Graph:
 
     @property
     def n_types(self) -> int:
-        """Number of type ids, including the unbatchable type 0."""
         return len(self.type_names)
 
     @property
@@ -289,7 +288,6 @@ class MiniBatch:
 
     @property
     def segments(self) -> IntArray | None:
-        """Graph segment of each vertex (n,), or None: see Graph."""
         return self.graph.segments
 
     @property

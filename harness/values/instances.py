@@ -206,12 +206,10 @@ class Lattice:
 
     @property
     def n_states(self) -> int:
-        """Number of states: the characters and the state before them."""
         return len(self.tags)
 
     @property
     def n_arcs(self) -> int:
-        """Number of arcs: characters and words."""
         return len(self.sources)
 
     @property
@@ -286,7 +284,6 @@ class SentencePair:
 
     @property
     def n_steps(self) -> int:
-        """Number of predicted words."""
         return len(self.target) - 1
 
 

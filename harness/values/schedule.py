@@ -63,7 +63,6 @@ class Schedule:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches, by which policies are compared."""
         return len(self.starts) - 1
 
     def select_batch(self, index: int) -> IntArray:

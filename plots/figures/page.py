@@ -61,7 +61,6 @@ def place_axes(figure: Figure, left: float, top: float, width: float, height: fl
 
 
 def measure_axes(axes: Axes) -> tuple[float, float]:
-    """Return width and height of axes in inches."""
     width, height = np.divide(axes.bbox.size, axes.figure.dpi)
     return float(width), float(height)
 
@@ -98,7 +97,6 @@ def add_title(figure: Figure, title: str) -> None:
 
 
 def fits_caption(caption: str) -> bool:
-    """Return whether a caption has at most three lines."""
     return len(wrap_caption(caption)) <= CAPTION_LINES
 
 

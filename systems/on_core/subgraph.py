@@ -338,5 +338,4 @@ class Adapter(System):
         return Counters(n_batches, n_batches + done.n_copies, done.bytes_copied, done.n_copies)
 
     def versions(self) -> dict[str, str]:
-        """Return the version of NumPy and the name of its BLAS library."""
         return {"numpy": np.__version__, "blas": describe_numpy_blas()}

@@ -96,7 +96,6 @@ def explain_missing_clock(device: str) -> str | None:
 
 
 def read_built_hash(folder: Path) -> str:
-    """Return the hash of the sources that a directory's libraries were built from."""
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     return str(facts.get("sources_sha256"))
 

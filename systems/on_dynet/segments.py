@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from dynbatch.harness.contracts.system import Clock, RunSettings, System
+import numpy as np
+from numpy.typing import NDArray
+
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import explain_binary_only, find_network_modules
+from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings, System
 from dynbatch.systems.on_dynet.build import GATHER_CLOCK, OUTGROWN, SOURCE_BUILDS
 
 # DyNet's libraries of CUDA 13 and theirs, each after those that it needs.
@@ -104,6 +109,15 @@ class Needed(NamedTuple):
 Part = GraphSegment | Needed
 
 
+def explain_unknown_model(model: Model, batching: str, table: str, where: str = "") -> str | None:
+    """Return the reason if a table has no network of the model, or its trees are not binary."""
+    known = find_network_modules(table)
+    if model.name not in known:
+        how = "batched manually" if batching == "manual" else "written for DyNet"
+        return f"model {model.name} is not {how}{where}; it runs {', '.join(sorted(known))}"
+    return explain_binary_only(model)
+
+
 class DynetSystem(System):
     """Base class of systems that run DyNet.
 
@@ -127,15 +141,13 @@ class DynetSystem(System):
         return explain_missing_device(SOURCE_BUILDS[settings.device])
 
     def _open_device(self) -> None:
-        """Load CUDA's libraries before DyNet, which needs them, if the device is CUDA."""
-        if self.settings.device != "cpu":
-            self._cuda = CudaDevice(SOURCE_BUILDS[self.settings.device])
-
-    def _open_gather_clock(self) -> None:
-        """Load DyNet's execution engines with a clock around their copies; DyNet is not loaded."""
+        """Load, before DyNet, what must precede it: CUDA's libraries, and the clock of copies."""
         folder = SOURCE_BUILDS[self.settings.device]
-        self._gather_clock = ctypes.CDLL(str(folder / GATHER_CLOCK), mode=ctypes.RTLD_GLOBAL)
-        self._gather_clock.take_gather_fraction.restype = ctypes.c_double
+        if self.settings.device != "cpu":
+            self._cuda = CudaDevice(folder)
+        if self.options.profile:  # DyNet's execution engines with a clock around their copies
+            self._gather_clock = ctypes.CDLL(str(folder / GATHER_CLOCK), mode=ctypes.RTLD_GLOBAL)
+            self._gather_clock.take_gather_fraction.restype = ctypes.c_double
 
     def data_movement_fraction(self) -> float | None:
         """Return the fraction of forward and backward that copied operands of batches.
@@ -180,6 +192,26 @@ class DynetSystem(System):
             self._update()
             self._gradients_pending = False
             clock.mark("update")
+
+    def result(self) -> Result:
+        """Return the last result.
+
+        It has gradients only after run(update=False), because DyNet's update clears them.
+        """
+        gradients = self._read_gradients() if self._gradients_pending else {}
+        return Result(self.last_loss(), self._read_outputs(), gradients, self.counters())
+
+    def counters(self) -> Counters:
+        """Return no counters, because DyNet reports none."""
+        return Counters()
+
+    @abstractmethod
+    def _read_outputs(self) -> NDArray[np.float32]:
+        """Return the rows of all outputs."""
+
+    @abstractmethod
+    def _read_gradients(self) -> Weights:
+        """Return dense gradients by the model's names."""
 
     @abstractmethod
     def _clear_gradients(self) -> None:

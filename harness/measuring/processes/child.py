@@ -119,7 +119,6 @@ def refuse(spec_path: Path, error: BenchError) -> int:
 
 
 def locate_refusal(spec_path: Path) -> Path:
-    """Return the path of the file in which a worker reports its refusal."""
     return spec_path.with_name("refusal.json")
 
 

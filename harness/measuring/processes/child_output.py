@@ -40,7 +40,6 @@ class BoundedLog:
         self._n_left_out += excess
 
     def finish(self) -> None:
-        """Append the last bytes to the file."""
         if self._n_left_out:
             self._write_to_file(f"\n[{self._n_left_out} bytes omitted]\n".encode())
         self._write_to_file(bytes(self._last))

@@ -195,7 +195,6 @@ class ChildProcess:
         return self._looked_at + self._left_s if self.is_active else math.inf
 
     def check_memory(self, used_bytes: int) -> None:
-        """End it if its processes use more memory than its limit."""
         excess = find_memory_excess(used_bytes, self._limits)
         if excess is not None and not self.has_ended:
             self.exceed("oom", excess)

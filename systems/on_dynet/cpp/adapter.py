@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.contracts.networks import (
-    explain_binary_only,
-    find_network_modules,
     load_network,
 )
-from dynbatch.harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from dynbatch.harness.contracts.system import Clock, Parameters, RunSettings
 from dynbatch.systems.on_dynet.build import (
     AUTOBATCH,
     SOURCE_BUILDS,
@@ -34,7 +32,7 @@ from dynbatch.systems.on_dynet.build import (
 )
 from dynbatch.systems.on_dynet.cpp.library import DynetError, DynetLibrary, DynetProgram
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED, swap_first_gates, swap_last_gates
-from dynbatch.systems.on_dynet.segments import DynetSystem
+from dynbatch.systems.on_dynet.segments import DynetSystem, explain_unknown_model
 from dynbatch.systems.plans.columns import (
     Columns,
     build_chain_columns,
@@ -73,7 +71,6 @@ class CppInputs:
     has_lstms: bool = False
 
     def is_fused(self, name: str, values: Array) -> bool:
-        """Return whether one operator computes all gates of a weight."""
         return name in self.fused and values.shape[-1] <= 4 * MAX_FUSED
 
     def list_lstm_weights(self, names: Iterable[str]) -> set[str]:
@@ -193,22 +190,18 @@ class Adapter(DynetSystem):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the model or the build for the device is missing."""
         options = cls.options_of(settings)
-        batching = options.batching
-        known = find_network_modules(TABLES[batching])
-        if model.name not in known:
-            how = "batched manually" if batching == "manual" else "written for DyNet"
-            return f"model {model.name} is not {how} in C++; it runs {', '.join(sorted(known))}"
         explain = explain_missing_clock if options.profile else explain_missing_build
-        reason = explain_binary_only(model) or explain(settings.device)
-        return reason or cls.explain_missing_device(settings)
+        return (
+            explain_unknown_model(model, options.batching, TABLES[options.batching], " in C++")
+            or explain(settings.device)
+            or cls.explain_missing_device(settings)
+        )
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Start DyNet with the settings of the trial, and pass the weights to it."""
         self._model, self._weights = model, weights
         mode = AUTOBATCH[self.options.autobatch]
         self._open_device()
-        if self.options.profile:
-            self._open_gather_clock()
         folder = SOURCE_BUILDS[self.settings.device]
         self._library = DynetLibrary(format_memory(weights), self.settings.seed + 1, mode, folder)
         suffix = "_manual" if self.options.batching == "manual" else ""
@@ -244,38 +237,20 @@ class Adapter(DynetSystem):
     def _update(self) -> None:
         self._program.update()
 
-    def result(self) -> Result:
-        """Return the last result.
+    def _read_outputs(self) -> Array:
+        return self._program.outputs(self._model.parameters["W_out"].shape[-1])
 
-        It has gradients only after run(update=False), because DyNet's update clears them.
-        """
-        return Result(
-            loss=self._loss,
-            outputs=self._program.outputs(self._model.parameters["W_out"].shape[-1]),
-            gradients=self._gradients() if self._gradients_pending else {},
-            counters=Counters(),
-        )
-
-    def _gradients(self) -> dict[str, Any]:
-        def read(piece: WeightPiece) -> Any:
-            return self._program.read_gradient(*piece)
-
-        return join_pieces(self._weights, self._inputs, read)
+    def _read_gradients(self) -> Weights:
+        read = self._program.read_gradient
+        return join_pieces(self._weights, self._inputs, lambda piece: read(*piece))
 
     def parameters(self) -> Parameters:
         """Return the current values of all parameters, by the model's names and in its shapes."""
-
-        def read(piece: WeightPiece) -> Any:
-            return self._program.read_values(*piece)
-
-        return join_pieces(self._weights, self._inputs, read)
+        read = self._program.read_values
+        return join_pieces(self._weights, self._inputs, lambda piece: read(*piece))
 
     def last_loss(self) -> float:
         return self._loss
-
-    def counters(self) -> Counters:
-        """Return no counters, because DyNet reports none."""
-        return Counters()
 
     def versions(self) -> dict[str, str]:
         """Return facts about this build of DyNet, and the hash of the sources of its programs."""
