@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
@@ -41,11 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         a trial crashed or its result is wrong.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-try", partial(_try, typed), typed)
-
-
-def _try(typed: Sequence[str]) -> int:
-    return run_first_look(_parse_results_dir(typed))
+    return run_command("bench-try", lambda: run_first_look(_parse_results_dir(typed)), typed)
 
 
 def _parse_results_dir(typed: Sequence[str]) -> Path:

@@ -34,11 +34,6 @@ SKIPPED_S = 0.1  # a record without a process
 ExplainUnsupported = Callable[[Iterable[TrialSpec]], Mapping[str, str]]
 
 
-def _explain_nothing(_: Iterable[TrialSpec]) -> Mapping[str, str]:
-    """Leave it to each trial's process to find out what it does not support."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Steps that have no valid record, and the selection that this run measures.
@@ -123,7 +118,7 @@ def find_pending(
     sources: SourceHashes,
     budget: str | None = None,
     cpu: str | None = None,
-    explain_unsupported: ExplainUnsupported = _explain_nothing,
+    explain_unsupported: ExplainUnsupported = lambda _: {},
 ) -> Pending:
     """Find the steps that have no valid record, and select those within the budget.
 
@@ -133,7 +128,7 @@ def find_pending(
         cpu: text in the name of the measuring CPU; None: this machine measures.
         explain_unsupported: returns why this machine cannot run trials, by trial_id. It is called
             with the trials on CUDA whose first round is missing. Of a trial that cannot run, only
-            the first round gets a record.
+            the first round gets a record. By default each trial's process finds out.
 
     Raises:
         ConfigError: for a budget that is not a duration, or too short for any round.

@@ -68,14 +68,6 @@ class Measurement:
         return self.path.parent.parent if is_own else self.path.parent
 
 
-def _add_nothing(_: Sequence[Record]) -> Iterable[str]:
-    return ()
-
-
-def _ignore_record(_: Measurement, __: Record | None) -> None:
-    """Do nothing with a record."""
-
-
 def lock_results(planned: Sequence[Measurement], holder: str) -> AbstractContextManager[None]:
     return lock_results_dirs(
         {measurement.results_dir for measurement in planned}, holder, print_error
@@ -98,8 +90,8 @@ class Outcome:
 def measure_all(
     planned: Sequence[Measurement],
     servers: ForkServers,
-    closing: Closing = _add_nothing,
-    settled: Settled = _ignore_record,
+    closing: Closing = lambda _: (),
+    settled: Settled = lambda *_: None,
 ) -> int:
     """Measure trials that have no valid record, print their results, and return the exit code.
 
@@ -126,7 +118,7 @@ def measure_all(
 
 
 def measure_each(
-    planned: Sequence[Measurement], servers: ForkServers, settled: Settled = _ignore_record
+    planned: Sequence[Measurement], servers: ForkServers, settled: Settled = lambda *_: None
 ) -> Outcome:
     """Measure trials that have no valid record, with a line for each on standard error.
 

@@ -144,11 +144,10 @@ class Laboratory:
             self.prepare_policy(candidate.policy),
         )
         instances = self._mini_batches[0]
-        mini_batch, schedule = here.arrange_mini_batch(instances, policy, NO_CLOCK)
+        arrange = partial(here.arrange_mini_batch, instances, policy, NO_CLOCK)
+        mini_batch, schedule = arrange()
         self._schedules[_strip_measurements(candidate)] = schedule
-        seconds = self._measure_minimum(
-            partial(here.arrange_mini_batch, instances, policy, NO_CLOCK)
-        )
+        seconds = min(self._stopwatch(arrange) for _ in range(N_READINGS))
         return seconds, count_batches_by_type(mini_batch.graph, schedule)
 
     def measure_cost(
@@ -183,9 +182,6 @@ class Laboratory:
             here.compute(NO_CLOCK)
 
         return self._stopwatch(run_once)
-
-    def _measure_minimum(self, work: partial[Any]) -> float:
-        return min(self._stopwatch(work) for _ in range(N_READINGS))
 
 
 def _strip_measurements(candidate: Candidate) -> Candidate:
