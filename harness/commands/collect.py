@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -42,7 +41,7 @@ from dynbatch.harness.records.store import (
     write_packed,
 )
 from dynbatch.harness.records.tidy import build_frame
-from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command, tell
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command, tell
 from dynbatch.harness.terminal.status import tell_status
 from dynbatch.harness.values.checked import check_path_text
 
@@ -51,12 +50,8 @@ OUT = Output("--out ", "a table of records", is_table)
 PACKED = Output("--pack ", "a packed file", is_packed)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-collect", partial(_collect, typed), typed)
-
-
-def _collect(typed: Sequence[str]) -> int:
+@make_command("bench-collect")
+def main(typed: list[str]) -> int:
     options = _build_parser().parse_args(typed)
     _check_flags(options)
     _check_paths(options)

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,14 @@ from dynbatch.harness.errors import ConfigError, DataError, suggest_name
 from dynbatch.harness.planning.config import Composer, build_dataset_options
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.planning.yaml_files import list_formats, read_mapping
-from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 from dynbatch.harness.values.paths import CONF_DIR, find_data_root
 
 OPTION = "dataset."
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-data", partial(_run_data, typed), typed)
-
-
-def _run_data(typed: Sequence[str]) -> int:
+@make_command("bench-data")
+def main(typed: list[str]) -> int:
     parser = _build_parser()
     options, rest = parser.parse_known_args(typed)  # overrides may follow an option
     if rest and options.command != "describe":

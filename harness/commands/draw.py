@@ -31,8 +31,8 @@ from dynbatch.harness.planning.grid import list_experiment_names, read_experimen
 from dynbatch.harness.terminal.exit_handling import (
     EXIT_USAGE,
     OneLineParser,
+    make_command,
     print_error,
-    run_command,
     tell,
 )
 from dynbatch.plots.draw import draw_experiment
@@ -45,12 +45,8 @@ COMMAND = "draw"
 DRAWS_AGAIN = "the same snakemake command"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command(COMMAND, partial(_draw, typed), again=DRAWS_AGAIN)
-
-
-def _draw(typed: Sequence[str]) -> int:
+@make_command(COMMAND, DRAWS_AGAIN)
+def main(typed: list[str]) -> int:
     options = vars(parse(typed))
     names, kinds = options.pop("names"), options.pop("kind")
     if kinds:

@@ -20,7 +20,7 @@ from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.planning.requests import format_pipeline_command
 from dynbatch.harness.terminal.command_line import parse, plan
-from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 from dynbatch.harness.terminal.measurement import lock_results, measure_all
 from dynbatch.harness.values.paths import is_checkout
 from dynbatch.plots.declaration import SYSTEMS
@@ -32,15 +32,15 @@ NAME = "first_look"
 RESULTS = "results_dir="
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("bench-try")
+def main(typed: list[str]) -> int:
     """Run `bench-try`.
 
     Returns:
         0 if all is measured and drawn, 1 for wrong input or a machine that cannot run it, and 3 if
         a trial crashed or its result is wrong.
     """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-try", lambda: run_first_look(_parse_results_dir(typed)), typed)
+    return run_first_look(_parse_results_dir(typed))
 
 
 def _parse_results_dir(typed: Sequence[str]) -> Path:
