@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import PurePath
@@ -30,6 +30,7 @@ LONGEST_PATH_BYTES = 3500  # of Linux's 4095; the rest is for the harness's dire
 
 
 Kind = TypeVar("Kind")
+Found = TypeVar("Found")
 _NOT_UTF_8 = re.compile("[\ud800-\udfff]")  # Python reads bytes that are not UTF-8 as these
 PLACE = "a path"  # annotation of a string that is the path of a file or directory
 
@@ -204,31 +205,23 @@ class _Field:
         return not (self.is_path and isinstance(value, str))
 
 
+def _cached(function: Callable[[Any], Found]) -> Callable[[Any], Found]:
+    return cache(function)  # uncached, these functions take most of the time of a check
+
+
+@_cached
 def _list_fields(kind: Any) -> tuple[_Field, ...]:
-    return _build_fields(kind)
-
-
-@cache  # uncached, this takes most of the time of a check
-def _build_fields(kind: Any) -> tuple[_Field, ...]:
     items = []
     for item in fields(kind):
         hint = find_field_types(kind)[item.name]
         parts = _list_alternatives(hint)
-        inner = next(
-            (
-                alternative
-                for alternative in parts
-                if isinstance(alternative, type) and is_dataclass(alternative)
-            ),
-            None,
-        )
         bare = [_strip_annotation(part) for part in parts]
         items.append(
             _Field(
                 name=item.name,
                 hint=hint,
                 is_needed=item.default is MISSING and item.default_factory is MISSING,
-                kind=inner,
+                kind=next(filter(_is_class, parts), None),
                 may_be_null=types.NoneType in parts,
                 is_float=float in bare and int not in bare,
                 is_path=PLACE in _list_annotations(hint),
@@ -238,39 +231,31 @@ def _build_fields(kind: Any) -> tuple[_Field, ...]:
     return tuple(items)
 
 
+@_cached
 def find_field_types(kind: Any) -> Mapping[str, Any]:
-    hints: Mapping[str, Any] = _find_field_types(kind)
-    return hints
-
-
-def find_key_types(kind: Any) -> Mapping[str, Any]:
-    """Return the type of every key of a dataclass and nested ones, with dots between levels."""
-    hints: Mapping[str, Any] = _find_key_types(kind)
-    return hints
-
-
-@cache
-def _find_key_types(kind: Any) -> Mapping[str, Any]:
-    return dict(_list_keys(kind, ""))
-
-
-@cache  # uncached, this takes most of the time of a check
-def _find_field_types(kind: Any) -> Mapping[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _list_keys(kind: Any, above: str) -> Iterator[tuple[str, Any]]:
+@_cached
+def find_key_types(kind: Any) -> Mapping[str, Any]:
+    """Return the type of every key of a dataclass and nested ones, with dots between levels."""
+    found: dict[str, Any] = {}
     for name, hint in find_field_types(kind).items():
-        yield f"{above}{name}", hint
-        if isinstance(hint, type) and is_dataclass(hint):
-            yield from _list_keys(hint, f"{above}{name}.")
+        found[name] = hint
+        if _is_class(hint):
+            found |= {f"{name}.{key}": inner for key, inner in find_key_types(hint).items()}
+    return found
+
+
+def _is_class(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
 
 
 @cache
 def _build_adapter(hint: Any) -> TypeAdapter[Any]:
     config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
-    if isinstance(hint, type) and is_dataclass(hint):
+    if _is_class(hint):
         return TypeAdapter(hint)  # a dataclass does not accept a configuration here
     return TypeAdapter(hint, config=config)
 
@@ -300,17 +285,18 @@ def describe_values(hint: Any) -> list[str]:
         elif any(isinstance(mark, OneLine) for mark in _list_annotations(part)):
             phrases.append("a string of one line")
         else:
-            bare = _strip_annotation(part)
-            is_class = isinstance(bare, type) and is_dataclass(bare)
-            phrases.append(
-                _WORDS.get(bare) or (_MAPPING if is_class else _describe_container(bare))
-            )
+            phrases.append(_describe_type(_strip_annotation(part)))
     return phrases
 
 
-def _describe_container(hint: Any) -> str:
-    is_mapping = issubclass(get_origin(hint) or hint, Mapping) if hint is not Any else False
-    return _MAPPING if is_mapping else "a list"
+def _describe_type(hint: Any) -> str:
+    if hint in _WORDS or hint is Any:
+        return _WORDS.get(hint, "a list")
+    return (
+        _MAPPING
+        if is_dataclass(hint) or issubclass(get_origin(hint) or hint, Mapping)
+        else "a list"
+    )
 
 
 def _list_texts(hint: Any) -> list[str]:
