@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 from dynbatch.harness.planning.artifacts import PlannedTrial, order_trials
 from dynbatch.harness.planning.durations import estimate_usual_s
-from dynbatch.harness.planning.job_specs import build_done_path
+from dynbatch.harness.planning.job_specs import Step, build_done_path
 from dynbatch.harness.planning.locks import block_runs
 from dynbatch.harness.planning.ordering import format_point, order_rounds
-from dynbatch.harness.planning.run_plan import Step
 from dynbatch.harness.records.files import convert_write_errors, replace_whole
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.spec import TrialSpec

@@ -19,7 +19,7 @@ from dynbatch.harness.planning.durations import (
     parse_duration,
     read_durations,
 )
-from dynbatch.harness.planning.run_plan import RunPlan, Step
+from dynbatch.harness.planning.job_specs import RunPlan, Step
 from dynbatch.harness.planning.sweep import Sweep
 from dynbatch.harness.records.files import put_aside
 from dynbatch.harness.records.record import TRIED_AGAIN, Record, find_record

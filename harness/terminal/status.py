@@ -14,7 +14,7 @@ from pathlib import Path
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.planning.durations import format_duration
-from dynbatch.harness.planning.run_plan import FILE, RunPlan, read_run_plan
+from dynbatch.harness.planning.job_specs import FILE, RunPlan, read_run_plan
 from dynbatch.harness.records.files import replace_whole
 
 FOLDER = ".at_work"  # in the results directory

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.measuring.processes.process_tree import end_marked, mark
+from dynbatch.harness.planning.job_specs import VARIABLE as RUN_PLAN
 from dynbatch.harness.planning.locks import hold_results_dir
-from dynbatch.harness.planning.run_plan import VARIABLE as RUN_PLAN
 
 MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
 PATIENCE_S = 600.0  # the default time limit of a trial
