@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 
 from dynbatch.harness.errors import ConfigError, OutputError
 from dynbatch.harness.machine.files import (
@@ -170,26 +169,15 @@ def _write_probe(folder: Path, *, makes_folder: bool = True) -> None:
         probe.flush()
 
 
-class WatchedFolders:
+class WatchedFolders(ExitStack):
     """Directories that are watched for deletion and replacement since their first check.
 
     Each is held open, so that no new directory can get its inode number.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._known: dict[Path, os.stat_result] = {}
-        self._open = ExitStack()
-
-    def __enter__(self) -> WatchedFolders:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.close()
 
     def check(self, folder: Path) -> None:
         """Check that a directory is the same as in the first call, which creates it if missing."""
@@ -197,7 +185,7 @@ class WatchedFolders:
             with convert_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._open.callback(os.close, descriptor)
+            self.callback(os.close, descriptor)
             self._known[folder] = os.fstat(descriptor)
         try:
             is_same = os.path.samestat(folder.stat(), self._known[folder])
