@@ -14,6 +14,7 @@ from dynbatch.harness.contracts.choice import Stopwatch
 from dynbatch.harness.contracts.system import PHASES
 from dynbatch.harness.machine.process import disable_collector
 
+N_EMPTY = 1000
 Now = Callable[[], int]  # nanoseconds, monotonic
 T = TypeVar("T")
 
@@ -128,16 +129,14 @@ def make_stopwatch(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Sto
     return measure_seconds
 
 
-def measure_empty_sample_s(
-    synchronize: Callable[[], None], now_ns: Now = now_ns, n_samples: int = 1000
-) -> float:
+def measure_empty_sample_s(synchronize: Callable[[], None], now_ns: Now = now_ns) -> float:
     """Return the seconds of an empty run, which limit the accuracy of every sample.
 
-    This is the median of n_samples empty runs, or the shortest positive one if that is longer.
+    This is the median of N_EMPTY empty runs, or the shortest positive one if that is longer.
     """
     clock = PhaseClock(synchronize, now_ns)
     samples_s: list[float] = []
-    for _ in range(n_samples):
+    for _ in range(N_EMPTY):
         clock.start(marked=False)
         samples_s.append(clock.stop().total_s)
     return max(statistics.median(samples_s), min((s for s in samples_s if s > 0), default=0.0))

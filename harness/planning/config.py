@@ -159,12 +159,12 @@ class Composer:
             self._built[text] = read(kind, value, f"{key}.")
         return self._built[text]
 
-    def resolve_trial(self, settings: Mapping[str, Any], command: str = "") -> TrialSpec:
+    def resolve_trial(self, settings: Mapping[str, Any]) -> TrialSpec:
         """Resolve settings to their trial, once for equal settings."""
         text = repr(settings)
         if text not in self._trials:
             self._trials[text] = resolve_spec(self.compose_config(settings), "", self.conf_dir)
-        return replace(self._trials[text], command=command) if command else self._trials[text]
+        return self._trials[text]
 
     def _check_choice(self, group: str, name: object) -> str:
         if isinstance(name, str) and (group, name) in self._read:

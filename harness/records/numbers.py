@@ -415,9 +415,8 @@ def find_point_keys(rows: pd.DataFrame) -> list[str]:
     return _add_needed(rows, keys, [*candidates, *_select_columns(rows, TRIAL_OPTIONS)])
 
 
-def find_differing(rows: pd.DataFrame, prefixes: tuple[str, ...] = TRIAL_OPTIONS) -> list[str]:
-    columns = _select_columns(rows, prefixes)
-    return [name for name in columns if _differs(rows[name])]
+def find_differing(rows: pd.DataFrame) -> list[str]:
+    return [name for name in _select_columns(rows, TRIAL_OPTIONS) if _differs(rows[name])]
 
 
 def _select_columns(rows: pd.DataFrame, prefixes: tuple[str, ...]) -> list[str]:

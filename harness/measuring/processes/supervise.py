@@ -55,7 +55,6 @@ def supervise_child(
     environment: Mapping[str, str],
     limits: Limits,
     log: Path,
-    hear: Callable[[str], None] = lambda words: None,
 ) -> Ending:
     """Run a module's `main` in a child process until it ends or exceeds a limit.
 
@@ -66,7 +65,7 @@ def supervise_child(
         OSError: The log cannot be written; the child has been ended.
     """
     with contain_descendants() as members:
-        child = ChildProcess(interpreter, module_and_arguments, environment, limits, log, hear)
+        child = ChildProcess(interpreter, module_and_arguments, environment, limits, log)
         watch = Watch(members)
         try:
             while not child.has_ended:
