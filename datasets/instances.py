@@ -63,10 +63,6 @@ def load(
     """Load a file of the user's own.
 
     Args:
-        root: not used.
-        path: the file.
-        sha256: expected checksum.
-        kind: kind of all its instances.
         binarize: of trees with other numbers of children than two, see dynbatch.datasets.sst.load.
 
     Raises:
@@ -95,11 +91,7 @@ def load(
 
 
 def _parse_instance(line: str, kind: Kind, binarize: Side) -> Instance | TreeBuilder:
-    """Parse one line; a tree is built when all of them are known.
-
-    Raises:
-        DataError: for text that is not such an object, with the reason.
-    """
+    """Parse one line; a tree is built when all of them are known."""
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
@@ -151,11 +143,7 @@ def _check_ids(name: str, values: object) -> list[int]:
 def _read_tree(
     words: Sequence[int], labels: Sequence[int], children: object, binarize: Side
 ) -> TreeBuilder:
-    """Read the vertices of a tree, which is binary unless `binarize` leaves it as it is.
-
-    Raises:
-        DataError: The lists do not describe one tree.
-    """
+    """Read the vertices of a tree, which is binary unless `binarize` leaves it as it is."""
     lists = children if isinstance(children, list) else [children]
     groups = [_check_ids(CHILDREN, vertex) for vertex in lists]
     if not len(words) == len(labels) == len(groups):

@@ -65,15 +65,12 @@ def load(
     Words are numbered by their lines in vocab.{en,vi} for every split; all others are <unk>.
 
     Args:
-        split: train, dev or test.
-        root: data root.
         sha256: expected checksum per file; its key for train.en is train_en.
         vocab_modulo: 0 keeps the ids; otherwise ids are taken modulo it, as in ED-Batch's release
             with 256.
         vocabulary: part that is read as the training split. Words are always those of vocab.*.
         empty_train_pairs: "skip" omits pairs of the training file with an empty side and counts
             them in Corpus.skipped; "refuse" is an error. In other parts they are always an error.
-        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence (with file:line), files
@@ -127,11 +124,7 @@ def _read_files(
 
 
 def _split_sides(text: CorpusPart) -> list[CorpusPart]:
-    """Split a file with a pair per line.
-
-    Raises:
-        DataError: for a line without exactly one tab.
-    """
+    """Split a file with a pair per line."""
     pairs = []
     for index, line in enumerate(text.lines):
         pairs.append(line.split("\t"))
@@ -152,11 +145,7 @@ def _add_marks(line: str, vocabulary: Vocabulary) -> IntArray:
 
 
 def _build_vocabulary(file: CorpusPart, modulo: int) -> Vocabulary:
-    """Build the vocabulary of words numbered by their lines.
-
-    Raises:
-        DataError: for a line that is not one word, a repeated word, or a missing mark.
-    """
+    """Build the vocabulary of words numbered by their lines."""
     check_modulo(modulo)
     numbers: dict[str, int] = {}
     for index, word in enumerate(file.lines):

@@ -53,14 +53,7 @@ TARGET_SHARES = (
 
 
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
-    """Generate as many pairs as the real split has lines; each depends on seed, split and index.
-
-    Args:
-        vocab_modulo: 0 keeps the ids; otherwise ids are taken modulo it.
-
-    Raises:
-        ConfigError: for a negative vocab_modulo.
-    """
+    """Generate as many pairs as the real split has lines; each depends on seed, split and index."""
     check_modulo(vocab_modulo)
 
     def build(key: Key) -> SentencePair:

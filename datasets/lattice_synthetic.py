@@ -85,14 +85,7 @@ TAGS = (
 
 
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
-    """Generate as many lattices as the real split has; each depends on seed, split and index.
-
-    Args:
-        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
-
-    Raises:
-        ConfigError: for a negative vocab_modulo.
-    """
+    """Generate as many lattices as the real split has; each depends on seed, split and index."""
     characters = TableRows(N_CHARACTERS, vocab_modulo)
     words = TableRows(N_WORDS, vocab_modulo)
 

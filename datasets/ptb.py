@@ -58,15 +58,11 @@ def load(
     frequency in the vocabulary's part, the most frequent first; all others are <unk>.
 
     Args:
-        split: train, dev or test.
-        root: data root.
-        sha256: expected checksum per part.
         vocabulary: part whose words are numbered, see dynbatch.datasets.parts.reading.select_part.
         steps: 0 makes a chain of each sentence. Otherwise the whole text is cut into chains of this
             many words (Fixed-LSTM); the remaining words are omitted.
         vocab_modulo: 0 keeps the numbers. Otherwise they are taken modulo it, so that embedding and
             output are small and most of the model is its recurrent part.
-        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing or empty file, an empty sentence or a word <eos> (with file:line),
@@ -116,7 +112,6 @@ def _number_words(lines: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _build_sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Chain]:
-    """Return a chain for every line."""
     end, unknown = ids[END], ids[UNKNOWN]
 
     def build(index: int) -> Chain:
@@ -127,11 +122,7 @@ def _build_sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstan
 
 
 def _build_pieces(text: CorpusPart, ids: Mapping[str, int], steps: int) -> LazyInstances[Chain]:
-    """Return a chain for every `steps` words of the text; the first one starts with <eos>.
-
-    Raises:
-        DataError: for a text of fewer words.
-    """
+    """Return a chain for every `steps` words of the text; the first one starts with <eos>."""
     words = f" {END} ".join(["", *text.lines, ""]).split()
     stream = np.array([ids.get(word, ids[UNKNOWN]) for word in words], dtype=np.int32)
     n_pieces = (len(stream) - 1) // steps

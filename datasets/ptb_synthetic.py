@@ -48,10 +48,6 @@ def load(
     Args:
         steps: 0 for sentences; otherwise the number of words of each instance (Fixed-LSTM). There
             are as many instances as the text of the real split has.
-        vocab_modulo: 0 keeps the ids; otherwise ids are taken modulo it.
-
-    Raises:
-        ConfigError: for steps or vocab_modulo below 0.
     """
     if steps < 0:
         raise ConfigError(
@@ -77,7 +73,6 @@ def load(
 
 
 def _draw_sentence(key: Key) -> IntArray:
-    """Draw the words of a sentence between two ends."""
     length = draw_length(key, LENGTHS, least=2)
     return as_int_array([END, *_draw_words(length - 1, key), END])
 

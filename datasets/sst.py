@@ -65,12 +65,8 @@ def load(
     """Load root/sst/<split>.txt; words are numbered by first appearance in the training split.
 
     Args:
-        split: train, dev or test.
-        root: data root.
         sha256: expected checksum per split. A file with that checksum is well formed, so that its
             trees are parsed on demand; without checksums, all trees are parsed here to check them.
-        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
-        path: file of the user's own, read in place of the corpus.
         binarize: in such a file, the side of the vertices between one with more than two children
             and its children: "right" and "auto", which planning replaces by the model's choice,
             make (a b c) to (a (b c)); "none" leaves trees as they are.
@@ -186,11 +182,6 @@ def parse_tree(
 ) -> Tree:
     """Parse one binary tree.
 
-    Args:
-        word_ids: id of each known word.
-        unknown: id of all other words.
-        classes: class of each label.
-
     Raises:
         DataError: for a malformed tree, with the reason, to which the caller adds file and line.
     """
@@ -208,9 +199,6 @@ def _parse_vertices(
 
     Args:
         binarize: see `load`; None accepts only binary trees.
-
-    Raises:
-        DataError: for a malformed tree.
     """
     no_label = None if binarize is None else NO_LABEL
     vertices = TreeBuilder(word_ids, unknown)

@@ -48,14 +48,7 @@ INTERNAL_LABELS = (0.0459, 0.2173, 0.7293, 0.94, 1)
 
 
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
-    """Generate as many trees as the treebank's split has; each depends on seed, split and index.
-
-    Args:
-        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
-
-    Raises:
-        ConfigError: for a negative vocab_modulo.
-    """
+    """Generate as many trees as the treebank's split has; each depends on seed, split and index."""
     rows = TableRows(N_WORDS, vocab_modulo)
     word_bounds = np.cumsum(1.0 / np.arange(2, N_WORDS + 2))
     word_bounds /= word_bounds[-1]

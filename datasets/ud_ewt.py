@@ -112,12 +112,7 @@ def load(
     Words, parts of speech and relations are numbered by first appearance in the vocabulary's part.
 
     Args:
-        split: train, dev or test.
-        root: data root.
-        sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see dynbatch.datasets.parts.reading.select_part.
         subtypes: True if nsubj:pass and nsubj are different relations.
-        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence, heads that are not a
@@ -222,11 +217,7 @@ def _parse_sentence(file: CorpusPart, start: int, end: int) -> ParsedText:
 
 
 def _check_tree(file: CorpusPart, places: Sequence[int], heads: Sequence[int]) -> None:
-    """Check that heads are a tree with one root.
-
-    Raises:
-        DataError: for a cycle, or several roots.
-    """
+    """Check that heads are a tree with one root."""
     if not is_tree(heads):
         raise file.build_error(places[0], "the heads of the sentence form a cycle: expected a tree")
     roots = [index for index, head in zip(places, heads, strict=True) if head == len(heads)]
@@ -248,11 +239,7 @@ def _explain_invalid_word(columns: list[str], number: int) -> str | None:
 
 
 def _parse_head(file: CorpusPart, index: int, columns: list[str], n_words: int) -> int:
-    """Return the head as the index of a word; `n_words` for the root.
-
-    Raises:
-        DataError: for a head that is not a number of the sentence.
-    """
+    """Return the head as the index of a word; `n_words` for the root."""
     text = columns[HEAD]
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
     if not is_number or int(text) > n_words:

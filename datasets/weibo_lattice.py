@@ -52,9 +52,6 @@ def load(
     """Load root/lattice/<split>.txt in the file's order.
 
     Args:
-        split: train, dev or test.
-        root: data root.
-        sha256: expected checksum per split; null accepts other files in the same format.
         vocab_modulo: 0 keeps the file's ids; ids above those of the training split share a row of
             unknown words or characters. Otherwise ids are taken modulo it, as in the release with
             256.
@@ -133,11 +130,6 @@ def read_lattices(text: CorpusPart, n_classes: int | None = N_CLASSES) -> list[L
 
 
 def _read_numbers(text: CorpusPart, index: int) -> list[int]:
-    """Return the numbers of a line.
-
-    Raises:
-        DataError: for text that is not a number, or a number that is too large.
-    """
     line = text.lines[index]
     if not NUMBERS.fullmatch(line):
         for word in filter(None, re.split(r"[ \t]", line)):
@@ -153,15 +145,6 @@ def _read_numbers(text: CorpusPart, index: int) -> list[int]:
 
 
 def _read_states(text: CorpusPart, head: int, name: str) -> list[list[int]]:
-    """Return the numbers of each state of a lattice.
-
-    Args:
-        head: index of the lattice's first line.
-        name: name of the lattice in messages.
-
-    Raises:
-        DataError: for a truncated lattice, or one without its blank line.
-    """
     n_lines = len(text.lines)
     if head >= n_lines:
         raise text.build_error(n_lines - 1, f"the file is truncated: it ends before {name}")
@@ -205,11 +188,7 @@ def _read_tags(text: CorpusPart, line: int, n_states: int, n_classes: int | None
 def _build_lattice(
     text: CorpusPart, first: int, tags: list[int], states: list[list[int]]
 ) -> Lattice:
-    """Build a lattice from the numbers of its states, which start on line `first`.
-
-    Raises:
-        DataError: for a state with invalid arcs.
-    """
+    """Build a lattice from the numbers of its states, which start on line `first`."""
     sources: list[int] = []
     tokens: list[int] = []
     arc_start = [0]

@@ -66,7 +66,6 @@ class LabelledText:
     """Characters of a sentence with their labels.
 
     Attributes:
-        characters: characters, which may have several code points.
         first: index of the line of the first character.
     """
 
@@ -86,9 +85,6 @@ class Lexicon:
 
     Source: https://pypi.org/project/jieba, dict.txt: 349,046 lines of a word, its frequency and its
     part of speech. It is read without jieba's code, which would print and build a cache.
-
-    Attributes:
-        sha256: checksum of the dictionary file.
     """
 
     name: str
@@ -145,10 +141,7 @@ def load(
     characters share a row, and so do unknown words.
 
     Args:
-        split: train, dev or test.
-        root: data root.
         sha256: expected checksum per split, and of jieba's dict.txt as "lexicon".
-        vocab_modulo: see dynbatch.datasets.parts.reading.TableRows.
         max_word_length: longer words are omitted; the lexicon has words of 2 to 16 characters.
 
     Raises:
@@ -202,11 +195,7 @@ def _build_tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: 
 def _check_labels(
     text: CorpusPart, sentences: Sequence[LabelledText], known: Mapping[str, int]
 ) -> None:
-    """Check that all labels occur in the training split.
-
-    Raises:
-        DataError: for another label, with its line.
-    """
+    """Check that all labels occur in the training split."""
     for sentence in sentences:
         for index, label in enumerate(sentence.labels, sentence.first):
             if label not in known:
@@ -215,11 +204,6 @@ def _check_labels(
 
 
 def read_sentences(file: CorpusPart) -> list[LabelledText]:
-    """Parse a file.
-
-    Raises:
-        DataError: for malformed or empty content, with file, line and reason.
-    """
     sentences: list[LabelledText] = []
     open_: list[tuple[str, str]] = []
     for index, line in enumerate([*file.lines, ""]):
@@ -259,11 +243,7 @@ def load_jieba_lexicon(sha256: str | None = None) -> Lexicon:
 
 @cache
 def _read_lexicon() -> Lexicon:
-    """Read the dictionary file, once per process.
-
-    Raises:
-        DataError: if jieba is not installed, or its file cannot be read.
-    """
+    """Read the dictionary file, once per process."""
     try:
         package = distribution(PACKAGE)
     except PackageNotFoundError:

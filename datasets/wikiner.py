@@ -96,13 +96,8 @@ def load(
     words has a row, including rare ones; unknown words share a row, and so do unknown letters.
 
     Args:
-        split: train, dev or test.
-        root: data root.
-        sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see dynbatch.datasets.parts.reading.select_part.
         rare_below: words that occur fewer times in that part are spelled out; with 0 only unknown
             words are.
-        path: file of the user's own, read in place of the corpus.
 
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence, an unknown tag (each
@@ -144,11 +139,7 @@ def load(
 
 
 def _read_columns(text: CorpusPart) -> list[Pairs]:
-    """Return the words of each sentence of a CoNLL file with their tags.
-
-    Raises:
-        DataError: for a line of one column, or of another number than the first line.
-    """
+    """Return the words of each sentence of a CoNLL file with their tags."""
     sentences: list[Pairs] = []
     n_columns = 0
     for start, end in find_blocks(text.lines):
@@ -174,11 +165,7 @@ def _parse_pairs(line: str) -> Pairs:
 
 
 def _count_pairs(text: CorpusPart) -> Counter[tuple[str, str]]:
-    """Count pairs of a word and its tag, in order of first appearance.
-
-    Raises:
-        DataError: for an empty line, a token that is not word|tag, or a file of word|part|tag.
-    """
+    """Count pairs of a word and its tag, in order of first appearance."""
     text.check_no_empty_lines("expected at least one word|tag")
     if all(token.count("|") > 1 for token in " ".join(text.lines).split()):
         first = text.lines[0].split()[0]
@@ -217,11 +204,7 @@ def _build_tables(counts: Counter[tuple[str, str]], rare_below: int) -> Spelling
 
 
 def _check_tags(text: CorpusPart, known: Mapping[str, int]) -> None:
-    """Check that all lines are well formed and have known tags.
-
-    Raises:
-        DataError: for a malformed line or an unknown tag.
-    """
+    """Check that all lines are well formed and have known tags."""
     for word, tag in _count_pairs(text):
         if tag not in known:
             index = _find_line(text.lines, f"{word}|{tag}")

@@ -36,9 +36,6 @@ def load(
     Args:
         length: 0 for varying lengths; otherwise the number of words of every sentence (128 for an
             encoder of sentences of equal length).
-
-    Raises:
-        ConfigError: for a length below 0, or fewer than one class.
     """
     if length < 0 or n_classes < 1:
         raise ConfigError(

@@ -53,8 +53,6 @@ def measure(
         settings, keys: keys of `bench` (`bench --help`); a list is a sweep over its values. In
             keyword names `__` means a dot: `timing__n_mini_batches=2`.
         rounds: repetitions of each trial; None: the experiment's number, or 1.
-        results_dir: directory of the records.
-        quiet: print nothing.
 
     Raises:
         ConfigError: for an unknown key or value, and, after all others were measured, if a trial
@@ -128,7 +126,6 @@ def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
     """Select the rows that have these settings.
 
     Args:
-        rows: the frame to select from.
         wanted: required value of each column, or a list of values; None: the value is missing. `__`
             means a dot in a name. `system_kind` selects systems by their kind in conf/system:
             "framework" selects the baselines, "upper_bound" the matmul bound.

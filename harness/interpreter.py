@@ -89,7 +89,6 @@ class Interpreter(CallWriter):
         raise ProgramError(f"{find_location(sys._getframe(1))} calls {name}, which is not a block")
 
     def run_program(self, instance: Any) -> list[Computed]:
-        """Run the program of an instance, and return its results."""
         result = self._finish(self._model.program(self, instance))
         self.check_joined()
         return result if isinstance(result, list) else [result]

@@ -66,7 +66,6 @@ def spell_key(key: str) -> str:
 
 
 def describe_threads(threads: int) -> str:
-    """Return a number of threads as text, such as "4 CPU threads"."""
     return f"{threads} CPU thread" + ("" if threads == 1 else "s")
 
 
@@ -121,17 +120,12 @@ def format_range(values: Collection[int]) -> str:
 
 
 def describe_ends(rounds: Iterable[int]) -> str:
-    """Describe the ends of intervals, which depend on the number of rounds."""
     kinds = {name_interval(n) for n in rounds}
     return " or ".join(text for ends, text in ENDS.items() if ends in kinds)
 
 
 def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the footnotes of a table, warnings first.
-
-    Args:
-        systems: systems that the table shows; all if empty.
-    """
+    """Return the footnotes of a table, warnings first."""
     rows = experiment.rows
     if systems:
         is_bound = rows.system.map(experiment.kinds) == "upper_bound"
@@ -157,13 +151,6 @@ def build_only_table(
     last: str = "",
     is_text: bool = False,
 ) -> list[Table]:
-    """Build the only table of an experiment, with its notes.
-
-    Args:
-        first: note before all others.
-        last: note after all others.
-        is_text: see `Table`.
-    """
     notes = tuple(filter(None, (first, *build_notes(experiment), last)))
     stem, title = experiment.declaration.stems[0], build_title(experiment)
     return [Table(stem, title, numbers, cells, notes, is_text)]

@@ -40,26 +40,12 @@ SUFFIXES = {"tables": (".csv", ".md", ".tex", ".html"), "figures": (".csv", ".pn
 
 
 def check_name(file: str, noun: str, name: object, known: Collection[str]) -> None:
-    """Check that a name is known.
-
-    Args:
-        file: YAML file that has the name, for the message.
-        noun: kind of name, for the message.
-
-    Raises:
-        ConfigError: for an unknown name; the message suggests a similar one and lists all.
-    """
     if name not in known:
         close, choices = suggest_name(str(name), known), ", ".join(known)
         raise ConfigError(f"{file}: unknown {noun} {name!r}{close}; choose from {choices}")
 
 
 def check_quantity(file: str, quantity: str) -> None:
-    """Check that a quantity is known.
-
-    Raises:
-        ConfigError: for an unknown quantity.
-    """
     known = (*QUANTITIES, *MEASURED)
     check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
 
@@ -76,7 +62,6 @@ class PublishedTable(Keys):
     """Reference to the numbers of a paper.
 
     Attributes:
-        table: name of a file of plots/published.
         model: model whose part of the table is used, if the table is split by model.
     """
 
@@ -154,12 +139,7 @@ class TableDeclaration:
             raise ConfigError(f"{self.file}: published has no table; add table: NAME")
 
     def select_labels(self, group: str, base: str) -> dict[str, str]:
-        """Return the label of each value that a comparison shows.
-
-        Args:
-            group: key of the comparison in `compare`.
-            base: printed name of its base.
-        """
+        """Return the label of each value that a comparison shows."""
         return {
             value: (label if isinstance(label, str) else label[group]).replace("{base}", base)
             for value, label in self.values.items()
@@ -214,11 +194,7 @@ class Declaration:
         return self.figure.get("kind") in ("graph", "state_machine")
 
     def read_options(self, part: str, kind: type[Options]) -> Options:
-        """Return the keys of "table" or "figure" as a dataclass of this type.
-
-        Raises:
-            ConfigError: for an unknown or missing key, and for a value of a wrong type.
-        """
+        """Return the keys of "table" or "figure" as a dataclass of this type."""
         content = {"table": self.table, "figure": self.figure}[part]
         names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         options = {key: value for key, value in content.items() if key not in ("kind", "also")}
@@ -237,11 +213,6 @@ class Declaration:
 
 
 def read_declaration(name: str, conf_dir: Path) -> Declaration:
-    """Read the declaration of an experiment.
-
-    Raises:
-        ConfigError: if its file is invalid.
-    """
     content = read_experiment(name, conf_dir)
     file = f"experiment/{name}.yaml"
     table, figure = (_read_part(file, part, content.get(part)) for part in ("table", "figure"))
@@ -274,11 +245,7 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
 
 
 def _read_part(file: str, part: str, content: Any) -> Mapping[str, Any]:
-    """Return the keys of a table or figure with its kind; empty if there is none.
-
-    Raises:
-        ConfigError: for an unknown kind, and for content that is not a mapping.
-    """
+    """Return the keys of a table or figure with its kind; empty if there is none."""
     if content is None:
         return {}
     if not isinstance(content, Mapping):

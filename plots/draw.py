@@ -12,12 +12,7 @@ from dynbatch.plots.experiment import Experiment
 
 
 def draw_experiment(experiment: Experiment, results_dir: Path) -> None:
-    """Write all tables and figures of an experiment, their numbers, and data for the report.
-
-    Raises:
-        ConfigError: for a declaration that does not fit the rows.
-        OutputError: if a file cannot be written.
-    """
+    """Write all tables and figures of an experiment, their numbers, and data for the report."""
     write = importlib.import_module("dynbatch.plots.write")  # imports matplotlib, unlike planning
     declaration = experiment.declaration
     stems: list[str] = []

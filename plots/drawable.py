@@ -12,7 +12,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dynbatch.harness.counts.count_lookup import CountAnswers
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.planning import artifacts
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_choices
@@ -21,11 +20,11 @@ from dynbatch.harness.planning.grid import NOTHING, SCALES, list_experiment_name
 from dynbatch.harness.planning.sweep import Sweep
 from dynbatch.harness.records.count_row import AnyCount, read_count_rows
 from dynbatch.harness.records.record import Record, read_record
-from dynbatch.harness.records.record_lookup import Answers
 from dynbatch.harness.records.store import RecordSet, read_all_records
 from dynbatch.harness.trials.sources import hash_contents
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.lookup import Answers, CountAnswers
 
 # What some tables show besides records: the code of models and systems.
 _DRAWING = ("plots", "harness/models", "systems")

@@ -94,7 +94,6 @@ class Experiment:
         }
 
     def label(self, name: object) -> str:
-        """Return the printed name of a system or model."""
         return self.labels.get(str(name), str(name))
 
     @cached_property
@@ -127,15 +126,7 @@ def load_experiment(
     source: Source | None = None,
     command: str = "",
 ) -> Experiment:
-    """Join an experiment's plan with its records and counts.
-
-    Args:
-        source: source of the records; by default the results directory.
-        command: command that draws the experiment.
-
-    Raises:
-        RecordError: for a damaged record, and for records that may not share a table.
-    """
+    """Join an experiment's plan with its records and counts."""
     source = source or ResultsFolder(choices.results_dir)
     rounds = cross_check_rounds(source.find_rounds(trials))
     groups: defaultdict[object, list[Record]] = defaultdict(list)
@@ -165,11 +156,6 @@ def load_experiment(
 
 
 def load_held(name: str, held: Drawable) -> Experiment:
-    """Load an experiment from records of any machine.
-
-    Raises:
-        RecordError: for records that may not share a table.
-    """
     part = held.drawn[name]
     command = f"snakemake draw_{name} --config records={held.records_path}"
     return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
@@ -249,11 +235,6 @@ def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:
-    """Return the printed name of each system and model.
-
-    Raises:
-        ConfigError: for an invalid YAML file of a system or model.
-    """
     labels = {system.name: system.label for system in read_systems(conf_dir)}
     for path in sorted((conf_dir / "model").glob("*.yaml")):
         labels[path.stem] = read_mapping(path, "label")["label"]

@@ -26,13 +26,6 @@ def read_published(table: str, model: str | None = None, folder: Path = FOLDER) 
     """Read a table of a paper.
 
     Times have the paper's unit: seconds per epoch if the paper gives those.
-
-    Args:
-        model: part of the table to read, if the table is split by model.
-
-    Raises:
-        ConfigError: for an unknown table or model, and for rows whose length is not that of
-            columns.
     """
     content = _read_content(table, model, folder)
     keys = content["key"].split(" ")

@@ -36,9 +36,6 @@ def write_report(
         results_dirs: one directory, or one for each kind of machine, which it is named after; the
             page then has a column for each.
         names: the experiments to show; None: all that were drawn.
-
-    Raises:
-        OutputError: if nothing was drawn into a directory, or the page cannot be written.
     """
     kinds = [read_results(folder, path.parent, names) for folder in results_dirs]
     sections: dict[str, list[tuple[Results, Sheet]]] = {}
@@ -57,9 +54,6 @@ def read_results(folder: Path, root: Path, names: Collection[str] | None) -> Res
 
     Args:
         root: directory that links to the files are relative to.
-
-    Raises:
-        OutputError: if nothing was drawn into the directory.
     """
     paths = sorted((folder / "artifacts").glob("*.json"))
     paths = [path for path in paths if names is None or path.stem in names]

@@ -53,11 +53,7 @@ class Picture:
 
 
 def write_table(table: Table, experiment: Experiment, results_dir: Path) -> None:
-    """Write STEM.csv, .md, .tex and .html.
-
-    Raises:
-        OutputError: if a file cannot be written.
-    """
+    """Write STEM.csv, .md, .tex and .html."""
     path = results_dir / table.stem
     write_numbers(table.numbers, experiment, path.with_suffix(".csv"))
     replace_whole(path.with_suffix(".md"), to_markdown(table))
@@ -66,22 +62,14 @@ def write_table(table: Table, experiment: Experiment, results_dir: Path) -> None
 
 
 def write_picture(picture: Picture, experiment: Experiment, results_dir: Path) -> None:
-    """Write STEM.csv, .png and .pdf, and close the figure.
-
-    Raises:
-        OutputError: if a file cannot be written.
-    """
+    """Write STEM.csv, .png and .pdf, and close the figure."""
     path = results_dir / picture.stem
     write_numbers(picture.numbers, experiment, path.with_suffix(".csv"))
     save_figure(picture.figure, path.with_suffix(".png"), path.with_suffix(".pdf"))
 
 
 def save_figure(figure: Figure, *paths: Path) -> None:
-    """Write a figure as .png, .pdf or .svg.
-
-    Raises:
-        OutputError: if a file cannot be written.
-    """
+    """Write a figure as .png, .pdf or .svg."""
     dpi = mpl.rcParams["savefig.dpi"]  # text widths depend on it
     figure.set_dpi(figure.dpi if dpi == "figure" else dpi)
     figure.draw_without_rendering()
@@ -192,7 +180,6 @@ def build_sheet(
     """Collect the report's data about an experiment.
 
     Args:
-        stems: paths of its tables and figures, without suffix.
         notes: footnotes, of which duplicates are removed.
     """
     measured, counts = experiment.measured, experiment.counts

@@ -45,7 +45,6 @@ class CountedWorkload:
 
 
 def main() -> int:
-    """Write the table."""
     PAGE.write(format_table([count_work(workload) for workload in WORKLOADS]))
     return 0
 
@@ -102,7 +101,6 @@ def _estimate_bytes(phase: Phase) -> float:
 
 
 def format_table(rows: Sequence[CountedWorkload]) -> str:
-    """Return the table as Markdown."""
     lines = [
         "| workload | batches | phases | graph nodes | launches | uploads | uploaded, kB"
         " | moved, MB | GFLOP |",

@@ -66,11 +66,7 @@ def list_packages(cuda: int) -> dict[str, tuple[str, ...]]:
 
 
 def install_peer(folder: Path, packages: Sequence[str]) -> None:
-    """Create an environment with packages and the benchmark; print first what is installed.
-
-    Raises:
-        BenchError: A command fails, or the disk has too little room.
-    """
+    """Create an environment with packages and the benchmark; print first what is installed."""
     done = folder / DONE
     if done.exists() and done.read_text().split() == [*packages]:
         return

@@ -37,7 +37,6 @@ class Unstarted(Backend):
 
     @property
     def modules(self) -> Mapping[str, KernelModule]:
-        """Generated module of each kernel."""
         return self._preparation.modules
 
     def collect_index_arrays(self) -> Mapping[WordArray, Words]:
@@ -70,7 +69,6 @@ class GpuWorkload:
 
     @property
     def name(self) -> str:
-        """Printed name."""
         return f"{self.model}, {self.dataset}, hidden {self.hidden_size}, {self.mode}"
 
     def arrange_mini_batches(self, n_mini_batches: int) -> Iterator[tuple[Unstarted, int]]:

@@ -77,9 +77,6 @@ def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
     """Return the named experiments, or by default those with at least half of their records.
 
     An experiment that measures nothing needs no record.
-
-    Raises:
-        ConfigError: for a named experiment without a record, or if no experiment is left.
     """
     parts = held.drawn
     if unknown := [name for name in flags.only if name not in parts]:
@@ -119,11 +116,7 @@ def round_to_nanoseconds(record: Record) -> Record:
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a directory is new, empty or has packed records, because its figures are deleted.
-
-    Raises:
-        ConfigError: for a directory with other content.
-    """
+    """Check that a directory has nothing but packed records, because its figures are deleted."""
     if folder.is_dir() and any(folder.iterdir()) and not find_packed_files(folder):
         raise ConfigError(f"{folder} exists without packed records; choose another directory")
 

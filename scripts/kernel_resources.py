@@ -143,11 +143,7 @@ def compile_all(
 
 
 def measure_resources(module: KernelModule, architecture: str) -> Resources:
-    """Compile a generated module, and read its resources from the binary.
-
-    Raises:
-        KeyError: for an unknown architecture.
-    """
+    """Compile a generated module, and read its resources from the binary."""
     compiled = compile_module(module, architecture)
     usage = _read_usage(compiled.asm["cubin"], Path(triton.__file__).parent)
     # Shared memory is allocated at launch, so the binary does not show it.
@@ -155,11 +151,7 @@ def measure_resources(module: KernelModule, architecture: str) -> Resources:
 
 
 def compile_module(module: KernelModule, architecture: str) -> Any:
-    """Compile a generated module as for a launch.
-
-    Raises:
-        KeyError: for an unknown architecture.
-    """
+    """Compile a generated module as for a launch."""
     use_own_kernel_cache()
     source = ASTSource(*_build_signature(module))
     target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
@@ -180,11 +172,7 @@ def _build_signature(module: KernelModule) -> Sequence[Any]:
 
 
 def _read_usage(cubin: bytes, folder: Path) -> tuple[int, int]:
-    """Return the number of registers, and the bytes of stack and local memory for spills.
-
-    Raises:
-        UnsupportedTrial: if the tool reports no resources.
-    """
+    """Return the number of registers, and the bytes of stack and local memory for spills."""
     tool = folder / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -220,7 +208,6 @@ def save(path: Path, results: Found) -> None:
 
 
 def format_table(kernels: Sequence[KernelKinds], results: Found) -> str:
-    """Return a Markdown table with a row for each kernel."""
     head = ("workload", "kernel", "kinds", *ARCHITECTURES)
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for kernel in kernels:

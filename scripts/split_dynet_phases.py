@@ -66,7 +66,6 @@ def sum_batches_ms(printed: str, n_instances: int) -> dict[str, float]:
 
 
 def count_instances(spec: TrialSpec) -> int:
-    """Return the number of instances of a pass."""
     return load_workload(spec).n_instances
 
 

@@ -15,8 +15,7 @@ from dynbatch.harness.planning.grid import list_experiment_names, read_experimen
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.files import replace_whole
-from dynbatch.harness.values.packages import PACKAGE
-from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.harness.values.paths import CONF_DIR, PACKAGE, ROOT
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
 DOCS = ROOT / "docs"
@@ -44,16 +43,13 @@ class MarkedPage:
 
     @property
     def written(self) -> str:
-        """Current text of the part."""
         return self._read_text().partition(self.begin)[2].partition(END)[0].strip()
 
     def replace(self, part: str) -> str:
-        """Return the whole page with another part."""
         before, _, rest = self._read_text().partition(self.begin)
         return f"{before}{self.begin}\n{part.strip()}\n\n{END}{rest.partition(END)[2]}"
 
     def write(self, part: str) -> None:
-        """Replace the part on the page."""
         replace_whole(self.path, self.replace(part))
 
     def _read_text(self) -> str:
@@ -225,7 +221,6 @@ PARTS: Mapping[MarkedPage, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write all generated parts."""
     for page, build in PARTS.items():
         page.write(build())
 

@@ -98,7 +98,6 @@ def load_results(folders: Sequence[Path]) -> CpuResults:
 
 
 def load_answers(folder: Path) -> Experiment:
-    """Load the experiment `answers` from committed records."""
     return load_held("answers", select_drawable({"records": folder}, os.environ, ["answers"]))
 
 
@@ -120,12 +119,10 @@ def select_first_results(
 
 
 def has_answer(rows: pd.DataFrame) -> bool:
-    """Return whether both the engine and a baseline have a number."""
     return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
 
 
 def has_strategies(rows: pd.DataFrame) -> bool:
-    """Return whether enough strategies have a number to be compared."""
     return bool((rows.speedup_status == "ok").sum() >= FEW_STRATEGIES)
 
 
@@ -360,7 +357,6 @@ def pivot_texts(texts: pd.DataFrame, rows: Mapping[str, str], column: str) -> st
 
 
 def build_parts() -> dict[MarkedPage, str]:
-    """Return every generated part of all pages."""
     first, second = load_results(FIRST_CPU), load_results(SECOND_CPU)
     answers = select_answers(first)
     return {
@@ -390,7 +386,6 @@ def write_pictures() -> None:
 
 
 def main() -> None:
-    """Write all generated parts and both figures."""
     for part, text in build_parts().items():
         part.write(text)
     write_pictures()

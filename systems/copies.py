@@ -44,7 +44,6 @@ class CpuCopies:
         self._source, self._target = np.ones(n, np.float32), np.zeros(n, np.float32)
 
     def run(self) -> None:
-        """Copy once."""
         np.copyto(self._target, self._source)
 
     def synchronize(self) -> None:
@@ -84,7 +83,6 @@ class Adapter(Control):
         self._n_bytes, self._n_copies = n_bytes, max(1, COPIED_BYTES // n_bytes)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Copy the array as often as COPIED_BYTES requires."""
         for _ in range(self._n_copies):
             self._copies.run()
         clock.mark("forward")
@@ -95,6 +93,5 @@ class Adapter(Control):
             self._copies.synchronize()
 
     def counters(self) -> Counters:
-        """Return the number of copies, and the bytes read and written."""
         n_bytes = 2 * self._n_copies * self._n_bytes
         return Counters(n_launches=self._n_copies, bytes_touched=n_bytes)

@@ -81,11 +81,7 @@ class ParameterMatmul:
 
 
 class CpuMatmuls:
-    """Matmuls of rows with parameters by compiled code.
-
-    Args:
-        rows_at_once: number of rows per call.
-    """
+    """Matmuls of rows with parameters by compiled code."""
 
     def __init__(self, blas: str, threads: int, rows_at_once: int) -> None:
         self._multiplying = prepare_libraries(blas, threads)
@@ -93,7 +89,6 @@ class CpuMatmuls:
         self.library = self._multiplying.names
 
     def place(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the array."""
         return array
 
     def forward(self, x: Matrix, weight: Matrix, y: Matrix, n: int) -> None:
@@ -217,7 +212,6 @@ class Adapter(Control):
         return {"llvmlite": llvmlite.__version__, "blas": self._matmuls.library}
 
     def _draw_array(self, n: int, width: int) -> Any:
-        """Return random numbers on the device."""
         return self._matmuls.place(self._random.standard_normal((n, width), dtype=np.float32))
 
 

@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dynbatch.harness.values.packages import PACKAGE, find_adapter_package, is_part_of
-from dynbatch.harness.values.paths import CONF_DIR, IMPORT_ROOT, ROOT
+from dynbatch.harness.values.paths import (
+    CONF_DIR,
+    IMPORT_ROOT,
+    PACKAGE,
+    ROOT,
+    find_adapter_package,
+    is_part_of,
+)
 from tests.support.layers import MODULES
 
 FOLDERS = ("harness", "systems", "datasets", "plots", "conf", "workflow")

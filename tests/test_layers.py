@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from dynbatch.harness.values.packages import is_part_of
+from dynbatch.harness.values.paths import is_part_of
 from tests.support.layers import (
     LAYERS,
     MODULES,

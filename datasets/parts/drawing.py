@@ -50,9 +50,7 @@ def generate_corpus(
 
     Args:
         build: builds the instance of a key.
-        sizes: sizes of vocabularies and classes.
         arguments: arguments of the generator, with `seed`, which the corpus's checksum covers.
-        kind: kind of the instances.
         synthetic: True if the corpus replaces a real one.
     """
 

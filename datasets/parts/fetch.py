@@ -69,10 +69,6 @@ def limit_time(seconds: float, reason: str) -> Iterator[None]:
     header line, a chunk extension or endless `100 Continue` responses never exceeds it. An alarm
     signal ends such a read, which is not retried if the signal handler raises (PEP 475). The alarm
     repeats every second, because some code catches an error and tries the next address.
-
-    Args:
-        seconds: limit for the block.
-        reason: text of the error.
     """
 
     def end(*_: Any) -> None:
@@ -125,9 +121,6 @@ def fetch(
     If anything fails before the move, no file is added or replaced.
 
     Args:
-        sha256: expected checksum per part.
-        root: data root.
-        progress: called after each chunk.
         opener: opens an address; replaced in tests.
 
     Raises:
@@ -186,12 +179,6 @@ def _write(target: Path, pieces: Iterator[bytes]) -> None:
 
 
 def _stream_url(url: str, most_bytes: int, progress: Progress, opener: Opener) -> Iterator[bytes]:
-    """Yield the content of an address.
-
-    Raises:
-        DataError: for an unreachable or slow server, an unexpected encoding, and content that is
-            truncated or larger than the dataset.
-    """
     try:
         with ExitStack() as stack:
             with limit_time(TIMEOUT_S, f"timed out, no response in {TIMEOUT_S:g} s"):
@@ -263,12 +250,6 @@ def _open_archive(archive: Home, downloaded: Path) -> zipfile.ZipFile:
 def _extract_member(
     archive: Home, opened: zipfile.ZipFile, member: str, most_bytes: int
 ) -> Iterator[bytes]:
-    """Yield the content of an archive member.
-
-    Raises:
-        DataError: for a missing, encrypted or damaged member, an unknown compression, and a size
-            above that of the dataset.
-    """
     try:
         info = opened.getinfo(member)
     except KeyError as error:

@@ -66,7 +66,6 @@ class CorpusPart:
 
     Attributes:
         lines: lines without line ends, and without the blank lines at the end of the file.
-        sha256: checksum of the file's bytes.
         n_blank: number of blank lines at the end of the file.
     """
 
@@ -84,9 +83,6 @@ class CorpusPart:
 
         Args:
             what: rule at the end of the message.
-
-        Raises:
-            DataError: for the first such line.
         """
         for index, line in enumerate(self.lines):
             if not line or line.isspace():
@@ -102,9 +98,6 @@ def make_part_reader(
     """Return a function that reads and checks the file of a named part of a corpus.
 
     Args:
-        name: name of the corpus, for messages.
-        root: data root.
-        sha256: expected checksum per part.
         path: file of the user's own, which is read in place of every part.
 
     Raises:
@@ -131,9 +124,6 @@ def read_own_file(path: Path, sha256: str | None = None) -> CorpusPart:
 
     Args:
         sha256: checksum when the trial was planned, or None.
-
-    Raises:
-        DataError: for a file that cannot be read, is empty or not UTF-8, or has changed.
     """
     try:
         content = read_regular(path)
@@ -161,11 +151,7 @@ def find_blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def split_text(path: Path, content: bytes, sha256: str) -> CorpusPart:
-    """Return a file from its bytes.
-
-    Raises:
-        DataError: for an empty file, or text that is not UTF-8.
-    """
+    """Return a file from its bytes."""
     # Not splitlines(), which also splits at characters that a word may contain.
     lines = decode_text(content, str(path)).removesuffix("\n").split("\n")
     n_lines = max((k for k, line in enumerate(lines, 1) if line.strip(" \t")), default=0)
@@ -179,10 +165,6 @@ def decode_text(content: bytes, path: str) -> str:
 
     All corpora are UTF-8. A byte order mark at the start is skipped, and a carriage return before a
     line feed is part of the line end.
-
-    Args:
-        content: bytes of the file.
-        path: path of the file, for messages.
 
     Raises:
         DataError: with the line, for text that is not UTF-8, a NUL character (UTF-16 has many, and
@@ -214,9 +196,6 @@ def select_part(split: str, vocabulary: str) -> str:
     Args:
         vocabulary: part whose words are numbered, and that is read as the training split. `dev`
             makes a corpus of the development file only, for machines without the training file.
-
-    Raises:
-        ConfigError: for an unknown part.
     """
     if vocabulary not in SPLITS:
         raise ConfigError(
@@ -234,11 +213,7 @@ def format_corpus_name(name: str, vocabulary: str) -> str:
 
 
 def check_modulo(modulo: int) -> None:
-    """Check a number of rows that all words share; 0 means one row per word.
-
-    Raises:
-        ConfigError: for a negative number.
-    """
+    """Check a number of rows that all words share; 0 means one row per word."""
     if modulo < 0:
         raise ConfigError(
             f"vocab_modulo={modulo} is not allowed: expected 0 (one row per word) or the number of"
@@ -254,9 +229,6 @@ class TableRows:
         n_known: number of ids of the training split; larger ids share one more row.
         modulo: 0, or the number of rows, to which ids are mapped modulo it. ED-Batch's release does
             so with 256, and has no row for unknown words.
-
-    Raises:
-        ConfigError: for a negative modulo.
     """
 
     n_known: int
@@ -267,7 +239,6 @@ class TableRows:
 
     @property
     def size(self) -> int:
-        """Number of rows of the table."""
         return self.modulo or self.n_known + 1
 
     def find_rows(self, ids: object) -> IntArray:
@@ -278,20 +249,13 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Mapping of words to embedding rows.
-
-    Attributes:
-        known: row of each known word.
-        unknown: row of all other words.
-        size: number of rows.
-    """
+    """Mapping of words to embedding rows."""
 
     known: Mapping[str, int]
     unknown: int
     size: int
 
     def find_row(self, word: str) -> int:
-        """Return the row of a word."""
         return self.known.get(word, self.unknown)
 
 

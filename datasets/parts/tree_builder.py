@@ -40,18 +40,13 @@ class TreeBuilder:
         return Tree(np.array(self.words), np.array(self.labels), left, right)
 
     def build_nary(self) -> NaryTree:
-        """Build the tree with any number of children."""
         below = [() if children == LEAF else children for children in self.children]
         starts = np.cumsum([0, *map(len, below)])
         children = as_int_array([child for group in below for child in group])
         return NaryTree(as_int_array(self.words), as_int_array(self.labels), starts, children)
 
     def add(self, parts: Parts, label: int) -> int:
-        """Add a vertex and return its number.
-
-        Raises:
-            DataError: for parts that are neither a word nor two children.
-        """
+        """Add a vertex and return its number."""
         word, left_right = _parse_vertex(parts)
         return self._append(
             -1 if word is None else self.word_ids.get(word, self.unknown), left_right, label
@@ -95,11 +90,7 @@ def build_trees(
 
 
 def _parse_vertex(parts: Parts) -> tuple[str | None, tuple[int, int]]:
-    """Return the word of a leaf, or None and the children of an internal vertex.
-
-    Raises:
-        DataError: for parts that are neither.
-    """
+    """Return the word of a leaf, or None and the children of an internal vertex."""
     if len(parts) == 1 and isinstance(word := parts[0], str):
         return word, LEAF
     if len(parts) == 2:

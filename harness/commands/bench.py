@@ -17,25 +17,21 @@ from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.tidy import build_frame
 from dynbatch.harness.terminal.command_line import BenchJob, describe_plan, parse, plan
-from dynbatch.harness.terminal.exit_handling import run_command, tell
+from dynbatch.harness.terminal.exit_handling import make_command, tell
 from dynbatch.harness.terminal.measurement import lock_results, measure_all
 from dynbatch.harness.values.paths import CONF_DIR, is_checkout
 from dynbatch.plots.declaration import SYSTEMS, read_declaration
 from dynbatch.plots.terminal import compare_with_baselines, rank_systems
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("bench")
+def main(typed: list[str]) -> int:
     """Run `bench`.
 
     Returns:
         0 if every trial has a record, 1 for wrong input, 2 for an internal error, and 3 if a trial
         crashed or its result is wrong.
     """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench", partial(_run_bench, typed), typed)
-
-
-def _run_bench(typed: Sequence[str]) -> int:
     jobs = parse(typed)
     planned = plan(jobs, typed)
     pin(jobs, {measurement.spec.threads for measurement in planned})

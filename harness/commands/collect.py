@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -42,7 +41,7 @@ from dynbatch.harness.records.store import (
     write_packed,
 )
 from dynbatch.harness.records.tidy import build_frame
-from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command, tell
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command, tell
 from dynbatch.harness.terminal.status import tell_status
 from dynbatch.harness.values.checked import check_path_text
 
@@ -51,17 +50,8 @@ OUT = Output("--out ", "a table of records", is_table)
 PACKED = Output("--pack ", "a packed file", is_packed)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `bench-collect`.
-
-    Returns:
-        0 on success, 1 for wrong input or records, 2 for an internal error.
-    """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-collect", partial(_collect, typed), typed)
-
-
-def _collect(typed: Sequence[str]) -> int:
+@make_command("bench-collect")
+def main(typed: list[str]) -> int:
     options = _build_parser().parse_args(typed)
     _check_flags(options)
     _check_paths(options)
@@ -103,9 +93,6 @@ def _to_frame(held: RecordSet) -> pd.DataFrame:
 def read_held(places: Sequence[Path], *, latest: bool) -> RecordSet:
     """Read records and counts that may be in one file.
 
-    Args:
-        latest: whether to drop records of all but the newest build of each system.
-
     Raises:
         RecordError: for a damaged record, and for two builds of a system.
     """
@@ -141,11 +128,7 @@ def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
 
 
 def _merge(options: argparse.Namespace) -> None:
-    """Pack the results of several machines by kind of machine, or write them as one table.
-
-    Raises:
-        RecordError: if there are no records.
-    """
+    """Pack the results of several machines by kind of machine, or write them as one table."""
     by_kind = merge(options.places)
     if not by_kind:
         raise RecordError(_describe_missing_records(options.places))
@@ -174,12 +157,7 @@ def _unpack(places: Sequence[Path], folder: Path) -> str:
 
 
 def _check_paths(options: argparse.Namespace) -> None:
-    """Check the paths of all options, and convert them to Path.
-
-    Raises:
-        ConfigError: for a text that cannot be a path.
-        RecordError: for a place that is neither a directory nor a regular file.
-    """
+    """Check the paths of all options, and convert them to Path."""
     for flag in ("out", "pack", "unpack"):
         if getattr(options, flag) is not None:
             check_path_text(f"--{flag}", getattr(options, flag))

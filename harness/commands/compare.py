@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +20,7 @@ import pandas as pd
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
-from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED, OneLineParser, run_command
+from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED, OneLineParser, make_command
 from dynbatch.plots.tables.cells import format_ratio
 
 # Unchanged code differs by up to a factor of 1.17 between runs (conf/experiment/answers.yaml).
@@ -31,18 +29,14 @@ CODE = "harness"  # shared version that may differ: the benchmark's own code
 TRIAL = ("trial_id",)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("bench-compare")
+def main(typed: list[str]) -> int:
     """Run `bench-compare`.
 
     Returns:
         0 if no trial is slower, 1 for wrong input or records, 2 for an internal error, and 3 if a
         trial is slower or has no number or record any more.
     """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-compare", partial(_compare, typed), typed)
-
-
-def _compare(typed: Sequence[str]) -> int:
     options = _build_parser().parse_args(typed)
     before, after = (_read_trials(folder) for folder in (options.before, options.after))
     gains = compute_gains(before, after, options.tolerance)

@@ -21,8 +21,7 @@ from dynbatch.harness.compiler.compiled import has_compiled, load_module
 from dynbatch.harness.compiler.object_code import FOLDER
 from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.machine.caches import make_cache_folder
-from dynbatch.harness.values.packages import PACKAGE
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import PACKAGE, ROOT
 
 _DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
 

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from statistics import median
 
 from dynbatch.harness.contracts.model import find_model_class
@@ -22,7 +21,7 @@ from dynbatch.harness.planning.kinds import SystemFile, read_systems
 from dynbatch.harness.planning.yaml_files import find_datasets, list_choices, read_mapping
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
-from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import CONF_DIR
 
@@ -37,17 +36,13 @@ TRUSTED = 0.01  # largest deviation of the engine from itself
 _SMALL = {"batch_size": 1, "hidden_size": 8, "mode": "infer"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("bench-doctor")
+def main(typed: list[str]) -> int:
     """Run `bench-doctor`.
 
     Returns:
         0 whatever the findings are, 1 for wrong input, 2 for an internal error.
     """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-doctor", partial(_run_doctor, typed), typed)
-
-
-def _run_doctor(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="bench-doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     show = to_json if parser.parse_args(typed).json else to_text

@@ -31,8 +31,8 @@ from dynbatch.harness.planning.grid import list_experiment_names, read_experimen
 from dynbatch.harness.terminal.exit_handling import (
     EXIT_USAGE,
     OneLineParser,
+    make_command,
     print_error,
-    run_command,
     tell,
 )
 from dynbatch.plots.draw import draw_experiment
@@ -45,13 +45,8 @@ COMMAND = "draw"
 DRAWS_AGAIN = "the same snakemake command"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw experiments and return the exit code."""
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command(COMMAND, partial(_draw, typed), again=DRAWS_AGAIN)
-
-
-def _draw(typed: Sequence[str]) -> int:
+@make_command(COMMAND, DRAWS_AGAIN)
+def main(typed: list[str]) -> int:
     options = vars(parse(typed))
     names, kinds = options.pop("names"), options.pop("kind")
     if kinds:
@@ -101,7 +96,6 @@ def write_report(
 
 
 def list_experiments(choices: Choices) -> list[str]:
-    """Return the names of all experiments that have the chosen scale."""
     names = list_experiment_names(choices.conf_dir)
     return [n for n in names if choices.scale in read_experiment(n, choices.conf_dir)["scales"]]
 
@@ -135,7 +129,6 @@ def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
 
 
 def draw_measured(name: str, choices: Choices, composer: Composer, source: ResultsFolder) -> None:
-    """Draw one experiment from the results directory."""
     trials = plan_artifact(name, choices, composer)
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
@@ -21,7 +20,7 @@ from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.planning.requests import format_pipeline_command
 from dynbatch.harness.terminal.command_line import parse, plan
-from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 from dynbatch.harness.terminal.measurement import lock_results, measure_all
 from dynbatch.harness.values.paths import is_checkout
 from dynbatch.plots.declaration import SYSTEMS
@@ -33,18 +32,14 @@ NAME = "first_look"
 RESULTS = "results_dir="
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("bench-try")
+def main(typed: list[str]) -> int:
     """Run `bench-try`.
 
     Returns:
         0 if all is measured and drawn, 1 for wrong input or a machine that cannot run it, and 3 if
         a trial crashed or its result is wrong.
     """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-try", partial(_try, typed), typed)
-
-
-def _try(typed: Sequence[str]) -> int:
     return run_first_look(_parse_results_dir(typed))
 
 

@@ -14,29 +14,19 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.yaml_files import read_mapping
-from dynbatch.harness.terminal.exit_handling import OneLineParser, run_command
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 
 PATIENCE_S = 60.0
 NOT_FOUND = "NotFound"  # in kubectl's message for a job that was deleted
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Returns:
-        0 if kubectl succeeded, 1 for wrong input or an error of kubectl, 2 for an internal error.
-    """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("kubernetes", partial(_run_kubernetes, typed), typed)
-
-
-def _run_kubernetes(typed: Sequence[str]) -> int:
+@make_command("kubernetes")
+def main(typed: list[str]) -> int:
     parser = OneLineParser(
         prog="python -m dynbatch.harness.commands.kubernetes", description=__doc__
     )
@@ -106,10 +96,6 @@ def build_job(
     """Build a job with a unique name from a template.
 
     The script's text is the command, because Snakemake deletes its script files when it ends.
-
-    Args:
-        script: text of the shell script that the job runs.
-        folder: working directory of the job.
 
     Raises:
         ConfigError: if the template is not a Job with a container.

@@ -27,9 +27,16 @@ from dynbatch.harness.errors import BenchError
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.processes.results_lock import choose_patience_s, lock_results_dirs
 from dynbatch.harness.planning.durations import format_duration
-from dynbatch.harness.planning.job_specs import Order, check_code, read_order
+from dynbatch.harness.planning.job_specs import (
+    VARIABLE,
+    Order,
+    RunPlan,
+    Step,
+    check_code,
+    read_order,
+    read_run_plan,
+)
 from dynbatch.harness.planning.locks import hold_machine
-from dynbatch.harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.record import Record, build_record_path, build_trial, read_record
 from dynbatch.harness.terminal.exit_handling import (

@@ -27,8 +27,8 @@ from dynbatch.harness.terminal.exit_handling import (
     EXIT_TRIAL_FAILED,
     EXIT_USAGE,
     OneLineParser,
+    make_command,
     print_error,
-    run_command,
     tell,
 )
 from dynbatch.harness.terminal.measurement import FAULTY
@@ -39,18 +39,14 @@ NAME = "bench-schedule"
 Counted = list[tuple[PlannedCount, CountOutcome]]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command(NAME)
+def main(typed: list[str]) -> int:
     """Run `bench-schedule`.
 
     Returns:
         0 if every count succeeded, 1 for wrong input, 2 for an internal error, and 3 if a policy
         failed; its row has the status.
     """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command(NAME, partial(_schedule, typed), typed)
-
-
-def _schedule(typed: Sequence[str]) -> int:
     flags = _build_parser().parse_args(typed)
     requests = parse_requests(flags.settings)
     _check_flags(requests, flags)
@@ -235,11 +231,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _import_drawing(module: str, picture: Path) -> ModuleType:
-    """Import the module that draws; only then is matplotlib needed, which is optional.
-
-    Raises:
-        ConfigError: for an unknown format of the picture, or if matplotlib is not installed.
-    """
+    """Import the module that draws; only then is matplotlib needed, which is optional."""
     flag = "--draw" if module == "graph" else "--draw-policy"
     if picture.suffix not in PICTURES:
         raise ConfigError(f"{flag} {picture}: unknown format; choose one of {', '.join(PICTURES)}")

@@ -47,7 +47,6 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """Description of the candidate."""
         return f"{self.policy} at {self.granularity} granularity"
 
 
@@ -56,7 +55,6 @@ class Choice:
     """Choice among candidates: the fastest, or an equally fast one with fewer batches.
 
     Attributes:
-        candidates: Candidates by granularity and policy.
         n_mini_batches: Number of mini-batches on which they were tried.
         n_tries: Repetitions of the candidates that remained until the end.
         ended: Reason for ending: "clear" if the fastest was clear, "equal" if the others were
@@ -90,7 +88,6 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """Description of the choice and its reason in one line."""
         chosen = self.chosen
         others = [candidate for candidate in self.tried if candidate is not chosen]
         text = f"chose {chosen.words}: {(chosen.tried_s or 0.0) * 1e3:.3g} ms per mini-batch"

@@ -72,11 +72,6 @@ class Corpus:
                 )
 
     def get_size(self, name: str) -> int:
-        """Return a size by its name.
-
-        Raises:
-            DataError: The corpus does not have it.
-        """
         if name not in self.sizes:
             raise DataError(
                 f"corpus {self.name} ({self.split}) has no size {name}; choose from"
@@ -108,11 +103,7 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
 
 
 def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:
-    """Check that a loader exists and takes the given options.
-
-    Raises:
-        ConfigError: It does not.
-    """
+    """Check that a loader exists and takes the given options."""
     check_options("dataset", list_loader_options(loader), options, loader)
 
 

@@ -14,7 +14,6 @@ PROJECT = "dynamic-batching-benchmark"
 
 
 def describe_installation(module: str) -> str:
-    """Return the instruction for installing a missing module."""
     if module in read_requirements():
         return f"run pip install '{PROJECT}[{module}]', in a checkout pip install -e '.[{module}]'"
     return "install it"
@@ -32,11 +31,7 @@ def explain_outdated_version(module: str, version: str) -> str | None:
 
 
 def check_extra(extra: str) -> None:
-    """Check, before starting work, that all packages of an extra are installed.
-
-    Raises:
-        ConfigError: One is missing.
-    """
+    """Check, before starting work, that all packages of an extra are installed."""
     missing = [
         requirement.name
         for requirement in read_requirements().get(extra, ())

@@ -47,7 +47,6 @@ class Home:
 
     @property
     def origins(self) -> dict[str, str]:
-        """Description of each part's origin."""
         if self.is_archive:
             return {part: f"{member} from {self.url}" for part, member in self.names.items()}
         return {part: self.url.replace("{name}", name) for part, name in self.names.items()}
@@ -61,11 +60,7 @@ class Home:
         return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
 
     def locate_part(self, root: Path, part: str) -> Path:
-        """Return the path of a part's file below the data root.
-
-        Raises:
-            DataError: The part is unknown.
-        """
+        """Return the path of a part's file below the data root."""
         if part not in self.names:
             raise DataError(
                 f"{self.folder} has no part {part}; choose from {', '.join(self.names)}"
@@ -74,7 +69,6 @@ class Home:
         return root / self.folder / name
 
     def describe_manual_install(self, root: Path) -> str:
-        """Return the text on how to put the files in place manually."""
         url = self.url.replace("{name}", _format_braces(self.names.values()))
         return f"the files of {url} at {_format_paths(self.locate_part, root, self.names)}"
 

@@ -50,14 +50,7 @@ class ModelSizes:
                 raise ConfigError(f"{name}={value} is not allowed: expected a size of at least 1")
 
     def check_equal(self, reason: str) -> None:
-        """Check that embeddings are as wide as states.
-
-        Args:
-            reason: Reason for this requirement.
-
-        Raises:
-            ConfigError: The sizes differ.
-        """
+        """Check that embeddings are as wide as states."""
         if self.embedding_size != self.hidden_size:
             raise ConfigError(
                 f"embedding_size={self.embedding_size} is not allowed with hidden_size="
@@ -65,11 +58,6 @@ class ModelSizes:
             )
 
     def get_size(self, name: str) -> int:
-        """Return a size of the dataset by its name.
-
-        Raises:
-            ConfigError: The dataset does not have it.
-        """
         if name not in self.data:
             raise ConfigError(
                 f"the model needs the size {name}, but dataset={self.dataset} has only"
@@ -217,11 +205,7 @@ def find_model_class(module_name: str) -> type[Model]:
 
 
 def _check_declared(kind: type[Model]) -> None:
-    """Check, before a model is used, that it defines all required attributes.
-
-    Raises:
-        ConfigError: One is missing.
-    """
+    """Check, before a model is used, that it defines all required attributes."""
     wanted = ["name", "instance_kind", "vertex_types", *sorted(Model.__abstractmethods__)]
     wanted += [*getattr(kind, "vertex_types", ()), "output"]
     abstract = kind.__abstractmethods__

@@ -42,7 +42,6 @@ def find_network_modules(name: str) -> dict[str, str]:
 
 
 def read_table_entry(name: str, model: str) -> str:
-    """Return the source of a model's entry in its table."""
     path = find_module_file(find_network_modules(name)[model])
     assert path is not None
     return read_table_entries(path, name.partition(":")[2])[model]

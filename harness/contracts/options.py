@@ -25,9 +25,6 @@ class NoOptions:
 def read_options(kind: type[Options], values: Mapping[str, Any], owner: str) -> Options:
     """Build a system's options from the values in its YAML and on the command line.
 
-    Args:
-        owner: The module that takes the options.
-
     Raises:
         ConfigError: An option is unknown, or its field does not allow the value.
     """
@@ -41,7 +38,6 @@ def format_options(options: Any) -> dict[str, str]:
 
 
 def format_value(value: object) -> str:
-    """Format one value as in YAML."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -53,10 +49,8 @@ def check_options(
     """Check that options are known and have allowed values.
 
     Args:
-        group: "system", "model" or "dataset".
         allowed: Type of each option by name; the owner checks values of other types than those of
             this module.
-        owner: The module that takes the options.
 
     Raises:
         ConfigError: An option is unknown, or its type does not allow the value.

@@ -147,7 +147,6 @@ class _Entry:
 
 @functools.cache
 def _list_entries() -> dict[str, _Entry]:
-    """Return all policies by name, sorted by name."""
     files = sorted(_FOLDER.glob("[!_]*.py"))
     return dict(
         sorted((name, entry) for file in files for name, entry in _read_entries(file).items())
@@ -183,11 +182,7 @@ def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str,
 
 
 def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str, Any]:
-    """Return the values of the given names that are assigned.
-
-    Raises:
-        ValueError: A value is not a literal.
-    """
+    """Return the values of the given names that are assigned."""
     return {
         target.id: ast.literal_eval(node.value)
         for node in body
@@ -208,14 +203,6 @@ def list_policy_names() -> tuple[str, ...]:
 
 
 def check_policy_name(name: str, *, may_choose: bool = False) -> None:
-    """Check that a policy exists.
-
-    Args:
-        may_choose: Whether AUTO is allowed.
-
-    Raises:
-        ConfigError: It does not; the message lists the known policies.
-    """
     if name in list_policy_names() or (may_choose and name == AUTO):
         return
     if name == AUTO:
@@ -238,11 +225,7 @@ def is_learned(name: str) -> bool:
 
 
 def load_policy(name: str) -> Policy:
-    """Return a policy that is not learned, by name.
-
-    Raises:
-        ConfigError: The policy is unknown, must be learned, or cannot be imported.
-    """
+    """Return a policy that is not learned, by name."""
     if is_learned(name):
         raise ConfigError(f"policy={name} must first be learned on graphs of its model")
     policy: Policy = _import(name)
@@ -287,11 +270,7 @@ def compile_policy(name: str) -> None:
 
 
 def _import(name: str) -> Any:
-    """Return a policy's function, or the object with its `learn` and `load`.
-
-    Raises:
-        ConfigError: The policy is unknown or cannot be imported.
-    """
+    """Return a policy's function, or the object with its `learn` and `load`."""
     check_policy_name(name)
     entry = _list_entries()[name]
     try:

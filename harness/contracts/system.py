@@ -120,11 +120,6 @@ class System(ABC):
 
     @classmethod
     def options_of(cls, settings: RunSettings) -> Any:
-        """Return the trial's options.
-
-        Raises:
-            ConfigError: An option is unknown or has a wrong value.
-        """
         return read_options(cls.option_type, settings.options, cls.__module__)
 
     @classmethod

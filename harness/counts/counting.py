@@ -151,11 +151,7 @@ def count_batches(
 def _count(
     name: str, fitted: Fitted | None, graph: Graph, following: Sequence[Graph]
 ) -> dict[str, Any]:
-    """Return the counts of one policy on one graph, after checking its schedule.
-
-    Raises:
-        ScheduleError: The schedule is invalid.
-    """
+    """Return the counts of one policy on one graph, after checking its schedule."""
     counts: dict[str, Any] = {"n_batches": None, "lower_bound": compute_lower_bound(graph)}
     if fitted is None:
         return counts

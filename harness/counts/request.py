@@ -38,7 +38,7 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
 from dynbatch.harness.values.checked import check_count, check_path_text
 from dynbatch.harness.values.graph import Graph, MiniBatch
-from dynbatch.harness.values.packages import PACKAGE
+from dynbatch.harness.values.paths import PACKAGE
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")
@@ -67,9 +67,7 @@ class Request:
         offset: First instance, in the order of the file.
         learn_offset: First instance of the mini-batch on which learned policies learn.
         n_following: Number of mini-batches after the first that are counted, too.
-        save_policy: Path to which the learned policy is saved.
         out: Path to which the rows are written, as JSON or CSV.
-        records: Directory with a record of each count.
         force: Whether to count again instead of reusing records.
         records_invalid_data: Whether invalid data yields a row instead of an error.
     """
@@ -89,7 +87,6 @@ class Request:
 
     @property
     def title(self) -> str:
-        """Description of the mini-batch."""
         spec, last = self.spec, self.offset + self.spec.batch_size - 1
         end = f"at most {last}" if spec.timing.last == KEEP else str(last)
         return (
@@ -99,7 +96,6 @@ class Request:
 
     @property
     def _which_seed(self) -> str:
-        """Description of the learning seed, if it is not the default."""
         seed = self.spec.learning.seed
         return f", seed {seed}" if seed and any(map(is_learned, self.policies)) else ""
 
@@ -112,18 +108,9 @@ class Request:
 
     @property
     def workload(self) -> str:
-        """Name of the workload for which a policy is learned."""
         return format_workload_name(self.spec.model, self.granularity, self.outputs)
 
     def select_learned_policy(self, purpose: str) -> str:
-        """Return the only learned policy.
-
-        Args:
-            purpose: The option that needs it.
-
-        Raises:
-            ConfigError: There is none, or more than one.
-        """
         learned = [name for name in self.policies if is_learned(name)]
         if len(learned) != 1:
             raise ConfigError(
@@ -138,9 +125,6 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
 
     Args:
         composer: Composer to share among requests, which is faster than a new one for each.
-
-    Raises:
-        ConfigError: A key is unknown or a value is not allowed.
     """
     own, overrides = _split_settings(settings)
     for key in NUMBERS:
@@ -330,7 +314,6 @@ class PlannedCount:
         }
 
     def build_record_path(self, folder: Path) -> Path:
-        """Return the path of its record in a directory."""
         return folder / f"{self.count_id}.json"
 
 
@@ -351,12 +334,7 @@ def _format_options(spec: TrialSpec) -> str:
 
 
 class GraphSource:
-    """Source of a request's mini-batches as graphs.
-
-    Raises:
-        ConfigError: There are too few instances.
-        DataError: The data is invalid.
-    """
+    """Source of a request's mini-batches as graphs."""
 
     def __init__(self, request: Request) -> None:
         self.request, spec = request, request.spec
@@ -366,11 +344,7 @@ class GraphSource:
         self.model: Model = build_model(spec, self.corpus.sizes)
 
     def build_at(self, offset: int) -> GraphPair:
-        """Return the mini-batch that starts at an instance, in the order of the file.
-
-        Raises:
-            ConfigError: There are too few instances.
-        """
+        """Return the mini-batch that starts at an instance, in the order of the file."""
         size = self.request.spec.batch_size
         is_full = self.request.spec.timing.last != KEEP
         n_needed = offset + (size if is_full else 1)

@@ -64,7 +64,6 @@ def count_in_turn(
 
     Args:
         records: Directory of the records; None stores none.
-        repeat: Whether to repeat counts that have a valid record.
         wants_learned: Whether outcomes include the learned policies.
 
     Returns:

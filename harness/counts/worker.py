@@ -32,8 +32,6 @@ class CountOutcome:
 
     Attributes:
         row: The row of the count, or None if the input was refused.
-        refusal: The reason for refusing the input, in one line.
-        learned: The learned policy, if requested.
     """
 
     row: AnyCount | None = None

@@ -81,7 +81,6 @@ def count_usable_cpus() -> int:
 
 
 def list_usable_cpus() -> tuple[int, ...]:
-    """Return the logical CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(psutil.cpu_count() or 1))
@@ -105,7 +104,6 @@ def pin_process(cpus: Collection[int]) -> None:
 
 
 def read_cpu_model() -> str:
-    """Return the name of the processor."""
     for line in read_lines(Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

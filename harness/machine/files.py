@@ -38,11 +38,7 @@ def find_irregular_kind(path: Path) -> str | None:
 
 
 def check_regular(path: Path) -> None:
-    """Check that a path leads to a regular file.
-
-    Raises:
-        OSError: It does not; its strerror has the reason.
-    """
+    """Check that a path leads to a regular file."""
     _refuse(path, _name_kind(_read_status(path)))
 
 

@@ -30,9 +30,6 @@ def make_temporary_folder() -> Iterator[Path]:
     """Create a directory with mode 0700 for the duration of the block.
 
     Directories left by killed processes are deleted.
-
-    Raises:
-        OSError: The directory cannot be created.
     """
     folder, lock = _make_locked_folder(Path(tempfile.gettempdir()), "run")
     try:
@@ -47,9 +44,6 @@ def make_process_folder(name: str) -> Path:
     """Return a directory of this process with mode 0700, which is deleted when it ends.
 
     Directories left by killed processes are deleted by the next call of another process.
-
-    Raises:
-        OSError: The directory cannot be created.
     """
     parent = make_cache_folder(f"{name}_of_processes") or Path(tempfile.gettempdir())
     folder, _ = _make_locked_folder(parent, name)  # locked until the process ends
@@ -58,11 +52,7 @@ def make_process_folder(name: str) -> Path:
 
 
 def make_user_folder(name: str) -> Path:
-    """Return a directory of this user's cache, or else one of this process.
-
-    Raises:
-        OSError: Neither can be created.
-    """
+    """Return a directory of this user's cache, or else one of this process."""
     return make_cache_folder(name) or make_process_folder(name)
 
 

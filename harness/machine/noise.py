@@ -129,7 +129,6 @@ class SlowdownWatch:
         self._n_others = _count_other_processes(self._gpu)
 
     def stop(self) -> Slowdown:
-        """Return the slowdown since the start."""
         is_throttled = _count_throttles() > self._n_before
         before, after = self._gpu, None if self._gpu is None else read_gpu()
         if before is None or after is None:

@@ -28,11 +28,7 @@ _IMPORT_IN_TEXT = re.compile(r"^(?:from|import) +(\w+(?:\.\w+)*)", re.MULTILINE)
 
 
 def hash_code(path: Path) -> bytes:
-    """Hash the code of a Python source file, equally in every version of Python.
-
-    Raises:
-        ConfigError: The file is not valid Python.
-    """
+    """Hash the code of a Python source file, equally in every version of Python."""
     with _convert_syntax_errors(path):
         return bytes.fromhex(_hash_code(path, ""))
 
@@ -76,9 +72,6 @@ def find_mentions(path: Path, module: str) -> tuple[tuple[str, ...], tuple[str, 
 
     Some names may not be modules. Imports in string constants are included, because they may be
     generated source code that the file runs.
-
-    Raises:
-        ConfigError: The file is not valid Python.
     """
     with _convert_syntax_errors(path):
         imports, texts = _find_mentions(path, _find_package(path, module))
@@ -98,9 +91,6 @@ def find_compiled_modules(path: Path, module: str) -> tuple[str, ...]:
     """Return the modules whose functions or constants may be part of a file's compiled functions.
 
     Imports that only annotations use are excluded.
-
-    Raises:
-        ConfigError: The file is not valid Python.
     """
     with _convert_syntax_errors(path):
         return tuple(_find_compiled_modules(path, _find_package(path, module)))

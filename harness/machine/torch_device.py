@@ -59,7 +59,6 @@ def describe_unused_libraries() -> str | None:
 
 
 def main() -> int:
-    """Print the line, if there is one."""
     line = describe_unused_libraries()
     if line is not None:
         print(line)

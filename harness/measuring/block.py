@@ -100,7 +100,6 @@ def measure_block(
     No exception, including an interruption, leaves a process, a log or a partial file.
 
     Args:
-        servers: Fork servers; missing ones are started.
         hear: Receives the number of an entry and a progress line of its worker.
         settled: Receives the number of an entry and its outcome as soon as it is known.
 
@@ -150,7 +149,6 @@ class _Seat:
         self._closed_at: float | None = None
 
     def give(self, command: Command) -> None:
-        """Give the worker a command."""
         self._given = command
         self.is_ready, self.worker.child.is_active = False, True
         channel = self.worker.child.channel
@@ -159,7 +157,6 @@ class _Seat:
                 channel.sendall(encode(asdict(command)))
 
     def take_messages(self) -> None:
-        """Take what the worker has sent."""
         child = self.worker.child
         if child.channel is None:
             return
@@ -213,12 +210,7 @@ class _Seat:
 
 
 class _Block:
-    """Repetition of a block in progress.
-
-    Attributes:
-        seats: Running workers by the number of their entry.
-        outcomes: Outcomes by the number of their entry.
-    """
+    """Repetition of a block in progress."""
 
     def __init__(
         self,
@@ -247,7 +239,6 @@ class _Block:
         self._n_checking = 1 if is_on_gpu else self._n_at_once  # passes never share a GPU
 
     def run(self) -> None:
-        """Measure all entries, part by part."""
         while self._waiting or self._alone:
             if not self._waiting:
                 self._finish(list(self.seats))

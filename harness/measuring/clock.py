@@ -14,6 +14,7 @@ from dynbatch.harness.contracts.choice import Stopwatch
 from dynbatch.harness.contracts.system import PHASES
 from dynbatch.harness.machine.process import disable_collector
 
+N_EMPTY = 1000
 Now = Callable[[], int]  # nanoseconds, monotonic
 T = TypeVar("T")
 
@@ -50,11 +51,7 @@ class PhaseClock:
         self._booked: dict[str, int] = {}
 
     def start(self, *, marked: bool = True) -> int:
-        """Start a run and return its first reading in nanoseconds.
-
-        Raises:
-            RuntimeError: The previous run has not been stopped.
-        """
+        """Start a run and return its first reading in nanoseconds."""
         if self._started is not None:
             raise RuntimeError("the clock is already running; stop it before the next run")
         self._booked = {}
@@ -104,11 +101,7 @@ class PhaseClock:
             self._previous += spent
 
     def stop(self) -> Sample:
-        """Stop the run; time after the last mark counts only in the total.
-
-        Raises:
-            RuntimeError: No run has been started.
-        """
+        """Stop the run; time after the last mark counts only in the total."""
         if self._started is None:
             raise RuntimeError("the clock is not running; start it first")
         self._synchronize()
@@ -136,16 +129,14 @@ def make_stopwatch(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Sto
     return measure_seconds
 
 
-def measure_empty_sample_s(
-    synchronize: Callable[[], None], now_ns: Now = now_ns, n_samples: int = 1000
-) -> float:
+def measure_empty_sample_s(synchronize: Callable[[], None], now_ns: Now = now_ns) -> float:
     """Return the seconds of an empty run, which limit the accuracy of every sample.
 
-    This is the median of n_samples empty runs, or the shortest positive one if that is longer.
+    This is the median of N_EMPTY empty runs, or the shortest positive one if that is longer.
     """
     clock = PhaseClock(synchronize, now_ns)
     samples_s: list[float] = []
-    for _ in range(n_samples):
+    for _ in range(N_EMPTY):
         clock.start(marked=False)
         samples_s.append(clock.stop().total_s)
     return max(statistics.median(samples_s), min((s for s in samples_s if s > 0), default=0.0))
@@ -155,11 +146,6 @@ class NullClock:
     """Clock without readings, for runs that are not measured."""
 
     def mark(self, phase: str) -> None:
-        """Accept a mark.
-
-        Raises:
-            ValueError: The phase is unknown.
-        """
         if phase not in PHASES:
             raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")
 
@@ -173,11 +159,7 @@ class NullClock:
 
 
 def check_shares(shares: Mapping[str, float]) -> None:
-    """Check that fractions of a time belong to phases, are not negative and sum to at most 1.
-
-    Raises:
-        ValueError: They do not.
-    """
+    """Check that fractions of a time belong to phases, are not negative and sum to at most 1."""
     for phase in shares:
         if phase not in PHASES:
             raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")

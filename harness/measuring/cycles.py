@@ -23,7 +23,6 @@ EXTENSION = 4.0  # most timed seconds for precision, relative to timing.min_seco
 
 
 def is_marked(cycle: int) -> bool:
-    """Return whether the passes of a cycle mark their phases."""
     return cycle % MARKED_EVERY == FIRST_MARKED
 
 
@@ -37,11 +36,7 @@ def shuffle(members: Collection[int], block: str, cycle: int) -> list[int]:
 
 
 class Progress:
-    """Passes of one system of a block so far.
-
-    Args:
-        timing: Required passes and seconds.
-    """
+    """Passes of one system of a block so far."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
@@ -50,7 +45,6 @@ class Progress:
         self.timed_s = 0.0
 
     def add(self, cycle: int, report: PassReport) -> None:
-        """Add the pass of a cycle."""
         if not is_marked(cycle):
             self.whole[cycle] = report
         self.n_passes += 1
@@ -105,7 +99,6 @@ def list_unsettled(progress: Mapping[int, Progress], base: int | None = None) ->
 
 
 def find_fastest(progress: Mapping[int, Progress]) -> int:
-    """Return the member with the shortest median pass."""
     return min(progress, key=lambda member: (progress[member].compute_median_s(), member))
 
 

@@ -197,12 +197,10 @@ def take_turns(
 
 
 def choose_n_passes(median_s: float) -> int:
-    """Return the number of passes that fill a turn."""
     return 1 if median_s <= 0 else max(1, min(MAX_PER_TURN, math.ceil(TURN_S / median_s)))
 
 
 def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> Turn:
-    """Build the stored form of a turn."""
     return Turn(
         cycle=cycle,
         n_passes=n_passes,
@@ -218,12 +216,7 @@ def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> T
 def compute_phase_medians(
     samples: Sequence[Sample], separable: Sequence[str]
 ) -> dict[Phase, float | None]:
-    """Return the median seconds per mini-batch of each phase; None if it is not separable.
-
-    Args:
-        samples: Samples of marked runs.
-        separable: Phases that the system separates.
-    """
+    """Return the median seconds per mini-batch of each phase; None if it is not separable."""
     medians: dict[Phase, float | None] = {}
     for phase in PHASES:
         seconds = [s.phases_s[phase] for s in samples if phase in s.phases_s]

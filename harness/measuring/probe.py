@@ -52,7 +52,6 @@ class Availability:
 
 
 def group_by_adapter(specs: Iterable[TrialSpec]) -> list[list[TrialSpec]]:
-    """Return trials in groups of one adapter and one interpreter."""
     groups: dict[tuple[str, str], list[TrialSpec]] = {}
     for spec in specs:
         groups.setdefault((spec.adapter, find_interpreter(spec)), []).append(spec)

@@ -118,9 +118,6 @@ class Timeline:
         """Divide the time since the previous mark into consecutive phases.
 
         Phases that alternated are shown as if one had followed the other.
-
-        Args:
-            shares: Fraction of the time by phase.
         """
         elapsed = self._read() - self._previous if shares else 0
         for phase, share in shares.items():
@@ -153,9 +150,6 @@ class Span:
         kind: "phase", "batch" or "kernel".
         start_ns: Nanoseconds on the clock of the timeline, as for end_ns.
         details: Facts to show with the span.
-
-    Raises:
-        ValueError: The span ends before it starts.
     """
 
     kind: str
@@ -170,29 +164,21 @@ class Span:
 
 
 def format_trace(title: str, tracks: Mapping[str, Sequence[Span]], facts: Mapping[str, str]) -> str:
-    """Return a trace file in which every track starts at its own first span.
-
-    Args:
-        title: Title of the file.
-        tracks: Spans by the name of their track.
-        facts: Further facts about the trial by name.
-    """
-    events = [_build_name_event("process_name", 0, title)]
+    """Return a trace file in which every track starts at its own first span."""
+    events = [_build_label_event("process_name", 0, name=title)]
     for number, (name, spans) in enumerate(tracks.items(), 1):
-        events += [_build_name_event("thread_name", number, name), _build_order_event(number)]
+        events += [
+            _build_label_event("thread_name", number, name=name),
+            _build_label_event("thread_sort_index", number, sort_index=number),
+        ]
         begin_ns = min((span.start_ns for span in spans), default=0)
         events += [_build_event(span, number, begin_ns) for span in spans]
     content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(facts)}
     return json.dumps(content, indent=1) + "\n"
 
 
-def _build_name_event(what: str, track: int, text: str) -> dict[str, object]:
-    return {"ph": "M", "pid": PROCESS, "tid": track, "name": what, "args": {"name": text}}
-
-
-def _build_order_event(track: int) -> dict[str, object]:
-    shown = {"sort_index": track}
-    return {"ph": "M", "pid": PROCESS, "tid": track, "name": "thread_sort_index", "args": shown}
+def _build_label_event(what: str, track: int, **shown: object) -> dict[str, object]:
+    return {"ph": "M", "pid": PROCESS, "tid": track, "name": what, "args": shown}
 
 
 def _build_event(span: Span, track: int, begin_ns: int) -> dict[str, object]:

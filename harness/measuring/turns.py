@@ -63,11 +63,7 @@ class Turns(Protocol):
 
 
 class TurnsFromParent:
-    """Turns that the parent gives through a socket.
-
-    Args:
-        descriptor: File descriptor of this process's end of the socket.
-    """
+    """Turns that the parent gives through a socket."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -75,11 +71,7 @@ class TurnsFromParent:
         self._is_ready = False
 
     def wait(self) -> Command:
-        """Wait for the next turn; the first call reports that this worker is ready.
-
-        Raises:
-            BenchError: The parent has closed the socket.
-        """
+        """Wait for the next turn; the first call reports that this worker is ready."""
         if not self._is_ready:
             self._send(READY)
             self._is_ready = True
@@ -93,15 +85,9 @@ class TurnsFromParent:
             self._lines.add(data)
 
     def report(self, done: PassReport) -> None:
-        """Report that the passes of this turn are completed."""
         self._send(asdict(done))
 
     def finish(self) -> None:
-        """Report that the last checks are completed, and wait for END.
-
-        Raises:
-            BenchError: The parent has closed the socket.
-        """
         self._send(CHECKED)
         self.wait()
 
@@ -145,16 +131,10 @@ class MessageBuffer:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Return a message as a line."""
     return json.dumps(message).encode() + b"\n"
 
 
 def parse_report(message: dict[str, Any]) -> PassReport:
-    """Return the report in a message.
-
-    Raises:
-        ValueError: It has none.
-    """
     try:
         done = PassReport(
             float(message["seconds"]), float(message["timed_s"]), message["is_disturbed"] is True

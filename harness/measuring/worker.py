@@ -69,8 +69,7 @@ from dynbatch.harness.measuring.processes.child import (
     refuse,
     report_progress,
 )
-from dynbatch.harness.measuring.reported import query_system
-from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software
+from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software, query_system
 from dynbatch.harness.measuring.turns import Turns, TurnsFromParent
 from dynbatch.harness.records.record import (
     CheckVerdict,
@@ -131,9 +130,6 @@ def measure(
 
     Raises:
         UnsupportedTrial: The system does not support the trial here.
-        ConfigError: The configuration is wrong.
-        DataError: The data is invalid.
-        ScheduleError: A policy returned an invalid schedule.
     """
     try:
         return _measure(spec, measured, nearby, turns)
@@ -187,7 +183,6 @@ def _measure(
 
 
 def _prepare(workload: Workload, system: System, measured: Measured) -> None:
-    """Prepare a system for a workload: compile, learn and choose."""
     measured.baseline_memory_bytes = measure_resident_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
     _, measured.compile_s = time_call(prepare, system.synchronize)
@@ -313,7 +308,6 @@ def _judge(
     """Validate the losses and the untimed gaps of the passes.
 
     Args:
-        n_warm: Number of warm-up runs.
         first: Record of the first round, if it has proved the results of this one.
     """
     losses, untimed_gap_s = passes.summarize_runs(n_warm)

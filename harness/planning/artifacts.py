@@ -119,9 +119,6 @@ def plan_artifact(
     Args:
         only_decidable: whether an experiment of claims has only the trials of those claims that the
             scale and device can decide.
-
-    Raises:
-        ConfigError: if the grid or a file that it names is invalid.
     """
     grid = expand(name, choices.scale, choices.conf_dir)
     planned: dict[tuple[str, str], PlannedTrial] = {}
@@ -168,11 +165,7 @@ def _plan_trials(
 
 
 def plan_counts(name: str, choices: Choices, *, only_decidable: bool = False) -> tuple[Sweep, ...]:
-    """Return the batch counts of one experiment, with fallbacks for unavailable datasets.
-
-    Args:
-        only_decidable: as for `plan_artifact`.
-    """
+    """Return the batch counts of one experiment, with fallbacks for unavailable datasets."""
     grid = expand(name, choices.scale, choices.conf_dir)
     if grid.of_claims:
         names = _group_claims(choices, only_decidable, counted=True)
@@ -193,9 +186,6 @@ def _group_claims(
 
     Args:
         counted: whether to return claims about batch counts, or those about trials.
-
-    Raises:
-        ConfigError: if a claim names something that does not exist.
     """
     claims = read_claims(choices.conf_dir)
     check_claims(claims, choices.conf_dir)

@@ -37,9 +37,6 @@ class Answer:
             with all of them; empty for none.
         best_over: key over which the best value of each side counts.
         substitution: substitutes for the systems, data or device of the paper.
-
-    Raises:
-        ConfigError: for a missing value, for sides next to steps, and for a selection by dataset.
     """
 
     experiment: Line
@@ -67,7 +64,6 @@ class Answer:
 
     @property
     def counts_batches(self) -> bool:
-        """True if batch counts answer the claim, not trials."""
         return self.quantity == BATCHES
 
     @property
@@ -176,9 +172,6 @@ def find_scales(
 
     Args:
         points: expanded experiments, to which this function adds.
-
-    Raises:
-        ConfigError: if the experiment is unknown or invalid.
     """
     key = answer.experiment, answer.counts_batches
     if key not in points:
@@ -191,7 +184,6 @@ def find_scales(
 
 
 def list_points(grid: Grid, *, counted: bool) -> Iterator[Settings]:
-    """Yield the settings of all counts of a grid, or of all its trials."""
     return expand_sweeps(grid.sweeps) if counted else iter(grid.settings)
 
 

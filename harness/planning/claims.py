@@ -102,12 +102,10 @@ class Rule:
 
     @property
     def lowest(self) -> float:
-        """Lowest number of the range."""
         return 0.0 if self.at_least is None else round(self.at_least - self.tolerance, 9)
 
     @property
     def highest(self) -> float:
-        """Highest number of the range."""
         return math.inf if self.at_most is None else round(self.at_most + self.tolerance, 9)
 
 
@@ -167,7 +165,6 @@ class Claim:
             raise ConfigError(f"expected steps with quantifier {EACH_STEP}; set both or neither")
 
     def is_decidable(self, scale: str, device: str) -> bool:
-        """Return whether measurements at this scale, on this device, can decide the claim."""
         return self.explain_undecidable(scale, device) is None
 
     def explain_undecidable(self, scale: str, device: str) -> str | None:
@@ -183,9 +180,6 @@ def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
     """Read every claim of conf/claims, the oldest paper first.
 
     `check_claims` checks that the systems, experiments and values in them exist.
-
-    Raises:
-        ConfigError: for an invalid file, which the message names.
     """
     paths = sorted((conf_dir / "claims").glob("*.yaml"))
     points: PointsOf = {}

@@ -25,17 +25,19 @@ from dynbatch.harness.errors import ConfigError, suggest_name
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.planning.grid import SCALES
 from dynbatch.harness.planning.kinds import SystemFile
-from dynbatch.harness.planning.references import SEE, convert_hydra_errors, resolve_references
 from dynbatch.harness.planning.yaml_files import (
     GROUPS,
     NAMED,
+    SEE,
     check_name,
+    convert_hydra_errors,
     find_datasets,
     find_group_of_option,
     find_models,
     list_choices,
     list_formats,
     read_mapping,
+    resolve_references,
 )
 from dynbatch.harness.trials import spec as trial_spec
 from dynbatch.harness.trials.spec import ON_INVALID_DATA, TrialSpec
@@ -72,7 +74,6 @@ class DatasetFile:
             the dataset is available if its directory exists.
         first_line: for a format of the user's own files, the regular expression that their first
             line matches; None for a dataset with files of its own.
-        path: the user's own file.
         labels: labels of its instances, as in Model.labels; "any" fits every model.
     """
 
@@ -127,11 +128,7 @@ class Composer:
         self._trials: dict[str, TrialSpec] = {}
 
     def compose_config(self, settings: Mapping[str, Any]) -> BenchConfig:
-        """Return the configuration that `bench` uses for settings.
-
-        Raises:
-            ConfigError: for a setting or a file of conf/ that is invalid.
-        """
+        """Return the configuration that `bench` uses for settings."""
         base = self._read_file("", CONFIG_NAME)
         chosen = base["defaults"] | {key: settings[key] for key in GROUPS if key in settings}
         config = {key: base[key] for key in base if key != "defaults"}
@@ -162,19 +159,12 @@ class Composer:
             self._built[text] = read(kind, value, f"{key}.")
         return self._built[text]
 
-    def resolve_trial(self, settings: Mapping[str, Any], command: str = "") -> TrialSpec:
-        """Resolve settings to their trial, once for equal settings.
-
-        Args:
-            command: command that runs the trial, for its record.
-
-        Raises:
-            ConfigError: for a setting or a file of conf/ that is invalid.
-        """
+    def resolve_trial(self, settings: Mapping[str, Any]) -> TrialSpec:
+        """Resolve settings to their trial, once for equal settings."""
         text = repr(settings)
         if text not in self._trials:
             self._trials[text] = resolve_spec(self.compose_config(settings), "", self.conf_dir)
-        return replace(self._trials[text], command=command) if command else self._trials[text]
+        return self._trials[text]
 
     def _check_choice(self, group: str, name: object) -> str:
         if isinstance(name, str) and (group, name) in self._read:
@@ -215,11 +205,7 @@ class Composer:
 
 
 def _parse_base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names.
-
-    Raises:
-        ConfigError: if the defaults list has no system, model or dataset.
-    """
+    """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names."""
     chosen: dict[str, Any] = {}
     for entry in content.get("defaults") or ():
         if isinstance(entry, Mapping):
@@ -296,7 +282,6 @@ def resolve_spec(
     `dynbatch.harness.planning.nodes.check_machine` checks that the machine can run it.
 
     Args:
-        command: command that runs the trial, for its record.
         needs_labels: False if the labels of instances do not matter, as for counts of batches.
 
     Raises:
@@ -411,7 +396,6 @@ def _check(spec: TrialSpec, dataset: DatasetFile, conf_dir: Path, needs_labels: 
 
 
 def _collect_defaults(kind: type[Any]) -> dict[str, Any]:
-    """Return the default values of a type's optional fields."""
     defaults = {}
     for item in fields(kind):
         if item.default is not MISSING:

@@ -15,7 +15,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.checked import YEAR_S
-from dynbatch.harness.values.packages import find_adapter_package, strip_package
+from dynbatch.harness.values.paths import find_adapter_package, strip_package
 
 # Seconds of a round in addition to timing.min_seconds, some of them timed for precision: means of
 # the headlines at medium scale (228 records), after the first round, on two cores of an Intel Xeon.
@@ -67,7 +67,6 @@ class Durations:
                 self._by.setdefault(key, []).append(record)
 
     def estimate_seconds(self, spec: TrialSpec) -> float:
-        """Return the expected seconds of one round of a trial."""
         alike = self._find_alike(spec)
         if not alike:
             return estimate_usual_s(spec.adapter, spec.timing.min_seconds)

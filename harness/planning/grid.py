@@ -84,7 +84,6 @@ class Grid:
     """One experiment at one scale.
 
     Attributes:
-        rounds: rounds of each trial.
         settings: override keys and values of each trial.
         sweeps: batch counts, each from one call of `bench-schedule`.
         of_claims: whether it shows trials and counts that conf/claims names, and has none itself.
@@ -103,16 +102,10 @@ class Grid:
 
 
 def list_experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
-    """Return the names of all experiments, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / "experiment").glob("*.yaml")))
 
 
 def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
-    """Read one experiment's file.
-
-    Raises:
-        ConfigError: if the file does not exist or has unknown or missing keys.
-    """
     path = conf_dir / "experiment" / f"{name}.yaml"
     if not path.is_file():
         known = list_experiment_names(conf_dir)
@@ -135,11 +128,6 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
 
 
 def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
-    """Expand one experiment's grid at one scale.
-
-    Raises:
-        ConfigError: if the file is invalid or does not have the scale.
-    """
     content = read_experiment(name, conf_dir)
     scales = content["scales"]
     if scale not in scales:
@@ -176,11 +164,7 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Content of a file for a scale that measures or counts.
-
-    Raises:
-        ConfigError: if there are neither blocks nor counts, or if a block is not a mapping.
-    """
+    """Content of a file for a scale that measures or counts."""
 
     rounds: Count = 1
     base: Mapping[str, Any] | None = None
@@ -207,11 +191,7 @@ def _read_scale(location: str, chosen: Any) -> _Scale:
 def _select_experiments(
     name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path
 ) -> tuple[str, ...]:
-    """Return the experiments that `trials_of` names and that measure at this scale.
-
-    Raises:
-        ConfigError: if there is none, or the scale has other keys, too.
-    """
+    """Return the experiments that `trials_of` names and that measure at this scale."""
     location = f"experiment/{name}.yaml, scale {scale}"
     if len(chosen) > 1:
         raise ConfigError(
@@ -239,11 +219,7 @@ def _select_experiments(
 def _expand_walks(
     location: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the block itself, or a block for each trial of the walks that it names.
-
-    Raises:
-        ConfigError: for an unknown walk.
-    """
+    """Yield the block itself, or a block for each trial of the walks that it names."""
     rest = {key: value for key, value in block.items() if key not in (WALK, ALONG)}
     if len(rest) == len(block):
         yield rest
@@ -261,11 +237,7 @@ def _expand_walks(
 def _expand_block(
     location: str, block: Mapping[str, Any], conf_dir: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield every point of a block; a kind selects the systems that run the point's model.
-
-    Raises:
-        ConfigError: if systems are selected by kind, but the block has no model.
-    """
+    """Yield every point of a block; a kind selects the systems that run the point's model."""
     selection = read_selection(location, block.get("system", []), conf_dir)
     if not selection.selects_by_kind:
         yield from _expand_product(block)
@@ -298,7 +270,6 @@ class WalkStep:
 
     @property
     def key(self) -> str:
-        """Override key of `bench` that sets the option."""
         return f"system.options.{self.option}"
 
 
@@ -317,7 +288,6 @@ class Walk:
         return {"system": self.start, **{step.key: step.after for step in self.steps[:n_steps]}}
 
     def follow_steps(self) -> Iterator[dict[str, Any]]:
-        """Yield the start and the trial after each step."""
         yield from (self.take_steps(n) for n in range(len(self.steps) + 1))
 
     def add_first(self, index: int) -> dict[str, Any]:
@@ -342,7 +312,6 @@ class Walk:
 
 
 def read_walks(name: str, content: Mapping[str, Any], conf_dir: Path) -> dict[str, Walk]:
-    """Return the walks of an experiment by their start; raise ConfigError for an invalid one."""
     return {
         start: _read_walk(f"experiment/{name}.yaml, walk {start}", start, entry, conf_dir)
         for start, entry in (content.get("walks") or {}).items()

@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 from dynbatch.harness.planning.artifacts import PlannedTrial, order_trials
 from dynbatch.harness.planning.durations import estimate_usual_s
-from dynbatch.harness.planning.job_specs import build_done_path
+from dynbatch.harness.planning.job_specs import Step, build_done_path
 from dynbatch.harness.planning.locks import block_runs
 from dynbatch.harness.planning.ordering import format_point, order_rounds
-from dynbatch.harness.planning.run_plan import Step
 from dynbatch.harness.records.files import convert_write_errors, replace_whole
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.spec import TrialSpec
@@ -41,7 +40,6 @@ class Job:
     """Turns that one process measures.
 
     Attributes:
-        name: file name of the job.
         repetitions: steps of each repetition, in the order of measurement.
         artifacts: experiments that show the steps.
     """
@@ -55,7 +53,6 @@ class Job:
         return tuple(step for repetition in self.repetitions for step in repetition)
 
     def locate_done_file(self, results_dir: Path) -> Path:
-        """Return the file that marks the job as measured; see `update_markers`."""
         return build_done_path(results_dir, self.name)
 
 
@@ -223,9 +220,6 @@ def update_markers(
 
     Args:
         is_lacking: whether a step has no valid record.
-
-    Raises:
-        OutputError: if the directory cannot be written.
     """
     if not results_dir.is_dir():
         return

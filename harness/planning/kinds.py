@@ -23,8 +23,7 @@ from dynbatch.harness.contracts.networks import find_network_modules
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.values.checked import OneOf, Text, read
-from dynbatch.harness.values.packages import PACKAGE
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import PACKAGE, ROOT
 
 KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "model_rewrite"),
@@ -65,7 +64,6 @@ class SystemFile:
 
     @property
     def file(self) -> str:
-        """Path of the file, relative to conf/, for messages."""
         return f"system/{self.name}.yaml"
 
     @property
@@ -130,11 +128,7 @@ def _read(path: Path, _changed_ns: int) -> SystemFile:
 
 @cache
 def _list_models(file: str, text: str) -> frozenset[str]:
-    """Return the name itself if it is of a model, or the models of a table of networks.
-
-    Raises:
-        ConfigError: if no table has that name.
-    """
+    """Return the name itself if it is of a model, or the models of a table of networks."""
     if "." not in text and ":" not in text:
         return frozenset({text})
     models = find_network_modules(text)
@@ -168,7 +162,6 @@ class Selection:
 
     @property
     def selects_by_kind(self) -> bool:
-        """True if the list has entries other than names."""
         return any(entry.word for entry in self.entries)
 
     def list_names(self, models: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -176,9 +169,6 @@ class Selection:
 
         Args:
             models: models of which a system must run at least one to be selected by kind.
-
-        Raises:
-            ConfigError: for a kind that selects no system.
         """
         left_out = {entry.value for entry in self.entries if entry.word == "not"}
         names: list[str] = []
@@ -218,12 +208,6 @@ def read_selection(location: str, content: object, conf_dir: Path) -> Selection:
     """Read a list of systems, or a single entry.
 
     Files of conf/system are read only if the list has an entry other than names.
-
-    Args:
-        location: file and key of the list, with which error messages start.
-
-    Raises:
-        ConfigError: for an invalid entry.
     """
     entries = [
         _parse_entry(location, item)

@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -53,7 +54,6 @@ def _do_nothing(_: str) -> None:
     return
 
 
-@contextmanager
 def hold_results_dir(
     results_dir: Path,
     holder: str,
@@ -62,7 +62,7 @@ def hold_results_dir(
     *,
     alone: bool = True,
     first: Say = _do_nothing,
-) -> Iterator[str]:
+) -> AbstractContextManager[str]:
     """Hold this machine's lock of a results directory within the block.
 
     Args:
@@ -72,57 +72,34 @@ def hold_results_dir(
         alone: False takes a shared lock, for work that is not timed.
         first: called with the lock's name if no other process holds the lock.
 
-    Yields:
-        The lock's name, which is the same for all locks of the directory.
-
-    Raises:
-        BenchError: if the holder does not release the lock in time.
+    Returns:
+        The lock, which yields its name: the same for all locks of the directory. It raises
+        BenchError if the holder does not release it in time.
     """
     message_parts = (str(results_dir), "into", ", or choose another results_dir")
     path = _build_lock_path(results_dir, "turn")
-    with _hold_lock(path, message_parts, holder, patience_s, say, alone, first) as name:
-        yield name
+    return _hold_lock(path, message_parts, holder, patience_s, say, alone=alone, first=first)
 
 
-@contextmanager
-def hold_machine(holder: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
-    """Hold this user's lock of the machine within the block; see `hold_results_dir`.
-
-    Raises:
-        BenchError: if the holder does not release the lock in time, or no local directory of the
-            machine can be written.
-    """
+def hold_machine(
+    holder: str, patience_s: float, say: Say, *, alone: bool = True
+) -> AbstractContextManager[str]:
+    """Hold this user's lock of the machine within the block; see `hold_results_dir`."""
     message_parts = (platform.node(), "on", "")
     path = make_locks_folder() / "machine.turn"
-    with _hold_lock(path, message_parts, holder, patience_s, say, alone, _do_nothing) as name:
-        yield name
+    return _hold_lock(path, message_parts, holder, patience_s, say, alone=alone)
 
 
 def hold_used_gpu(
     devices: Iterable[str], results_dir: Path, holder: str, say: Say
 ) -> AbstractContextManager[object]:
-    """Return a lock of the GPU that CUDA programs use, if one of the devices is "cuda".
-
-    Args:
-        devices: devices of the trials.
-        results_dir: results directory of the trials.
-    """
-    gpu = find_used_gpu() if "cuda" in devices else None
-    return nullcontext() if gpu is None else _hold_gpu(gpu, results_dir, holder, say)
-
-
-@contextmanager
-def _hold_gpu(gpu: str, results_dir: Path, holder: str, say: Say) -> Iterator[str]:
-    """Hold this user's lock of a GPU within the block, after any wait; see `hold_results_dir`.
-
-    Args:
-        gpu: model and UUID.
-    """
+    """Return a lock of the GPU that CUDA programs use, if one of the devices is "cuda"."""
+    gpu = find_used_gpu() if "cuda" in devices else None  # its model and UUID
+    if gpu is None:
+        return nullcontext()
     name = re.sub(r"[^\w.-]", "_", f"{platform.node()}-{gpu}.turn")
     path = _find_lock_folder(results_dir) / name
-    message_parts = (gpu, "on", "")
-    with _hold_lock(path, message_parts, holder, math.inf, say, True, _do_nothing) as lock:
-        yield lock
+    return _hold_lock(path, (gpu, "on", ""), holder, math.inf, say)
 
 
 @contextmanager
@@ -132,10 +109,12 @@ def _hold_lock(
     holder: str,
     patience_s: float,
     say: Say,
-    alone: bool,
-    first: Say,
+    *,
+    alone: bool = True,
+    first: Say = _do_nothing,
 ) -> Iterator[str]:
-    with _wait_for_lock(path, message_parts, patience_s, say, alone, first) as file:
+    try_lock = partial(_try_lock, path=path, alone=alone, first=first)
+    with _wait_for_lock(path, message_parts, patience_s, say, try_lock) as file:
         name = (
             f"{holder[:MAX_HOLDER_CHARS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
         )
@@ -154,23 +133,19 @@ def _wait_for_lock(
     message_parts: tuple[str, str, str],
     patience_s: float,
     say: Say,
-    alone: bool,
-    first: Say,
+    try_lock: Callable[[TextIO], bool],
 ) -> TextIO:
     """Wait for a lock and return its file.
 
     Args:
         message_parts: target, preposition and further remedy for messages.
-
-    Raises:
-        BenchError: if the holder does not release the lock in time.
     """
     target, preposition, way_out = message_parts
     deadline_s = time.monotonic() + patience_s
     is_announced = False
     while True:
         file = path.open("a+")
-        if _try_lock(file, path, alone, first):
+        if try_lock(file):
             if _is_there(file, path):
                 return file
             file.close()  # its last holder has just deleted it

@@ -44,11 +44,7 @@ KEPT_BY_SYSTEM = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """One kind of node; None allows any value.
-
-    Raises:
-        ConfigError: for a value that is not allowed.
-    """
+    """One kind of node; None allows any value."""
 
     name: Text
     n_cpus: Count
@@ -72,7 +68,6 @@ class Nodes:
 
     @property
     def device(self) -> str:
-        """Default device of trials."""
         return "cpu" if self.gpu is None else "cuda"
 
     @property
@@ -116,7 +111,6 @@ class Nodes:
         return f"{machine.hostname} is not a {self.name}: {'; '.join(reasons)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the job spec of a node."""
         return asdict(self)
 
 
@@ -125,9 +119,6 @@ def read_nodes(config: Mapping[str, Any]) -> Nodes | None:
 
     Returns:
         None if this machine measures.
-
-    Raises:
-        ConfigError: if the key's value is invalid.
     """
     content = config.get("nodes")
     if content is None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString, RangeSweep
+from hydra.core.override_parser.types import Glob, Override, QuotedString, RangeSweep
 from hydra.errors import HydraException, OverrideParseException
 
 from dynbatch.harness.errors import ConfigError
@@ -42,15 +42,16 @@ def read_points(
 
     Args:
         may_sweep: whether a key may have several values, as after `-m`.
-
-    Raises:
-        ConfigError: for an invalid argument, or for too many points.
     """
     overrides = [_parse(text) for text in texts]
     for text, override in zip(texts, overrides, strict=True):
         _check_kind(text, override, may_sweep)
-    check_n_trials(overrides, conf_dir)
-    axes = [_list_values(override, conf_dir) for override in overrides]
+    arguments = [_list_arguments(override, conf_dir) for override in overrides]
+    if (n_trials := math.prod(map(len, arguments))) > MAX_TRIALS:
+        is_cut = max(map(len, arguments)) > MAX_TRIALS
+        many = f"more than {MAX_TRIALS}" if is_cut else str(n_trials)
+        raise ConfigError(f"the sweep has {many} trials: expected at most {MAX_TRIALS}")
+    axes = [list(map(_read_value, single)) for single in arguments]
     keys = [_parse_key(text) for text in texts]
     return [dict(zip(keys, values, strict=True)) for values in product(*axes)]
 
@@ -70,11 +71,7 @@ def format_override(key: str, value: Any) -> str:
 
 @cache
 def _parse(text: str) -> Override:
-    """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond.
-
-    Raises:
-        ConfigError: if Hydra's grammar does not accept the argument.
-    """
+    """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond."""
     try:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:
@@ -108,18 +105,36 @@ def _check_kind(text: str, override: Override, may_sweep: bool) -> None:
         raise ConfigError(f"{text} has several values; set -m first to measure each")
 
 
-def _list_values(override: Override, conf_dir: Path) -> list[Any]:
-    key = override.key_or_group
+def _list_arguments(override: Override, conf_dir: Path) -> list[str]:
+    """Return an argument for each value of a key; of too many values only a few more."""
+    text = override.input_line or ""
     if not override.is_sweep_override():
-        return [_to_plain(key, override.value(), override.input_line or "")]
+        return [text]
     if not override.is_discrete_sweep():
-        raise ConfigError(
-            f"{override.input_line} is not a list of values; set KEY=A,B or range(A,B)"
-        )
-    if isinstance(override._value, Glob):
-        return list(override._value.filter(list(list_choices(key, conf_dir))))
-    texts = (f"{key}={value}" for value in override.sweep_string_iterator())
-    return [_to_plain(key, _parse(text).value(), text) for text in texts]
+        raise ConfigError(f"{text} is not a list of values; set KEY=A,B or range(A,B)")
+    values = islice(_iterate_sweep(override, conf_dir), MAX_TRIALS + 1)
+    arguments = [f"{override.key_or_group}={value}" for value in values]
+    if not arguments:
+        raise ConfigError(f"{text} has no value; set at least one")
+    return arguments
+
+
+def _read_value(text: str) -> Any:
+    override = _parse(text)
+    return _to_plain(override.key_or_group, override.value(), text)
+
+
+def _iterate_sweep(override: Override, conf_dir: Path) -> Iterator[object]:
+    """Yield the values of a key, which may be infinitely many; measuring has its own order."""
+    value = override._value
+    if isinstance(value, Glob):
+        known = list_choices(override.key_or_group, conf_dir)
+        return iter(value.filter(list(known)) if override.key_or_group in GROUPS else ())
+    if not isinstance(value, RangeSweep):
+        return override.sweep_string_iterator()
+    if value.start is None or value.stop is None or not value.step:
+        raise ConfigError(f"{override.input_line} has no end; set start, stop and step")
+    return iter(value.range())
 
 
 def _to_plain(key: str, value: Any, text: str) -> Any:
@@ -127,9 +142,6 @@ def _to_plain(key: str, value: Any, text: str) -> Any:
 
     A number is converted to text if the key takes text and the conversion gives what the user
     typed, as in results_dir=2026.
-
-    Raises:
-        ConfigError: for an empty value.
     """
     value = value.text if isinstance(value, QuotedString) else value
     if isinstance(value, list):
@@ -144,40 +156,3 @@ def _to_plain(key: str, value: Any, text: str) -> Any:
     takes_text = hint is not None and "a string" in describe_values(hint)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if takes_text and is_number and str(value) in text else value
-
-
-def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
-    """Raise ConfigError for a key without a value, or for more than MAX_TRIALS trials."""
-    n_trials = 1.0
-    for override in overrides:
-        n_values = _count_values(override, conf_dir)
-        if not n_values >= 1:
-            raise ConfigError(f"{override.input_line} has no value; set at least one")
-        n_trials *= n_values
-    if n_trials > MAX_TRIALS:
-        raise ConfigError(f"the sweep has {n_trials:.6g} trials: expected at most {MAX_TRIALS}")
-
-
-def _count_values(override: Override, conf_dir: Path) -> float:
-    value = override._value
-    if isinstance(value, ChoiceSweep):
-        return len(value.list)
-    if isinstance(value, Glob):
-        is_group = override.key_or_group in GROUPS
-        return (
-            len(value.filter(list(list_choices(override.key_or_group, conf_dir))))
-            if is_group
-            else 0
-        )
-    if isinstance(value, RangeSweep):
-        return _count_in_range(value)
-    return 1
-
-
-def _count_in_range(swept: RangeSweep) -> float:
-    """Return the number of values of a range; infinite without a step or an end."""
-    start, stop, step = swept.start, swept.stop, swept.step
-    if start is None or stop is None or not step:
-        return math.inf
-    n_values = (stop - start) / step
-    return math.ceil(n_values) if math.isfinite(n_values) else n_values

@@ -19,7 +19,7 @@ from dynbatch.harness.planning.durations import (
     parse_duration,
     read_durations,
 )
-from dynbatch.harness.planning.run_plan import RunPlan, Step
+from dynbatch.harness.planning.job_specs import RunPlan, Step
 from dynbatch.harness.planning.sweep import Sweep
 from dynbatch.harness.records.files import put_aside
 from dynbatch.harness.records.record import TRIED_AGAIN, Record, find_record
@@ -32,11 +32,6 @@ from dynbatch.harness.trials.spec import TrialSpec
 KEPT = TRIED_AGAIN - {"machine_mismatch"}
 SKIPPED_S = 0.1  # a record without a process
 ExplainUnsupported = Callable[[Iterable[TrialSpec]], Mapping[str, str]]
-
-
-def _explain_nothing(_: Iterable[TrialSpec]) -> Mapping[str, str]:
-    """Leave it to each trial's process to find out what it does not support."""
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,6 @@ class Pending:
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def is_lacking(self, step: Step) -> bool:
-        """Return whether a step is missing, so that a run has to measure it."""
         return step in self.lacking
 
     def choose(self, steps: Iterable[Step], *, failed: bool) -> tuple[Step, ...]:
@@ -82,12 +76,7 @@ class Pending:
         return step not in self.lacking or step in self.now
 
     def describe_work(self, steps: Collection[Step], n_drawn: int) -> str:
-        """Return the line that announces a run's work and its expected duration.
-
-        Args:
-            steps: steps that the run measures.
-            n_drawn: number of experiments that the run draws.
-        """
+        """Return the line that announces a run's work and its expected duration."""
         trials = {step.name for step in steps}
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
         left_out = len(self.lacking) - len(self.now)
@@ -129,19 +118,17 @@ def find_pending(
     sources: SourceHashes,
     budget: str | None = None,
     cpu: str | None = None,
-    explain_unsupported: ExplainUnsupported = _explain_nothing,
+    explain_unsupported: ExplainUnsupported = lambda _: {},
 ) -> Pending:
     """Find the steps that have no valid record, and select those within the budget.
 
     Args:
-        plans: trials of every experiment.
-        counts: batch counts of every experiment.
         first: experiments that have priority within a budget.
         budget: duration such as "45m"; None: unlimited.
         cpu: text in the name of the measuring CPU; None: this machine measures.
         explain_unsupported: returns why this machine cannot run trials, by trial_id. It is called
             with the trials on CUDA whose first round is missing. Of a trial that cannot run, only
-            the first round gets a record.
+            the first round gets a record. By default each trial's process finds out.
 
     Raises:
         ConfigError: for a budget that is not a duration, or too short for any round.
@@ -180,8 +167,6 @@ class _Missing:
     """Steps without a valid record.
 
     Attributes:
-        seconds: Expected seconds of each step.
-        files: Record of each step.
         compile_s: Expected seconds of compilation, of steps of trials.
         lacking: Steps to measure; failures of today's code are missing only on request.
     """
@@ -195,7 +180,6 @@ class _Missing:
     def add_rounds(
         self, trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
     ) -> None:
-        """Add the rounds of a trial that have no valid record."""
         takes_s = durations.estimate_seconds(trial.spec)
         is_hopeless = False  # unsupported in the first round, with today's code
         for round_, path in enumerate(trial.list_record_paths(results_dir)):
@@ -225,7 +209,6 @@ class _Missing:
         return unsupported
 
     def add_counts(self, sweeps: Iterable[Sweep], results_dir: Path) -> None:
-        """Add the counts that have no file."""
         for sweep in sweeps:
             step, path = Step(sweep.sweep_id, 0), sweep.build_path(results_dir)
             if not path.exists():
@@ -268,9 +251,6 @@ def select_within_budget(
     Args:
         artifacts: missing steps of each experiment, in order of priority.
         seconds: expected seconds of every step.
-
-    Raises:
-        ConfigError: if no round fits.
     """
     chosen: set[Step] = set()
     left = budget_s

@@ -30,9 +30,6 @@ def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> Non
     """Check the keys and values of `--config`.
 
     Snakemake reads values as YAML: `results_dir=2026` is a number, and `scale=` is null.
-
-    Raises:
-        ConfigError: for an unknown key, an invalid value, or keys that contradict each other.
     """
     for key in config:
         if key not in KEYS:
@@ -66,9 +63,6 @@ def _check_path(key: str, value: Any) -> None:
     """Check the path that a key gives.
 
     Spaces, quotes and other characters that are special to a shell are allowed.
-
-    Raises:
-        ConfigError: for a path that Snakemake would misread, or that is not a directory.
     """
     if not isinstance(value, str):
         raise ConfigError(f"--config {key}={value} is not read as text; set {key}=./NAME")

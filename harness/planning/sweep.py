@@ -34,12 +34,7 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Values of every key, in the order of the file.
-
-    Raises:
-        ConfigError: for a missing key, a key that is not allowed, several values of a key that is
-            not a list, or an unknown policy.
-    """
+    """Values of every key, in the order of the file."""
 
     settings: Mapping[str, Values]
 
@@ -61,12 +56,10 @@ class Sweep:
                 raise ConfigError(f"counts have unknown policy {policy}; choose one of {known}")
 
     def get_values(self, key: str, default: str = "") -> Values:
-        """Return the values of a key; `default` is that of `bench-schedule`."""
         return self.settings.get(key, (default,))
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """Arguments of the `bench-schedule` command."""
         return tuple(f"{key}={','.join(values)}" for key, values in self.settings.items())
 
     @property
@@ -83,7 +76,6 @@ class Sweep:
         return f"sweep-{first}{more}-{digest}"
 
     def build_path(self, results_dir: Path) -> Path:
-        """Return the path of the sweep's rows; their records are in raw/counts."""
         return results_dir / "counts" / f"{self.sweep_id}.json"
 
 
@@ -113,11 +105,7 @@ def _to_texts(key: str, value: Any) -> Values:
 
 
 def _select_policies(values: Values) -> Values:
-    """Return the names of policies; `all` adds every policy and `not:NAME` removes one.
-
-    Raises:
-        ConfigError: if `not:NAME` names an unknown policy.
-    """
+    """Return the names of policies; `all` adds every policy and `not:NAME` removes one."""
     chosen: list[str] = []
     for value in values:
         if value == "all":
@@ -142,6 +130,5 @@ def hash_counting_code(
     Args:
         modules: models and loaders.
         names: names of modules, such as policies, that count as imported; see find_imported_files.
-        hashes: cached hashes of files.
     """
     return (hashes or SourceHashes()).hash_modules(sorted({COUNTER, *modules}), names)

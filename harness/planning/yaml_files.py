@@ -1,21 +1,66 @@
-"""YAML files of conf/: their names by group, and their content, with one-line errors."""
+"""YAML files of conf/: names by group, content, and references, all with one-line errors."""
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dynbatch.harness.contracts.corpus import ANY, CLASSES
 from dynbatch.harness.contracts.model import Model, find_model_class
 from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.machine.files import check_regular
+from dynbatch.harness.values.nested import find_texts
 from dynbatch.harness.values.paths import CONF_DIR
+
+SEE = "`bench --cfg job` prints every key and its value"
+
+
+def resolve_references(values: dict[str, Any], *, only_environment: bool = False) -> dict[str, Any]:
+    """Replace references to other values, or only those to environment variables."""
+    marks = ("${oc.env:", "${bench.") if only_environment else ("${",)
+    if not any(mark in text for text in find_texts(values) for mark in marks):
+        return values
+    with convert_hydra_errors():
+        if only_environment:
+            return {
+                key: OmegaConf.create({"_": value})["_"]
+                if isinstance(value, str) and value.startswith(marks)
+                else value
+                for key, value in values.items()
+            }
+        plain: Any = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
+        resolved: dict[str, Any] = plain
+        return resolved
+
+
+@contextmanager
+def convert_hydra_errors() -> Iterator[None]:
+    """Convert errors of Hydra and of its YAML files to ConfigError with a one-line message."""
+    try:
+        yield
+    except yaml.YAMLError as error:
+        raise ConfigError(format_yaml_error(error)) from error
+    except UnicodeDecodeError as error:  # the error does not name the file
+        raise ConfigError(f"a file of conf/ is not UTF-8: {error}; fix the file") from error
+    except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        raise ConfigError(f"{' '.join(filter(None, lines))}; {SEE}") from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise ConfigError(
+            f"{error.filename} cannot be read: {error.strerror}; fix its path or permissions"
+        ) from error
 
 
 class _Unique:
@@ -55,14 +100,7 @@ for _loader in (_Slow, _Quick):  # YAML 1.1 reads 1e-3 as text, a command line a
 
 
 def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
-    """Read a file that maps keys to values.
-
-    Args:
-        keys: keys that the file must have.
-
-    Raises:
-        ConfigError: if the file cannot be read, is not a mapping, or misses one of the keys.
-    """
+    """Read a file that maps keys to values."""
     try:
         content = _load(path)
     except yaml.YAMLError as error:
@@ -112,7 +150,6 @@ GROUPS = (*NAMED, "experiment")
 
 
 def list_choices(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
-    """Return the names of a group's files, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
 
 
@@ -130,7 +167,6 @@ def list_formats(conf_dir: Path = CONF_DIR) -> dict[str, str]:
 
 
 def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:
-    """Return the names of the datasets with instances and labels for a model."""
     contents = {
         name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
         for name in list_choices("dataset", conf_dir)
@@ -168,9 +204,6 @@ def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
 
     With another name, records would be attributed to another system. A choice without a file is
     accepted here; Hydra rejects it and lists the choices.
-
-    Raises:
-        ConfigError: if the file cannot be read or contains another name.
     """
     path = conf_dir / group / f"{choice}.yaml"
     if group not in GROUPS or choice not in list_choices(group, conf_dir):

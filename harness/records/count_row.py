@@ -78,7 +78,6 @@ class BatchCounts:
 
     @property
     def ratio(self) -> float:
-        """Batches divided by their lower bound."""
         return self.n_batches / self.lower_bound
 
     @property
@@ -124,7 +123,6 @@ class CountLabels:
     counted_at: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def is_valid_for(
@@ -172,25 +170,14 @@ CSV_COLUMNS = {b"count_id", b"source_sha256"}  # among others
 
 
 def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
-    """Read and validate a file of rows.
-
-    Raises:
-        RecordError: The file cannot be read or is invalid; the message names the first error.
-    """
     return _read(path, _ROWS)
 
 
 def read_count(path: Path) -> AnyCount:
-    """Read and validate the record of one count.
-
-    Raises:
-        RecordError: The file cannot be read or is invalid; the message names the first error.
-    """
     return _read(path, _ONE)
 
 
 def find_count(path: Path) -> AnyCount | None:
-    """Return the record of one count, or None if it is missing or unreadable."""
     try:
         return read_count(path)
     except RecordError:
@@ -220,11 +207,7 @@ def _read(path: Path, kind: TypeAdapter[T]) -> T:
 
 
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
-    """Write rows atomically, as CSV if the suffix is .csv, otherwise as a JSON list.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write rows atomically, as CSV if the suffix is .csv, otherwise as a JSON list."""
     values = [row.to_dict() for row in rows]
     replace_whole(path, _format_csv(values) if path.suffix == ".csv" else _format_json(values))
 

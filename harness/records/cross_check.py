@@ -29,7 +29,7 @@ from dynbatch.harness.errors import RecordError
 from dynbatch.harness.records.fingerprint import Fingerprint, Sketch, find_difference
 from dynbatch.harness.records.record import Record, find_record
 from dynbatch.harness.trials.spec import DEFAULT_LAST, DEFAULT_ORDER
-from dynbatch.harness.values.packages import find_adapter_package
+from dynbatch.harness.values.paths import find_adapter_package
 
 ENOUGH = 3  # frameworks needed for a vote
 _MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
@@ -115,7 +115,6 @@ def _find_disagreement(group: Sequence[tuple[Record, Fingerprint]]) -> list[tupl
 
 
 def find_framework(record: Record) -> str:
-    """Return the package of the adapter, see find_adapter_package."""
     return find_adapter_package(str(record.config["adapter"]))
 
 
@@ -193,9 +192,6 @@ def check_inputs(records: Iterable[Record]) -> None:
     """Check that records with equal settings ran equal inputs.
 
     They differ if a file without a checksum was edited, or data_root was another directory.
-
-    Raises:
-        RecordError: Two records differ; the message names them.
     """
     first: dict[str, Record] = {}
     for record in records:
@@ -210,12 +206,10 @@ def check_inputs(records: Iterable[Record]) -> None:
 
 
 def hash_group(record: Record) -> str:
-    """Return a short hash of the facts of a record's group."""
     return _hash_value(collect_group_facts(record))
 
 
 def hash_build(record: Record) -> str:
-    """Return a short hash of the versions and the measured code of a record."""
     return _hash_value({"versions": record.versions, "source_sha256": record.source_sha256})
 
 
@@ -232,9 +226,6 @@ def check_builds(records: Iterable[Record]) -> None:
     """Check that each system and workload of a group has one build.
 
     Records without a measurement have no number in a table and are ignored.
-
-    Raises:
-        RecordError: Two records differ in their build; the message names them.
     """
     first: dict[tuple[str | None, ...], Record] = {}
     for record in records:
@@ -254,9 +245,6 @@ def check_comparable(records: Iterable[Record]) -> None:
     """Check that records may share a table.
 
     Records without a measurement have no number in a table and are ignored.
-
-    Raises:
-        RecordError: Two records differ; the message names them and the differing fact.
     """
     measured = [record for record in records if record.status == "ok"]
     check_inputs(measured)

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 
 from dynbatch.harness.errors import ConfigError, OutputError
 from dynbatch.harness.machine.files import (
@@ -42,11 +41,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def replace_whole(path: Path, content: str | bytes) -> None:
-    """Write a reproducible file atomically: readers see either the old or the new content.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a reproducible file atomically: readers see either the old or the new content."""
     with convert_write_errors(path):
         resolve_target(path).parent.mkdir(parents=True, exist_ok=True)
         replace_regular(path, content if isinstance(content, bytes) else content.encode())
@@ -54,11 +49,7 @@ def replace_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def convert_write_errors(path: Path) -> Iterator[None]:
-    """Convert an OSError in the block, which writes to `path`, to a one-line OutputError.
-
-    Raises:
-        OutputError: The block raised OSError.
-    """
+    """Convert an OSError in the block, which writes to `path`, to a one-line OutputError."""
     try:
         yield
     except OSError as error:
@@ -69,11 +60,7 @@ def convert_write_errors(path: Path) -> Iterator[None]:
 
 
 def put_aside(path: Path) -> None:
-    """Move an obsolete file to superseded/ next to it, if it is a regular file.
-
-    Raises:
-        OutputError: The file cannot be moved.
-    """
+    """Move an obsolete file to superseded/ next to it, if it is a regular file."""
     with convert_write_errors(path):
         if _copy_aside(resolve_target(path)):
             resolve_target(path).unlink()
@@ -119,9 +106,6 @@ class Output:
 
         A symbolic link is followed: its target is checked, and later replaced. An empty file may
         always be replaced.
-
-        Raises:
-            ConfigError: It may not.
         """
         self.check_kind(path)
         shown = f"{self.given_as}{path}"
@@ -135,11 +119,7 @@ class Output:
             _write_probe(resolve_target(path).parent, makes_folder=self.makes_folder)
 
     def check_kind(self, path: Path) -> None:
-        """Check that `path` is a regular file or does not exist.
-
-        Raises:
-            ConfigError: It is something else.
-        """
+        """Check that `path` is a regular file or does not exist."""
         shown = f"{self.given_as}{path}"
         with _convert_path_errors(shown, self.given_as):
             kind = find_irregular_kind(path)
@@ -148,11 +128,7 @@ class Output:
 
 
 def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=") -> None:
-    """Check that the name of a file has one of the suffixes.
-
-    Raises:
-        ConfigError: It has none of them.
-    """
+    """Check that the name of a file has one of the suffixes."""
     if path.suffix not in suffixes:
         kinds = " or ".join(suffix.removeprefix(".").upper() for suffix in suffixes)
         raise ConfigError(
@@ -162,32 +138,19 @@ def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=")
 
 
 def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:
-    """Check that files can be written in a directory, which is created if missing.
-
-    Raises:
-        ConfigError: They cannot.
-    """
     with _convert_path_errors(str(folder), given_as):
         _write_probe(folder)
 
 
 def check_room(folder: Path) -> None:
-    """Check, before measuring, that a directory has space for a record.
-
-    Raises:
-        OutputError: A file of that size cannot be written.
-    """
+    """Check, before measuring, that a directory has space for a record."""
     with convert_write_errors(folder):
         _write_probe(folder)
 
 
 @contextmanager
 def _convert_path_errors(shown: str, given_as: str) -> Iterator[None]:
-    """Convert an OSError in the block to a ConfigError that asks for another path.
-
-    Raises:
-        ConfigError: The block raised OSError.
-    """
+    """Convert an OSError in the block to a ConfigError that asks for another path."""
     try:
         yield
     except OSError as error:
@@ -206,38 +169,23 @@ def _write_probe(folder: Path, *, makes_folder: bool = True) -> None:
         probe.flush()
 
 
-class WatchedFolders:
+class WatchedFolders(ExitStack):
     """Directories that are watched for deletion and replacement since their first check.
 
     Each is held open, so that no new directory can get its inode number.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._known: dict[Path, os.stat_result] = {}
-        self._open = ExitStack()
-
-    def __enter__(self) -> WatchedFolders:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.close()
 
     def check(self, folder: Path) -> None:
-        """Check that a directory is the same as in the first call, which creates it if missing.
-
-        Raises:
-            OutputError: It was deleted, moved or replaced.
-        """
+        """Check that a directory is the same as in the first call, which creates it if missing."""
         if folder not in self._known:
             with convert_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._open.callback(os.close, descriptor)
+            self.callback(os.close, descriptor)
             self._known[folder] = os.fstat(descriptor)
         try:
             is_same = os.path.samestat(folder.stat(), self._known[folder])

@@ -99,7 +99,6 @@ def choose_sketch_tolerance(name: str, smooth: float, *, kinked: bool) -> float:
     """Return the tolerance of an array's sketch, relative to the array's norm.
 
     Args:
-        name: Name of the array.
         smooth: Tolerance without jumps of derivatives.
         kinked: See Fingerprint.
     """
@@ -162,7 +161,6 @@ def sketch_array(name: str, array: Array, first_row: int = 0) -> Sketch:
 
 
 def round_numbers(numbers: Sequence[float]) -> Sketch:
-    """Round numbers to the precision of records."""
     return tuple(float(f"{number:.{DIGITS}g}") for number in numbers)
 
 

@@ -80,11 +80,7 @@ def _list_names(names: str | Sequence[str]) -> list[str]:
 
 
 def _check_tables(rows: pd.DataFrame, by: Sequence[str]) -> None:
-    """Check that rows of one workload are comparable, whatever their system.
-
-    Raises:
-        RecordError: They are not.
-    """
+    """Check that rows of one workload are comparable, whatever their system."""
     shared = [name for name in by if name not in _TRIAL and not name.startswith(TRIAL_OPTIONS)]
     shared = [_ALL, *(name for name in ("threads", "device") if name in rows), *shared]
     measured = _select_measured(rows, shared).reset_index(drop=True).assign(**{_ALL: 0})
@@ -103,11 +99,7 @@ def _select_measured(rows: pd.DataFrame, names: Iterable[str] = ()) -> pd.DataFr
 
 
 def check_like_inputs(rows: pd.DataFrame) -> None:
-    """Check that rows whose settings determine the same inputs ran the same inputs.
-
-    Raises:
-        RecordError: Two rows differ; the message names their trials.
-    """
+    """Check that rows whose settings determine the same inputs ran the same inputs."""
     if not {"inputs_key", "inputs_sha256"} <= set(rows):
         return
     known = rows[(rows.inputs_sha256.fillna("") != "") & rows.inputs_key.notna()]
@@ -128,9 +120,6 @@ def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
 
     Args:
         others: The partner of each row, in the same order.
-
-    Raises:
-        RecordError: A row differs from its partner; the message names the differing facts.
     """
     if "group" not in rows or "group" not in others:
         return
@@ -151,11 +140,6 @@ def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
 
 
 def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
-    """Check that a frame has the given columns.
-
-    Raises:
-        RecordError: A column is unknown; the message suggests a similar one.
-    """
     for name in names:
         if name not in rows:
             known = [str(column) for column in rows]
@@ -166,11 +150,7 @@ def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
-    """Check that no two records share a point and a round.
-
-    Raises:
-        RecordError: Two do; the message names settings in which they differ.
-    """
+    """Check that no two records share a point and a round."""
     duplicated = rows.duplicated([*by, *(["round"] if "round" not in by else [])], keep=False)
     if not duplicated.any():
         return
@@ -356,7 +336,6 @@ def select_fastest(
     If a workload has no number, its first trial is selected, whose status explains why.
 
     Args:
-        at: Columns that identify workloads, as for `ratios`.
         base: Rows of one trial for each workload. The fastest trial is then the one over which the
             base has the smallest speedup, as ratios within rounds vary less than throughputs; None:
             the one with the highest throughput.
@@ -436,10 +415,8 @@ def find_point_keys(rows: pd.DataFrame) -> list[str]:
     return _add_needed(rows, keys, [*candidates, *_select_columns(rows, TRIAL_OPTIONS)])
 
 
-def find_differing(rows: pd.DataFrame, prefixes: tuple[str, ...] = TRIAL_OPTIONS) -> list[str]:
-    """Return the options that are not the same in all rows."""
-    columns = _select_columns(rows, prefixes)
-    return [name for name in columns if _differs(rows[name])]
+def find_differing(rows: pd.DataFrame) -> list[str]:
+    return [name for name in _select_columns(rows, TRIAL_OPTIONS) if _differs(rows[name])]
 
 
 def _select_columns(rows: pd.DataFrame, prefixes: tuple[str, ...]) -> list[str]:

@@ -64,7 +64,6 @@ class Trial(_Frozen):
 
 
 def make_empty_phases() -> dict[Phase, float | None]:
-    """Return every phase without a time."""
     return dict.fromkeys(PHASES)
 
 
@@ -91,13 +90,10 @@ class Measured(BaseModel):
         instances_per_s: Throughput of the median turn that counts.
         phases_s: Median per mini-batch of each phase in marked passes; null if the system cannot
             separate a phase.
-        learn_s: Time of learning a policy.
-        policy_search_s: Time of choosing a policy, with policy=auto.
         policy_choice: The chosen policy and the candidates, with policy=auto.
         compile_s: Time of `prepare` and of compiling for mini-batches' shapes before the passes.
         n_compilations: Number of programs traced or compiled, and of captured CUDA graphs, without
             those of the check; null if a system does not compile for shapes.
-        n_warmup: Number of warm-up passes.
         timer_overhead_s: Time that the clock shows for an empty run.
         samples_s: Times of unmarked runs, pass after pass over the fixed list of n_mini_batches.
             Early records have runs with phase marks here and no phase_samples_s.
@@ -105,13 +101,11 @@ class Measured(BaseModel):
             ones.
         n_copies: Launches that only make operands contiguous.
         lower_bound: Number of batches that no policy can undercut on the same graphs.
-        n_flop: Floating-point operations of forward and backward.
         bytes_touched: Bytes that forward and backward read and write, regardless of caches.
         data_movement_fraction: Fraction of forward and backward that only moves data, if the trial
             was configured to measure it; the times then include that measurement.
         untimed_gap_s: Median time between two timed runs, mostly in `load`; not part of samples_s.
         unseen_slowdown: Slowdown of unseen mini-batches relative to the timed ones.
-        fingerprint: Summary of the results on the timed mini-batches.
         core_rate_per_s: Rate of a fixed piece of work on a core, in records from before blocks.
         block: Block in which the round was measured; rounds of one block share cycles.
         turns: Turns of unmarked passes, in order of time; their passes are those of samples_s.
@@ -264,7 +258,6 @@ def build_record(
 
     Args:
         started_at: Result of `format_now` at the start.
-        sources: Hashes of the code, if already computed.
     """
     return Record(
         **dict(measured),
@@ -282,12 +275,10 @@ def build_record(
 
 
 def build_trial(spec: TrialSpec) -> Trial:
-    """Return the fields of a trial that every reader needs."""
     return Trial(**{name: getattr(spec, name) for name in Trial.model_fields})
 
 
 def locate_record(results_dir: Path, spec: TrialSpec) -> Path:
-    """Return the default path of the record of a trial's round."""
     return build_record_path(results_dir, spec.trial_id, spec.round)
 
 
@@ -297,11 +288,6 @@ def build_record_path(results_dir: Path, trial_id: str, round_: int | str) -> Pa
 
 
 def read_record(path: Path) -> Record:
-    """Read and validate one record.
-
-    Raises:
-        RecordError: The file cannot be read or is invalid; the message names the first error.
-    """
     try:
         return Record.model_validate_json(read_regular(path))
     except OSError as error:
@@ -321,7 +307,6 @@ def describe_first_fault(error: ValidationError) -> str:
 
 
 def is_record(content: bytes) -> bool:
-    """Return whether the content of a file is a record."""
     try:
         Record.model_validate_json(content)
     except ValidationError:
@@ -338,11 +323,7 @@ def find_record(path: Path) -> Record | None:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a record; an existing one moves to superseded/ next to it.
-
-    Raises:
-        OutputError: The record cannot be written.
-    """
+    """Write a record; an existing one moves to superseded/ next to it."""
     write_whole(path, record.model_dump_json(indent=1) + "\n")
 
 

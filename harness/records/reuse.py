@@ -42,7 +42,6 @@ class Present:
     """Current code, data, machine and versions, which stay the same during one run.
 
     Args:
-        sources: Hashes of the code, if already computed.
         measures_here: Whether this machine measures; if not, records of any machine and any
             versions are reused.
     """

@@ -49,12 +49,6 @@ def summarize_rounds(round_medians: ArrayLike) -> Summary:
     """Compute the median of rounds, with their range or its 95% interval.
 
     Samples of one process are correlated, so they do not affect the interval.
-
-    Args:
-        round_medians: One number per round.
-
-    Raises:
-        ValueError: No round is given.
     """
     values = np.sort(np.asarray(round_medians, dtype=np.float64))
     if values.size == 0:
@@ -93,17 +87,12 @@ def _compute_coverage(n: int, k: int) -> float:
 
 
 def sum_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
-    """Return the seconds of each pass, from samples in order of time."""
     totals: NDArray[np.float64] = split_passes(samples_s, n_mini_batches).sum(axis=1)
     return totals
 
 
 def split_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
-    """Return samples as (passes, mini-batches) float64, from samples in order of time.
-
-    Raises:
-        ValueError: The samples do not form complete passes.
-    """
+    """Return samples as (passes, mini-batches) float64, from samples in order of time."""
     if n_mini_batches < 1 or len(samples_s) % n_mini_batches:
         raise ValueError(f"{len(samples_s)} samples: expected a multiple of {n_mini_batches}")
     return np.asarray(samples_s, dtype=np.float64).reshape(-1, n_mini_batches)
@@ -128,9 +117,5 @@ CLOCK_SHARE = 0.01  # largest fraction of a sample that the clock itself may tak
 
 
 def is_too_short(samples_s: Sequence[float], timer_overhead_s: float) -> bool:
-    """Return whether the clock takes too large a fraction of the samples.
-
-    Args:
-        timer_overhead_s: Seconds that the clock shows for an empty run.
-    """
+    """Return whether the clock takes too large a fraction of the samples."""
     return bool(len(samples_s)) and timer_overhead_s > CLOCK_SHARE * float(np.median(samples_s))

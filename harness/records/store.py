@@ -113,9 +113,6 @@ def read_all_records(places: Iterable[Path]) -> RecordSet:
     Args:
         places: Packed files, directories of packed files, records, or directories to search for
             records.
-
-    Raises:
-        RecordError: A file is damaged, or two records of one round differ.
     """
     unique = list(dict.fromkeys(places))
     return RecordSet(tuple(_read_items(unique, TRIALS)), tuple(_read_items(unique, COUNTS)))
@@ -142,11 +139,7 @@ def list_machine_kinds(folder: Path) -> list[str]:
 
 
 def write_packed(held: RecordSet, folder: Path) -> None:
-    """Write the packed files of trial and count records, each atomically.
-
-    Raises:
-        RecordError: Two records of one round differ.
-    """
+    """Write the packed files of trial and count records, each atomically."""
     _pack(held.records, TRIALS, folder)
     _pack(held.counts, COUNTS, folder)
 
@@ -167,7 +160,6 @@ def unpack(held: RecordSet, results_dir: Path) -> int:
 
 
 def is_packed(content: bytes) -> bool:
-    """Return whether the content of a file is compressed with xz, as packed files are."""
     return content.startswith(b"\xfd7zXZ\0")
 
 
@@ -236,11 +228,7 @@ def _find_loose_files(location: Path, form: Format[T]) -> list[Path]:
 
 
 def _deduplicate(items: Iterable[T], form: Format[T]) -> list[T]:
-    """Sort records by key and drop duplicates.
-
-    Raises:
-        RecordError: Two records with one key differ.
-    """
+    """Sort records by key and drop duplicates."""
     unique: dict[Key, T] = {}
     for item in items:
         if unique.setdefault(form.key(item), item) != item:
@@ -264,11 +252,7 @@ def _pack(items: Iterable[T], form: Format[T], folder: Path) -> None:
 
 
 def _find_new_files(items: Iterable[T], form: Format[T], results_dir: Path) -> dict[Path, T]:
-    """Return the records that do not exist yet, by path.
-
-    Raises:
-        RecordError: A record exists with other content, which must not be overwritten.
-    """
+    """Return the records that do not exist yet, by path."""
     new = {}
     for item in items:
         path = form.locate(results_dir, item)
@@ -350,11 +334,7 @@ def name_machine_kind(record: Record) -> str:
 def _merge_items(
     held: Mapping[Path, Iterable[T]], key: Callable[[T], Hashable], is_same: Callable[[T, T], bool]
 ) -> list[T]:
-    """Return one item of each key, in order.
-
-    Raises:
-        RecordError: Two items with one key differ.
-    """
+    """Return one item of each key, in order."""
     first: dict[Hashable, tuple[Path, T]] = {}
     for location, items in held.items():
         for item in items:
@@ -385,11 +365,7 @@ def _drop_machine_fields(row: CountRow) -> dict[str, Any]:
 
 
 def _check_same_inputs(held: Mapping[Path, Iterable[Record]]) -> None:
-    """Check that all records of a trial, of any machine, have the same inputs.
-
-    Raises:
-        RecordError: Two records differ; the message names both paths.
-    """
+    """Check that all records of a trial, of any machine, have the same inputs."""
     first: dict[str, tuple[Path, Record]] = {}
     for location, records in held.items():
         for record in (candidate for candidate in records if candidate.inputs_sha256 is not None):

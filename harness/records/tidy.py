@@ -131,11 +131,7 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
 
 
 def _check_place(path: Path) -> None:
-    """Check that a path is a directory or a file of records.
-
-    Raises:
-        RecordError: It is neither.
-    """
+    """Check that a path is a directory or a file of records."""
     is_file = path.is_file() and path.suffix in (".xz", ".json")
     if not path.is_dir() and not is_file:
         problem = "is not a file of records" if path.exists() else "does not exist"
@@ -172,18 +168,13 @@ def build_frame_from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def is_setting(column: object) -> bool:
-    """Return whether a column is a key of `bench`."""
     name = str(column)
     sections = tuple(f"{section}." for section in SECTIONS)
     return name in (*Trial.model_fields, *SETTINGS) or name.startswith(sections)
 
 
 def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
-    """Return a column of numbers; NAME_per_instance divides one of a mini-batch by its instances.
-
-    Raises:
-        RecordError: No column has the name; the message suggests similar ones.
-    """
+    """Return a column of numbers; NAME_per_instance divides one of a mini-batch by instances."""
     name = quantity.removesuffix(PER_INSTANCE_SUFFIX)
     if name not in data or not pd.api.types.is_numeric_dtype(data[name]):
         hint = (

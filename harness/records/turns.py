@@ -49,11 +49,7 @@ Seconds = Mapping[int, tuple[float, bool]]  # seconds of a pass and is_disturbed
 def collect_turn_seconds(
     samples_s: Sequence[float], n_mini_batches: int, turns: Sequence[Turn]
 ) -> Seconds:
-    """Return each turn's median pass by cycle; without turns, every pass is one of its own.
-
-    Raises:
-        ValueError: The turns have another number of passes than the samples.
-    """
+    """Return each turn's median pass by cycle; without turns, every pass is one of its own."""
     passes_s = sum_passes(samples_s, n_mini_batches)
     if not turns:
         return {k: (float(seconds), False) for k, seconds in enumerate(passes_s)}

@@ -40,8 +40,8 @@ from dynbatch.harness.planning.config import (
 from dynbatch.harness.planning.durations import Durations, format_duration, read_durations
 from dynbatch.harness.planning.ordering import compute_shared_n_instances, shuffle_round
 from dynbatch.harness.planning.overrides import Settings, read_points
-from dynbatch.harness.planning.references import convert_hydra_errors
 from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
+from dynbatch.harness.planning.yaml_files import convert_hydra_errors
 from dynbatch.harness.records.files import Output, check_suffix, check_writable
 from dynbatch.harness.records.record import is_record, locate_record
 from dynbatch.harness.terminal.measurement import Measurement
@@ -51,7 +51,6 @@ from dynbatch.harness.values.paths import CONF_DIR
 
 
 def is_trace(content: bytes) -> bool:
-    """Return whether the content of a file is a timeline."""
     try:
         return isinstance(json.loads(content)["traceEvents"], list)
     except (ValueError, KeyError, TypeError):
@@ -89,11 +88,7 @@ class BenchJob:
 
 
 def parse(arguments: Sequence[str]) -> list[BenchJob]:
-    """Parse the arguments; return no jobs if Hydra handles a flag (--help, --cfg).
-
-    Raises:
-        ConfigError: for an invalid argument.
-    """
+    """Parse the arguments; return no jobs if Hydra handles a flag (--help, --cfg)."""
     conf_dir, rest = _take_conf_dir(arguments)
     flags = [argument for argument in rest if argument.startswith("-") and not _is_sweep(argument)]
     texts = [
@@ -115,11 +110,7 @@ def parse(arguments: Sequence[str]) -> list[BenchJob]:
 
 
 def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the configuration directory, of `--config-path` if given, and the other arguments.
-
-    Raises:
-        ConfigError: if `--config-path` has no value.
-    """
+    """Return the configuration directory, of `--config-path` if given, and the other arguments."""
     conf_dir, rest, left = CONF_DIR, [], list(arguments)
     while left:
         flag, equals, value = (first := left.pop(0)).partition("=")
@@ -165,11 +156,7 @@ def _ask_hydra(arguments: Sequence[str], conf_dir: Path) -> None:
 
 @contextmanager
 def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
-    """Let Hydra read `arguments`, and raise its errors instead of printing them.
-
-    Raises:
-        ConfigError: if Hydra rejects the arguments.
-    """
+    """Let Hydra read `arguments`, and raise its errors instead of printing them."""
     argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = [argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -189,15 +176,7 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement]:
-    """Convert jobs to measurements, in the order of dynbatch.harness.planning.ordering.
-
-    Args:
-        arguments: the user's arguments, for the records.
-
-    Raises:
-        ConfigError: for an invalid trial, for several trials with one output file, and for an
-            output path that cannot be written.
-    """
+    """Convert jobs to measurements, in the order of dynbatch.harness.planning.ordering."""
     command = shlex.join(["bench", *arguments])
     alone = measure_same_instances([job for job in jobs if job.experiment is None])
     jobs = [*alone, *(job for job in jobs if job.experiment is not None)]
@@ -285,10 +264,6 @@ def plan_experiment(
 
     Args:
         rounds: number of rounds; None: that of the experiment.
-        extra: settings of every trial.
-
-    Raises:
-        ConfigError: if the experiment has no trials.
     """
     composer = Composer(choices.conf_dir)
     trials = order_trials(plan_artifact(name, choices, composer))

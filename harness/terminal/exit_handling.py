@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from types import FrameType
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, NoReturn, Protocol, TextIO, cast
 
 from dynbatch.harness.errors import BenchError, ConfigError
 
@@ -70,8 +70,29 @@ def run_command(
         return EXIT_INTERNAL_ERROR
 
 
+class Main(Protocol):
+    """Entry point of a command; it reads the command line if it gets no arguments."""
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the command and return its exit code."""
+
+
+def make_command(
+    name: str, again: str | None = None
+) -> Callable[[Callable[[list[str]], int]], Main]:
+    """Convert work on the user's arguments to a command's entry point; see `run_command`."""
+
+    def convert(work: Callable[[list[str]], int]) -> Main:
+        def main(arguments: Sequence[str] | None = None) -> int:
+            typed = sys.argv[1:] if arguments is None else list(arguments)
+            return run_command(name, lambda: work(typed), typed, again)
+
+        return main
+
+    return convert
+
+
 def print_error(error: BaseException | str, name: str = "bench") -> None:
-    """Print an error as one line."""
     tell(f"{name}: {' '.join(str(error).split())}")
 
 

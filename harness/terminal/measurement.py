@@ -43,8 +43,6 @@ class Measurement:
 
     Attributes:
         results_dir: directory that the run locks.
-        path: path of the record.
-        log: path of the worker's log.
         force: whether to measure again if there is a valid record.
         records_invalid_data: whether invalid data gives a record instead of an error.
         nodes: required kind of machine; None: any.
@@ -70,23 +68,7 @@ class Measurement:
         return self.path.parent.parent if is_own else self.path.parent
 
 
-def _add_nothing(_: Sequence[Record]) -> Iterable[str]:
-    return ()
-
-
-def _ignore_record(_: Measurement, __: Record | None) -> None:
-    """Do nothing with a record."""
-
-
 def lock_results(planned: Sequence[Measurement], holder: str) -> AbstractContextManager[None]:
-    """Lock the results directories of measurements while the context lasts.
-
-    Args:
-        holder: command that messages to waiting processes name.
-
-    Raises:
-        BenchError: if another run does not end in time.
-    """
     return lock_results_dirs(
         {measurement.results_dir for measurement in planned}, holder, print_error
     )
@@ -101,7 +83,6 @@ class Outcome:
     refusals: list[BenchError] = field(default_factory=list)
 
     def refuse(self, error: BenchError) -> None:
-        """Note a refused trial, and print the reason."""
         self.refusals.append(error)
         print_error(error)
 
@@ -109,22 +90,18 @@ class Outcome:
 def measure_all(
     planned: Sequence[Measurement],
     servers: ForkServers,
-    closing: Closing = _add_nothing,
-    settled: Settled = _ignore_record,
+    closing: Closing = lambda _: (),
+    settled: Settled = lambda *_: None,
 ) -> int:
     """Measure trials that have no valid record, print their results, and return the exit code.
 
     Args:
-        servers: fork servers of the trials' workers.
         closing: builds the lines that are printed below the trials.
         settled: receives each measurement with its record, or None if it was refused.
 
     Returns:
         EXIT_USAGE if a trial was refused, else EXIT_TRIAL_FAILED if one crashed or its result is
         wrong, else 0.
-
-    Raises:
-        OutputError: if a record cannot be written.
     """
     outcome = measure_each(planned, servers, settled)
     for line in closing(outcome.records):
@@ -141,7 +118,7 @@ def measure_all(
 
 
 def measure_each(
-    planned: Sequence[Measurement], servers: ForkServers, settled: Settled = _ignore_record
+    planned: Sequence[Measurement], servers: ForkServers, settled: Settled = lambda *_: None
 ) -> Outcome:
     """Measure trials that have no valid record, with a line for each on standard error.
 
@@ -303,7 +280,6 @@ def find_without_measuring(
 
     Args:
         present: current code, data, machine and versions, which a reused record must match.
-        hear: called with lines about the progress.
 
     Returns:
         None if the round must be measured.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from dynbatch.harness.values.paths import shorten_paths
 
 
 def format_trial(trial: Trial) -> str:
-    """Return a short name of a trial's round."""
     system = f"{trial.system}:{trial.policy}" if trial.policy else trial.system
     sizes = f"bs={trial.batch_size} h={trial.hidden_size}"
     device = f"{trial.device}/{trial.threads}"
@@ -49,7 +47,6 @@ def format_speed(instances_per_s: float) -> str:
 
 
 def format_summary(record: Record, path: Path) -> str:
-    """Return the summary of one record in several lines."""
     lines = [format_trial(record.trial), f"  {format_outcome(record)}"]
     if record.status == "ok" and record.n_mini_batches:
         phases = record.phases_s.items()
@@ -128,7 +125,6 @@ def _describe_work(record: Record) -> str:
 
 
 def format_totals(statuses: Sequence[str], n_kept: int, n_refused: int) -> str:
-    """Return the line that summarizes a run."""
     counts = ", ".join(f"{n} {status}" for status, n in Counter(statuses).most_common())
     refused = f"; {n_refused} refused" if n_refused else ""
     return f"{len(statuses)} records: {counts or 'none'}; {n_kept} reused{refused}"
@@ -161,17 +157,11 @@ class Reporter:
             self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._draws:
             self._progress.stop()
 
     def show_trial(self, text: str) -> None:
-        """Show the trial that is measured next."""
         if self._draws:
             self._progress.update(self._task, now=text)
             self._progress.refresh()
@@ -181,7 +171,6 @@ class Reporter:
         self._write(f"  {text}")
 
     def write_result(self, text: str) -> None:
-        """Write the result line of a trial."""
         self._n_done += 1
         line = f"[{self._n_done}/{self._n_trials}] {text}"
         if self._draws:
@@ -233,7 +222,6 @@ def _name_own_files(options: Sequence[Options]) -> list[Options]:
 
 
 def _find_differing_keys(group: Sequence[Options]) -> list[str]:
-    """Return the keys whose values differ within the group."""
     keys = dict.fromkeys(key for values in group for key in values)
     return [key for key in keys if any(values.get(key) != group[0].get(key) for values in group)]
 

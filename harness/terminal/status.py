@@ -14,7 +14,7 @@ from pathlib import Path
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.planning.durations import format_duration
-from dynbatch.harness.planning.run_plan import FILE, RunPlan, read_run_plan
+from dynbatch.harness.planning.job_specs import FILE, RunPlan, read_run_plan
 from dynbatch.harness.records.files import replace_whole
 
 FOLDER = ".at_work"  # in the results directory
@@ -28,7 +28,6 @@ class AtWork:
     Attributes:
         node: name of the machine.
         job: Slurm's job number, or the process.
-        what: description of the work.
         since: start of the work in seconds since the epoch.
         at_most_s: time limit of the work.
     """
@@ -63,7 +62,6 @@ class Notice:
         self._path = results_dir / FOLDER / name
 
     def show_work(self, what: str, at_most_s: float) -> None:
-        """Replace the current work; raise OutputError if the file cannot be written."""
         content = AtWork(find_node_name(), find_job_name(), what, time.time(), at_most_s)
         replace_whole(self._path, json.dumps(asdict(content)))
 
@@ -73,7 +71,6 @@ class Notice:
 
 
 def read_current_work(results_dir: Path) -> Iterator[AtWork]:
-    """Yield the current work of all active jobs, sorted by node."""
     for path in sorted((results_dir / FOLDER).glob("*.json")):
         try:
             yield AtWork(**json.loads(read_regular(path)))
@@ -90,9 +87,6 @@ def forget_all(results_dir: Path) -> None:
 
 def tell_status(places: Sequence[Path]) -> None:
     """Print the progress of a run into a results directory, and the current work of its jobs.
-
-    Args:
-        places: one results directory.
 
     Raises:
         ConfigError: if no run of the pipeline has started there.

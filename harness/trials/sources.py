@@ -21,7 +21,7 @@ from dynbatch.harness.engine.switches import DEFAULT_BACKENDS
 from dynbatch.harness.machine.source_code import find_mentions, find_module_file, hash_code
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.nested import find_texts
-from dynbatch.harness.values.packages import PACKAGE
+from dynbatch.harness.values.paths import PACKAGE
 
 WORKER = "dynbatch.harness.measuring.worker"
 _MODULE_NAME = re.compile(r"\w+(\.\w+)+\.?")
@@ -152,7 +152,6 @@ def find_imported_files(
     Only this project's package and those of the roots are followed.
 
     Args:
-        roots: Modules to start from.
         named: Names of modules that count as imported if a file has their package in a string.
         modules: Cache of modules.
     """

@@ -44,11 +44,6 @@ _NOT_IDENTITY = {"identity": False}  # marks a field that does not change the wo
 
 
 def check_module_name(key: str, name: str) -> None:
-    """Check that a text can be the dotted name of a module.
-
-    Raises:
-        ConfigError: It cannot.
-    """
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(
             f"{key}={name} is not allowed: expected a module such as dynbatch.datasets.sst"
@@ -75,9 +70,6 @@ class Timing:
         last: see corpus.draw_mini_batches.
         precision: Standard error of the logarithm of a system's ratio to the fastest one of its
             block, or of its own time if it is alone, at which its passes end.
-
-    Raises:
-        ConfigError: A value is out of range.
     """
 
     min_seconds: Seconds = 2.0
@@ -102,9 +94,6 @@ class Limits:
 
     Memory is the resident memory of its whole process tree. A page that a fork shares with its
     parent counts for both.
-
-    Raises:
-        ConfigError: A value is out of range.
     """
 
     time_s: Annotated[float, Gt(0), Le(YEAR_S)] | None = 600.0  # None: no limit
@@ -149,9 +138,6 @@ class TrialSpec(Settings):
 
     Fields marked with _NOT_IDENTITY do not change the work and are not part of the identity, and
     neither is `learning` if the policy is not learned.
-
-    Raises:
-        ConfigError: A value is out of range.
     """
 
     system: Text
@@ -182,7 +168,6 @@ class TrialSpec(Settings):
 
     @property
     def n_mini_batches(self) -> int:
-        """Number of mini-batches in the fixed list."""
         return self.timing.n_instances // self.batch_size or self.timing.n_mini_batches
 
     @property
@@ -221,7 +206,6 @@ class TrialSpec(Settings):
         return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *sizes, *rest))
 
     def replace_round(self, round_: int) -> TrialSpec:
-        """Return another round of the same trial."""
         return replace(self, round=round_)
 
     def to_dict(self) -> dict[str, Any]:
@@ -230,11 +214,6 @@ class TrialSpec(Settings):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrialSpec:
-        """Build a spec from plain values.
-
-        Raises:
-            ConfigError: A key is unknown, or a value is wrong.
-        """
         return read(cls, values, owner="a trial")
 
 

@@ -54,7 +54,6 @@ class Workload:
 
     @property
     def n_instances(self) -> int:
-        """Instances of one pass."""
         return sum(len(mini_batch) for mini_batch in self.mini_batches)
 
 
@@ -82,9 +81,6 @@ def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
 
     Args:
         data_sizes: Sizes from the corpus, or none (see Corpus.sizes).
-
-    Raises:
-        ConfigError: The model does not accept an option or a size.
     """
     kind = find_model_class(spec.model_module)
     sizes = ModelSizes(
@@ -118,19 +114,13 @@ def choose_arity(spec: TrialSpec) -> TrialSpec:
 
 @cache
 def list_model_options(kind: type[Model]) -> dict[str, Any]:
-    """Return the type of each option of a model by name."""
     taken = inspect.signature(kind.__init__).parameters
     hints = get_type_hints(kind.__init__)
     return {name: hints.get(name) for name in taken if name not in ("self", "sizes", "options")}
 
 
 def load_workload(spec: TrialSpec) -> Workload:
-    """Load the corpus, and draw weights and mini-batches.
-
-    Raises:
-        ConfigError: The configuration is wrong.
-        DataError: The data is invalid, or an id is outside of the model's tables.
-    """
+    """Load the corpus, and draw weights and mini-batches."""
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
     model = build_model(spec, corpus.sizes)
     n_wanted = spec.n_mini_batches
@@ -173,11 +163,7 @@ class Use:
 
 
 def check_ids(model: Model, mini_batches: Sequence[Sequence[Any]]) -> None:
-    """Check that all ids are within the tables and layers that they index.
-
-    Raises:
-        DataError: An id is negative or too large; the message names the first one.
-    """
+    """Check that all ids are within the tables and layers that they index."""
     functions = trace_functions(model)
     uses = [use for function in functions.values() for use in _find_uses(function)]
     for instances in mini_batches if uses else ():

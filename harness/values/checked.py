@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import PurePath
@@ -30,6 +30,7 @@ LONGEST_PATH_BYTES = 3500  # of Linux's 4095; the rest is for the harness's dire
 
 
 Kind = TypeVar("Kind")
+Found = TypeVar("Found")
 _NOT_UTF_8 = re.compile("[\ud800-\udfff]")  # Python reads bytes that are not UTF-8 as these
 PLACE = "a path"  # annotation of a string that is the path of a file or directory
 
@@ -41,7 +42,6 @@ class OneOf:
     texts: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Describe the check to pydantic."""
         return core_schema.literal_schema(list(self.texts))
 
 
@@ -50,7 +50,6 @@ class OneLine:
     """Annotation of a string that is one nonblank line."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Describe the check to pydantic."""
         return core_schema.str_schema(strict=True, pattern=r"^\s*\S[^\n]*\s*$")
 
 
@@ -77,15 +76,6 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def check_value(key: str, value: object, hint: Any) -> None:
-    """Check that a type allows a value.
-
-    Args:
-        key: Key of the value, for the message.
-        hint: Type of the value.
-
-    Raises:
-        ConfigError: It does not; the message names the key and the allowed values.
-    """
     try:
         _build_adapter(hint).validator.validate_python(value)
     except ValidationError as error:
@@ -100,11 +90,7 @@ def check_value(key: str, value: object, hint: Any) -> None:
 
 
 def check_path_text(name: str, text: str) -> None:
-    """Check that a path is not empty, is UTF-8 without NUL characters, and is not too long.
-
-    Raises:
-        ConfigError: The path is invalid.
-    """
+    """Check that a path is not empty, is UTF-8 without NUL characters, and is not too long."""
     if not text:
         raise ConfigError(f"{name} is empty; set a path, or remove {name}")
     if "\0" in text:
@@ -136,20 +122,12 @@ def show(value: object) -> str:
 
 
 def check_count(key: str, value: object, lowest: int, highest: int = LARGEST_COUNT) -> None:
-    """Check that a value is an integer within inclusive bounds.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Check that a value is an integer within inclusive bounds."""
     check_value(key, value, Annotated[int, Ge(lowest), Le(highest)])
 
 
 def check_number(key: str, value: object, lowest: float, highest: float) -> None:
-    """Check that a value is a finite number within inclusive bounds.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Check that a value is a finite number within inclusive bounds."""
     check_value(key, value, Annotated[float, Ge(lowest), Le(highest)])
 
 
@@ -158,9 +136,6 @@ def check_fields(owner: Any, above: str = "") -> None:
 
     Args:
         above: Prefix of the fields' keys in messages, such as "timing.".
-
-    Raises:
-        ConfigError: A field has a wrong value; the message names the first one.
     """
     for item in _list_fields(type(owner)):
         value = getattr(owner, item.name)
@@ -174,9 +149,6 @@ def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> 
     Args:
         above: Prefix of the keys in messages, such as "nodes.".
         owner: File or section of the keys, for messages.
-
-    Raises:
-        ConfigError: A key is unknown or missing, or a value is wrong.
     """
     location = owner or above.rstrip(".")
     if not isinstance(values, Mapping):
@@ -212,7 +184,6 @@ class _Field:
     """Field of a dataclass and the check of its values.
 
     Attributes:
-        is_needed: Whether it has no default.
         kind: The nested dataclass, or None.
     """
 
@@ -234,31 +205,23 @@ class _Field:
         return not (self.is_path and isinstance(value, str))
 
 
+def _cached(function: Callable[[Any], Found]) -> Callable[[Any], Found]:
+    return cache(function)  # uncached, these functions take most of the time of a check
+
+
+@_cached
 def _list_fields(kind: Any) -> tuple[_Field, ...]:
-    return _build_fields(kind)
-
-
-@cache  # uncached, this takes most of the time of a check
-def _build_fields(kind: Any) -> tuple[_Field, ...]:
     items = []
     for item in fields(kind):
         hint = find_field_types(kind)[item.name]
         parts = _list_alternatives(hint)
-        inner = next(
-            (
-                alternative
-                for alternative in parts
-                if isinstance(alternative, type) and is_dataclass(alternative)
-            ),
-            None,
-        )
         bare = [_strip_annotation(part) for part in parts]
         items.append(
             _Field(
                 name=item.name,
                 hint=hint,
                 is_needed=item.default is MISSING and item.default_factory is MISSING,
-                kind=inner,
+                kind=next(filter(_is_class, parts), None),
                 may_be_null=types.NoneType in parts,
                 is_float=float in bare and int not in bare,
                 is_path=PLACE in _list_annotations(hint),
@@ -268,40 +231,31 @@ def _build_fields(kind: Any) -> tuple[_Field, ...]:
     return tuple(items)
 
 
+@_cached
 def find_field_types(kind: Any) -> Mapping[str, Any]:
-    """Return the type of each field of a dataclass."""
-    hints: Mapping[str, Any] = _find_field_types(kind)
-    return hints
-
-
-def find_key_types(kind: Any) -> Mapping[str, Any]:
-    """Return the type of every key of a dataclass and nested ones, with dots between levels."""
-    hints: Mapping[str, Any] = _find_key_types(kind)
-    return hints
-
-
-@cache
-def _find_key_types(kind: Any) -> Mapping[str, Any]:
-    return dict(_list_keys(kind, ""))
-
-
-@cache  # uncached, this takes most of the time of a check
-def _find_field_types(kind: Any) -> Mapping[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _list_keys(kind: Any, above: str) -> Iterator[tuple[str, Any]]:
+@_cached
+def find_key_types(kind: Any) -> Mapping[str, Any]:
+    """Return the type of every key of a dataclass and nested ones, with dots between levels."""
+    found: dict[str, Any] = {}
     for name, hint in find_field_types(kind).items():
-        yield f"{above}{name}", hint
-        if isinstance(hint, type) and is_dataclass(hint):
-            yield from _list_keys(hint, f"{above}{name}.")
+        found[name] = hint
+        if _is_class(hint):
+            found |= {f"{name}.{key}": inner for key, inner in find_key_types(hint).items()}
+    return found
+
+
+def _is_class(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
 
 
 @cache
 def _build_adapter(hint: Any) -> TypeAdapter[Any]:
     config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
-    if isinstance(hint, type) and is_dataclass(hint):
+    if _is_class(hint):
         return TypeAdapter(hint)  # a dataclass does not accept a configuration here
     return TypeAdapter(hint, config=config)
 
@@ -324,7 +278,6 @@ def _describe_rule(hint: Any, fault: str) -> str:
 
 
 def describe_values(hint: Any) -> list[str]:
-    """Describe the values that a type allows."""
     phrases: list[str] = []
     for part in _list_alternatives(hint):
         if texts := _list_texts(part):
@@ -332,17 +285,18 @@ def describe_values(hint: Any) -> list[str]:
         elif any(isinstance(mark, OneLine) for mark in _list_annotations(part)):
             phrases.append("a string of one line")
         else:
-            bare = _strip_annotation(part)
-            is_class = isinstance(bare, type) and is_dataclass(bare)
-            phrases.append(
-                _WORDS.get(bare) or (_MAPPING if is_class else _describe_container(bare))
-            )
+            phrases.append(_describe_type(_strip_annotation(part)))
     return phrases
 
 
-def _describe_container(hint: Any) -> str:
-    is_mapping = issubclass(get_origin(hint) or hint, Mapping) if hint is not Any else False
-    return _MAPPING if is_mapping else "a list"
+def _describe_type(hint: Any) -> str:
+    if hint in _WORDS or hint is Any:
+        return _WORDS.get(hint, "a list")
+    return (
+        _MAPPING
+        if is_dataclass(hint) or issubclass(get_origin(hint) or hint, Mapping)
+        else "a list"
+    )
 
 
 def _list_texts(hint: Any) -> list[str]:
@@ -359,7 +313,6 @@ def _list_texts(hint: Any) -> list[str]:
 
 
 def _list_alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a type."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 

@@ -208,21 +208,17 @@ class Graph:
 
     @property
     def n_vertices(self) -> int:
-        """Number of vertices."""
         return len(self.types)
 
     @property
     def n_types(self) -> int:
-        """Number of type ids, including the unbatchable type 0."""
         return len(self.type_names)
 
     @property
     def has_followers(self) -> bool:
-        """True if any type follows another."""
         return self.follows is not _build_no_follows(self.n_types) and self.follows.max() != NO_TYPE
 
     def select_args(self, vertex: int) -> IntArray:
-        """Return the arguments of one vertex by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
 
     def build_part(
@@ -292,7 +288,6 @@ class MiniBatch:
 
     @property
     def segments(self) -> IntArray | None:
-        """Graph segment of each vertex (n,), or None: see Graph."""
         return self.graph.segments
 
     @property

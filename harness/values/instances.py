@@ -25,9 +25,6 @@ class Tree:
         right: (n,) right child of an internal vertex, -1 at a leaf.
         table: (4, n) the four arrays above as rows of one block, so that trees are concatenated in
             one copy.
-
-    Raises:
-        DataError: The arrays do not describe one binary tree.
     """
 
     words: IntArray
@@ -66,12 +63,10 @@ class Tree:
 
     @property
     def n_vertices(self) -> int:
-        """Number of leaves and internal vertices."""
         return len(self.words)
 
     @property
     def n_leaves(self) -> int:
-        """Number of vertices without children."""
         return (self.n_vertices + 1) // 2
 
     @property
@@ -92,9 +87,6 @@ class NaryTree:
         labels: (n,) class of each vertex.
         child_start: (n + 1,) the children of vertex v are child_start[v] to child_start[v + 1].
         children: (n - 1,) children of all vertices, in order.
-
-    Raises:
-        DataError: The arrays do not describe one tree.
     """
 
     words: IntArray
@@ -127,12 +119,10 @@ class NaryTree:
 
     @property
     def n_vertices(self) -> int:
-        """Number of leaves and internal vertices."""
         return len(self.words)
 
     @property
     def n_leaves(self) -> int:
-        """Number of vertices without children."""
         return int((self.words >= 0).sum())
 
     @property
@@ -159,9 +149,6 @@ class Lattice:
         sources: (n_arcs,) state at which each arc starts.
         tokens: (n_arcs,) id of each arc's character or word, which have separate ids.
         arc_counts: (n_states,) number of arcs into each state.
-
-    Raises:
-        DataError: The arrays do not describe such a lattice.
     """
 
     tags: IntArray
@@ -219,12 +206,10 @@ class Lattice:
 
     @property
     def n_states(self) -> int:
-        """Number of states: the characters and the state before them."""
         return len(self.tags)
 
     @property
     def n_arcs(self) -> int:
-        """Number of arcs: characters and words."""
         return len(self.sources)
 
     @property
@@ -245,9 +230,6 @@ class Chain:
         char_start: (n + 1,) the letters of word i are char_start[i] to char_start[i + 1]; only rare
             words have any. If omitted, no word has letters.
         characters: (m,) ids of the letters of all rare words.
-
-    Raises:
-        DataError: The arrays do not describe such a sentence, or there are no words.
     """
 
     words: IntArray
@@ -275,7 +257,6 @@ class Chain:
 
     @property
     def n_words(self) -> int:
-        """Number of words in the sentence."""
         return len(self.words)
 
 
@@ -287,9 +268,6 @@ class SentencePair:
         source: (n,) word ids, including sentence marks.
         target: (m,) word ids, including sentence marks; m is at least 2, because a decoder reads
             all words except the last and predicts all except the first.
-
-    Raises:
-        DataError: The arrays do not describe such a pair.
     """
 
     source: IntArray
@@ -306,7 +284,6 @@ class SentencePair:
 
     @property
     def n_steps(self) -> int:
-        """Number of predicted words."""
         return len(self.target) - 1
 
 

@@ -71,12 +71,10 @@ class ParsedSentence:
 
     @property
     def n_tokens(self) -> int:
-        """Number of tokens: the words and the root."""
         return len(self.words)
 
     @property
     def n_transitions(self) -> int:
-        """Number of decisions of the parser: two per word."""
         return len(self.kinds)
 
 

@@ -19,9 +19,6 @@ class Schedule:
         order: (n,) every vertex once.
         starts: (n_batches + 1,) start of each batch in `order`.
         segment_starts: (n_segments + 1,) first batch of each graph segment, if there are several.
-
-    Raises:
-        ScheduleError: The starts are inconsistent, or a batch is empty.
     """
 
     order: IntArray
@@ -51,11 +48,7 @@ class Schedule:
         return made
 
     def check_starts(self) -> None:
-        """Check that the batches are consecutive and not empty.
-
-        Raises:
-            ScheduleError: They are not.
-        """
+        """Check that the batches are consecutive and not empty."""
         starts = self.starts
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(self.order):
             raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
@@ -70,11 +63,9 @@ class Schedule:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches, by which policies are compared."""
         return len(self.starts) - 1
 
     def select_batch(self, index: int) -> IntArray:
-        """Return the vertices of one batch."""
         return self.order[self.starts[index] : self.starts[index + 1]]
 
 
@@ -83,9 +74,6 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
 
     Every vertex must be executed once, after its arguments, in a batch of one type and one graph
     segment; segments must be in order, and unbatchable vertices in separate batches.
-
-    Raises:
-        ScheduleError: The schedule is invalid or not a Schedule.
     """
     if not isinstance(schedule, Schedule):
         raise ScheduleError(f"the policy returned a {type(schedule).__name__}: expected a Schedule")

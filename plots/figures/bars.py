@@ -84,7 +84,6 @@ class Bar:
     """Bar of stacked parts with a text after it.
 
     Attributes:
-        lengths: length of each part.
         ends: ends of the interval of the whole bar.
     """
 
@@ -98,7 +97,6 @@ Panel = tuple[str, Sequence[Bar]]  # title and bars
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw the figure of an experiment."""
     options = experiment.declaration.read_options("figure", Options)
     if options.steps:
         results = evaluate_steps(experiment)

@@ -84,7 +84,6 @@ class Options:
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw the figure of an experiment."""
     options = experiment.declaration.read_options("figure", Options)
     for value in options.values:
         check_quantity(experiment.declaration.file, value)
@@ -240,7 +239,6 @@ def _write_title(
 
 
 def format_key(key: str) -> str:
-    """Return the printed name of a setting."""
     return LABELS.get(key, key.rpartition(".")[2].replace("_", " "))
 
 

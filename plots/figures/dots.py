@@ -55,7 +55,6 @@ class Options:
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw the figure of an experiment."""
     options = experiment.declaration.read_options("figure", Options)
     results = evaluate_counts(experiment)
     merged = merge_seeds(results)

@@ -39,7 +39,6 @@ class Options:
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw the figure of an experiment."""
     band = experiment.declaration.read_options("figure", Options).band
     results = evaluate_answers(experiment)
     figure = draw_forest(results, band)

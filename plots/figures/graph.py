@@ -144,11 +144,6 @@ def number_batches(schedule: Schedule) -> Numbers:
 
 
 def check_drawable(graph: Graph) -> None:
-    """Check that a figure of a graph is readable.
-
-    Raises:
-        ConfigError: for more than MAX_VERTICES vertices.
-    """
     if graph.n_vertices > MAX_VERTICES:
         raise ConfigError(
             f"{graph.n_vertices} vertices cannot be drawn readably: expected at most"
@@ -159,14 +154,6 @@ def check_drawable(graph: Graph) -> None:
 def draw_schedules(
     graph: Graph, schedules: Mapping[str, Schedule], title: str, mini_batch: str
 ) -> Figure:
-    """Draw a graph under several schedules.
-
-    Args:
-        mini_batch: description of the mini-batch for the caption.
-
-    Raises:
-        ConfigError: for a graph that is too large to be readable.
-    """
     check_drawable(graph)
     places = np.stack(place_vertices(graph), axis=1)
     span, n_layers = np.ptp(places, axis=0) + 1.5

@@ -17,7 +17,6 @@ TITLE = "Speedup of the engine over the strategy of each paper, on the same kern
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw the figure of an experiment."""
     results = evaluate_strategies(experiment)
     figure = draw_heat(results)
     page.add_title(figure, TITLE)

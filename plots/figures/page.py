@@ -61,7 +61,6 @@ def place_axes(figure: Figure, left: float, top: float, width: float, height: fl
 
 
 def measure_axes(axes: Axes) -> tuple[float, float]:
-    """Return width and height of axes in inches."""
     width, height = np.divide(axes.bbox.size, axes.figure.dpi)
     return float(width), float(height)
 
@@ -98,16 +97,10 @@ def add_title(figure: Figure, title: str) -> None:
 
 
 def fits_caption(caption: str) -> bool:
-    """Return whether a caption has at most three lines."""
     return len(wrap_caption(caption)) <= CAPTION_LINES
 
 
 def add_caption(figure: Figure, caption: str) -> None:
-    """Write a caption below a figure.
-
-    Raises:
-        ConfigError: for more than three lines.
-    """
     lines = wrap_caption(caption)
     if not fits_caption(caption):
         raise ConfigError(

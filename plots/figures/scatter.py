@@ -47,7 +47,6 @@ class Options:
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw the figure of an experiment."""
     results = evaluate_roofline(experiment)
     figure = draw_roofline(experiment, results)
     page.add_title(figure, build_title(experiment))

@@ -54,11 +54,7 @@ ROW_IN, MAX_SWING_IN, BULGE = (
 
 
 def draw(experiment: Experiment) -> list[Picture]:
-    """Draw one picture; its numbers have a row for each transition.
-
-    Raises:
-        ConfigError: for a policy that is not a state machine.
-    """
+    """Draw one picture; its numbers have a row for each transition."""
     counted = build_counted_graph(experiment)
     if counted is None:
         return [draw_failed(experiment)]
@@ -69,11 +65,7 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 
 def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFrame:
-    """List each transition on a graph: state, executed type, next state, number of times.
-
-    Raises:
-        ConfigError: for a policy that is not a state machine.
-    """
+    """List each transition on a graph: state, executed type, next state, number of times."""
     if not isinstance(machine, StateMachine):
         raise ConfigError("only a state machine can be drawn; choose policy=fsm_sort, for example")
     decided = run_in_segments(machine, graph).decided.tolist()
@@ -85,11 +77,6 @@ def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFram
 
 
 def draw_machine(machine: LearnedPolicy | None, graph: Graph, title: str) -> Figure:
-    """Draw the states that a machine visits on a graph.
-
-    Raises:
-        ConfigError: for a policy that is not a state machine.
-    """
     transitions = list_transitions(machine, graph)
     n_visits = transitions.groupby("state", sort=False).n_times.sum()
     labels = [*(f"{shorten(str(state), 45)} ({n})" for state, n in n_visits.items()), END]

@@ -85,11 +85,7 @@ def compare_with_engine(experiment: Experiment, kind: str) -> pd.DataFrame:
 
 
 def select_workloads(experiment: Experiment) -> pd.DataFrame:
-    """Select the rows of all workloads, with the columns workload and is_engine.
-
-    Raises:
-        ConfigError: for a headline whose table has no settings or no throughput.
-    """
+    """Select the rows of all workloads, with the columns workload and is_engine."""
     parts = []
     for name, rows in experiment.rows.groupby(EXPERIMENT, sort=False):
         headline = read_declaration(str(name), experiment.conf_dir)

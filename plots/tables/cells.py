@@ -152,9 +152,6 @@ def pivot_numbers(
         columns: columns of `numbers` that head columns, the outermost first; those after the first
             share a label. Categories are printed in their order.
         format_row: formats a row of `numbers`.
-
-    Raises:
-        ConfigError: if two numbers belong to one cell.
     """
     keys = [*rows, *columns]
     for _, number in numbers[numbers.duplicated(keys)].iterrows():

@@ -74,7 +74,6 @@ def describe_chosen(choices: pd.Series[str]) -> str:
 
 
 def arrange(results: pd.DataFrame) -> pd.DataFrame:
-    """Arrange numbers as cells: a row per setting."""
     texts = [_format_cell(number) for _, number in results.iterrows()]
     shown = results.assign(text=texts).set_index("setting")
     auto, best = shown[shown.policy == AUTO], shown[shown.is_best]

@@ -285,7 +285,6 @@ def take_median(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def arrange(judged: Sequence[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
-    """Arrange claims as cells: a row per claim."""
     rows = [
         {
             ("paper", "source"): f"{first['paper']}, {first['location']}",

@@ -109,14 +109,6 @@ def count_lines(experiment: Experiment) -> pd.DataFrame:
 
 
 def find_system(experiment: Experiment, name: str, location: str) -> SystemFile:
-    """Return a system of conf/system.
-
-    Args:
-        location: key of the declaration that names the system, for the error message.
-
-    Raises:
-        ConfigError: for an unknown name.
-    """
     known = {system.name: system for system in experiment.systems}
     if name not in known:
         raise ConfigError(
@@ -187,7 +179,6 @@ def _collect_used(
     """Collect the definitions that given ones use, directly or indirectly.
 
     Args:
-        waiting: paths of the given definitions.
         followed: packages and modules whose definitions count.
         without: modules in these that do not count.
     """

@@ -69,11 +69,7 @@ def build(experiment: Experiment) -> list[Table]:
 
 
 def read_control_flow(conf_dir: Path, model: str) -> dict[str, bool]:
-    """Return whether a model's program has each property of HEADERS.
-
-    Raises:
-        ConfigError: for a model that has no program.
-    """
+    """Return whether a model's program has each property of HEADERS."""
     module = read_mapping(conf_dir / "model" / f"{model}.yaml", "model")["model"]
     functions = _list_functions(module)
     if PROGRAM not in functions:

@@ -74,11 +74,7 @@ def build(experiment: Experiment) -> list[Table]:
 
 
 def check_names(experiment: Experiment, declaration: TableDeclaration) -> None:
-    """Check the settings and the sides of ratios in a declaration.
-
-    Raises:
-        ConfigError: for an unknown one; the message suggests a similar name.
-    """
+    """Check the settings and the sides of ratios in a declaration."""
     file, has_base = declaration.file, declaration.base or experiment.compare
     sides = ["", *EXTRA_KINDS, *experiment.kinds, *([BASE] if has_base else [])]
     for side in (value.partition(OVER)[2] for value in declaration.values):
@@ -105,9 +101,6 @@ def evaluate(
     Returns:
         A row per number: keys, `system` (the fastest of variants), `quantity` as declared, `label`,
         `role` ("", best_baseline, ceiling, published, ...) and the columns of `numbers`.
-
-    Raises:
-        ConfigError: if the table has no rows at this scale.
     """
     is_timed = not len(experiment.counts)
     data = experiment.rows if is_timed else experiment.counts.query("mini_batch == 0")

@@ -69,11 +69,7 @@ def build(experiment: Experiment) -> list[Table]:
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
-    """Compute a row per framework: the paper's words, models that run, and throughput.
-
-    Raises:
-        ConfigError: for an unknown system or model.
-    """
+    """Compute a row per framework: the paper's words, models that run, and throughput."""
     options = experiment.declaration.read_options("table", Options)
     known = list_choices("model", experiment.conf_dir)
     for model in options.models:

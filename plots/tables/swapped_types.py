@@ -85,11 +85,7 @@ def build_graph(name: str, length: int) -> Graph:
 
 
 def count_policies(graph: Graph, options: Options) -> dict[str, Any]:
-    """Count the batches of each policy, and the lower bound; learned policies learn on the graph.
-
-    Raises:
-        ScheduleError: if a schedule is invalid.
-    """
+    """Count the batches of each policy, and the lower bound; learned ones learn on the graph."""
     counts = {policy: count_batches(policy, graph, options.n_seeds) for policy in options.policies}
     return {**counts, BOUND: compute_lower_bound(graph)}
 

@@ -36,7 +36,6 @@ Time = Callable[[Schedule], float]  # seconds of forward and backward under a sc
 
 
 def count_batches_by_type(graph: Graph, schedule: Schedule) -> Counter[int]:
-    """Count the batches of each type in a schedule."""
     types: list[int] = graph.types[schedule.order[schedule.starts[:-1]]].tolist()
     return Counter(types)
 
@@ -65,8 +64,6 @@ def measure_costs(
     Types whose batches have one row each cannot be cut: they cost the average of the others.
 
     Args:
-        graph: graph of a mini-batch.
-        schedule: schedule whose batches are cut.
         time: measures forward and backward under a schedule.
     """
     whole_s = time(schedule)
@@ -119,11 +116,7 @@ class Laboratory:
         self._schedules: dict[Candidate, Schedule] = {}
 
     def prepare_granularity(self, granularity: str) -> PreparedModel:
-        """Return the engine of a granularity.
-
-        Raises:
-            UnsupportedTrial: If it cannot run here.
-        """
+        """Return the engine of a granularity."""
         if granularity not in self._prepared:
             switches = replace(self._switches, granularity=granularity)
             try:
@@ -136,7 +129,6 @@ class Laboratory:
         return result
 
     def prepare_policy(self, name: str) -> Policy:
-        """Return a compiled policy."""
         if name not in self._policies:
             compile_policy(name)
             self._policies[name] = load_policy(name)
@@ -152,11 +144,10 @@ class Laboratory:
             self.prepare_policy(candidate.policy),
         )
         instances = self._mini_batches[0]
-        mini_batch, schedule = here.arrange_mini_batch(instances, policy, NO_CLOCK)
+        arrange = partial(here.arrange_mini_batch, instances, policy, NO_CLOCK)
+        mini_batch, schedule = arrange()
         self._schedules[_strip_measurements(candidate)] = schedule
-        seconds = self._measure_minimum(
-            partial(here.arrange_mini_batch, instances, policy, NO_CLOCK)
-        )
+        seconds = min(self._stopwatch(arrange) for _ in range(N_READINGS))
         return seconds, count_batches_by_type(mini_batch.graph, schedule)
 
     def measure_cost(
@@ -165,7 +156,6 @@ class Laboratory:
         """Return the seconds of forward and backward without batches, and per batch of each type.
 
         Args:
-            granularity: granularity of the engine.
             fewest: the candidate of this granularity with the fewest batches, which are cut.
         """
         here = self.prepare_granularity(granularity)
@@ -192,9 +182,6 @@ class Laboratory:
             here.compute(NO_CLOCK)
 
         return self._stopwatch(run_once)
-
-    def _measure_minimum(self, work: partial[Any]) -> float:
-        return min(self._stopwatch(work) for _ in range(N_READINGS))
 
 
 def _strip_measurements(candidate: Candidate) -> Candidate:

@@ -50,9 +50,6 @@ class CoreOptions(Switches):
     Attributes:
         policy: default batching policy of the preset. "auto" chooses the policy and also the
             granularity, whatever the switch `granularity` is (choosing.py).
-
-    Raises:
-        ConfigError: If a switch is invalid, or a policy or backend does not exist.
     """
 
     policy: str = DEFAULT_POLICY
@@ -67,7 +64,6 @@ class CoreOptions(Switches):
 
     @property
     def switches(self) -> Switches:
-        """The switches without the policy."""
         return Switches(**{item.name: getattr(self, item.name) for item in fields(Switches)})
 
 
@@ -153,7 +149,6 @@ class Adapter(System):
             self.run(NoClock(), update=False)
 
     def n_compilations(self) -> int | None:
-        """Return the number of programs that the backend compiled."""
         return self.engine.backend.count_programs()
 
     def load(self, instances: Sequence[Any]) -> None:
@@ -174,15 +169,10 @@ class Adapter(System):
             self.run(clock)
 
     def listing(self) -> Mapping[str, Sequence[str]]:
-        """Return the backend's programs."""
         return self.engine.backend.format_programs()
 
     def result(self) -> Result:
-        """Return loss, outputs, gradients and counters of the last run, and check its schedule.
-
-        Raises:
-            ScheduleError: If the schedule is invalid.
-        """
+        """Return loss, outputs, gradients and counters of the last run, and check its schedule."""
         try:
             check_schedule(self.mini_batch.graph, self.schedule)
         except ScheduleError as error:
@@ -195,7 +185,6 @@ class Adapter(System):
         return self.engine.loss()
 
     def parameters(self) -> Parameters:
-        """Return the backend's weights."""
         return self.engine.backend.read_weights()
 
     def counters(self) -> Counters:
@@ -227,7 +216,6 @@ class Adapter(System):
             self._backend.synchronize()
 
     def versions(self) -> dict[str, str]:
-        """Return build facts of the backend's libraries."""
         return self.engine.backend.list_versions()
 
     def effective_options(self) -> dict[str, str]:
@@ -248,5 +236,4 @@ class Adapter(System):
         return self.engine.backend.read_peak_memory()
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak of the device's memory."""
         self.engine.backend.reset_peak_memory()

@@ -19,12 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, Weights
-from dynbatch.harness.contracts.networks import (
-    explain_binary_only,
-    find_network_modules,
-    load_network,
-)
-from dynbatch.harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from dynbatch.harness.contracts.networks import find_network_modules, load_network
+from dynbatch.harness.contracts.system import Clock, Parameters, RunSettings
 from dynbatch.harness.trials.workload import count_lookups
 from dynbatch.systems.on_dynet.build import (
     AUTOBATCH,
@@ -38,7 +34,12 @@ from dynbatch.systems.on_dynet.build import (
     format_memory,
     read_source_facts,
 )
-from dynbatch.systems.on_dynet.segments import DynetSystem, GraphSegment, Needed
+from dynbatch.systems.on_dynet.segments import (
+    DynetSystem,
+    GraphSegment,
+    Needed,
+    explain_unknown_model,
+)
 from dynbatch.systems.plans.programs import Once, explain_inference_only
 
 NETWORKS = {
@@ -106,19 +107,16 @@ class Adapter(DynetSystem):
         reason = explain_inference_only(model, settings.mode)
         if reason is not None:
             return reason
-        known = find_network_modules(NETWORKS[options.batching])
-        if model.name not in known:
-            how = "batched manually" if options.batching == "manual" else "written for DyNet"
-            return f"model {model.name} is not {how}; it runs {', '.join(sorted(known))}"
-        reason = explain_binary_only(model) or _explain_missing_dynet(options, settings.device)
-        return reason or cls.explain_missing_device(settings)
+        return (
+            explain_unknown_model(model, options.batching, NETWORKS[options.batching])
+            or _explain_missing_dynet(options, settings.device)
+            or cls.explain_missing_device(settings)
+        )
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Import DyNet with the settings of the trial, and pass the weights to it."""
         self._model = model
         self._open_device()
-        if self.options.profile:
-            self._open_gather_clock()
         self._patch = _patch(self.options, self.settings.device)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
@@ -161,11 +159,7 @@ class Adapter(DynetSystem):
             self._loss.forward()
             clock.mark("forward")
 
-    def result(self) -> Result:
-        """Return the last result.
-
-        It has gradients only after run(update=False), because DyNet's update clears them.
-        """
+    def _read_outputs(self) -> NDArray[np.float32]:
         of_instances = zip(*(built.outputs for built in self._segments), strict=True)
         outputs = [
             output
@@ -173,16 +167,9 @@ class Adapter(DynetSystem):
             for output in instance_outputs
             if output is not None
         ]
-        return Result(
-            loss=self.last_loss(),
-            outputs=np.concatenate(
-                [rows for output in outputs for rows in self._read_rows(output)]
-            ),
-            gradients=self._gradients() if self._gradients_pending else {},
-            counters=Counters(),
-        )
+        return np.concatenate([rows for output in outputs for rows in self._read_rows(output)])
 
-    def _gradients(self) -> Weights:
+    def _read_gradients(self) -> Weights:
         looked_up = count_lookups(self._model, self._mini_batch)
         rows = {name: np.flatnonzero(counts) for name, counts in looked_up.items()}
         gradients: Weights = self._store.gradients(rows)
@@ -196,10 +183,6 @@ class Adapter(DynetSystem):
     def last_loss(self) -> float:
         """Return the loss only: DyNet copies outputs value by value, which can take minutes."""
         return float(self._loss.scalar_value())
-
-    def counters(self) -> Counters:
-        """Return no counters, because DyNet reports none."""
-        return Counters()
 
     def _read_rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
         """Yield a vector, or a mini-batch of vectors with at most MAX_ROWS rows at a time.

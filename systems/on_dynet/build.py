@@ -49,7 +49,6 @@ def format_memory(weights: Weights) -> str:
 
 
 def read_source_facts(folder: Path) -> dict[str, str]:
-    """Return the facts about the source build that a record stores."""
     build = json.loads((folder / "build.json").read_text(encoding="utf-8"))
     return {
         "dynet": build["dynet"],
@@ -62,7 +61,6 @@ def read_source_facts(folder: Path) -> dict[str, str]:
 
 
 def find_wheel_version() -> str:
-    """Return name and version of the wheel."""
     try:
         return f"{WHEEL} {distribution(WHEEL).version}"
     except PackageNotFoundError:
@@ -98,7 +96,6 @@ def explain_missing_clock(device: str) -> str | None:
 
 
 def read_built_hash(folder: Path) -> str:
-    """Return the hash of the sources that a directory's libraries were built from."""
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     return str(facts.get("sources_sha256"))
 

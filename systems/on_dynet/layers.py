@@ -36,8 +36,6 @@ class FusedGates:
     """DyNet's operator for i, f, o and g together, from W x + U h + b.
 
     Args:
-        store: parameters.
-        suffix: suffix of the parameter names.
         order: gates in the order of the shared columns, such as "fiog"; an absent gate gets zeros
             as weights.
     """
@@ -77,7 +75,6 @@ class HoistedGates:
         ]
 
     def begin(self) -> None:
-        """Add the parameters to a new graph."""
         groups = [[p.expr(True) for p in group] for group in self._parameters]
         self._weights = list(zip(*groups, strict=True))
 

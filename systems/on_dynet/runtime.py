@@ -95,7 +95,6 @@ class ParameterStore:
         """Add a weight with the columns of four gates, for vanilla_lstm_gates.
 
         Args:
-            name: name of the shared weight.
             order: gates of the shared columns, letters of "ifog"; an absent gate gets zeros, which
                 receive no gradient.
         """
@@ -132,7 +131,6 @@ class ParameterStore:
         return gradients
 
     def parameters(self) -> dict[str, Array]:
-        """Return the current values by shared name."""
         return {
             name: np.array(join([np.array(part.as_array()) for part in parts]))
             for name, (parts, join) in self._parts.items()

@@ -3,13 +3,85 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from dynbatch.harness.contracts.system import Clock, RunSettings, System
+import numpy as np
+from numpy.typing import NDArray
+
+from dynbatch.harness.contracts.model import Model, Weights
+from dynbatch.harness.contracts.networks import explain_binary_only, find_network_modules
+from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings, System
 from dynbatch.systems.on_dynet.build import GATHER_CLOCK, OUTGROWN, SOURCE_BUILDS
-from dynbatch.systems.on_dynet.cuda import CudaDevice, explain_missing_device
+
+# DyNet's libraries of CUDA 13 and theirs, each after those that it needs.
+LIBRARIES = ("libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10")
+
+
+class CudaDevice:
+    """The device of this process, from before DyNet starts.
+
+    Raises:
+        OSError: If a library is missing.
+        RuntimeError: With CUDA's message, if there is no device.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        build = json.loads((folder / "build.json").read_text(encoding="utf-8"))
+        libraries = [ctypes.CDLL(find_library(name, build)) for name in LIBRARIES]
+        self._runtime = libraries[0]
+        self._runtime.cudaGetErrorString.restype = ctypes.c_char_p
+        self._free_bytes = self._count_free_bytes()
+
+    def synchronize(self) -> None:
+        """Wait until all work is complete.
+
+        Raises:
+            RuntimeError: If CUDA reports an error, also of earlier work.
+        """
+        self._call("cudaDeviceSynchronize")
+
+    def peak_memory_bytes(self) -> int:
+        """Return the device memory taken since the construction of this object.
+
+        DyNet returns no memory, so its current memory is its peak. Other processes must be idle.
+        """
+        return max(0, self._free_bytes - self._count_free_bytes())
+
+    def _count_free_bytes(self) -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._runtime, name)(*arguments)
+        if status:
+            raise RuntimeError(f"{name}: {self._runtime.cudaGetErrorString(status).decode()}")
+
+
+def explain_missing_device(folder: Path) -> str | None:
+    """Return the reason if a build finds no library or no device, where DyNet would abort."""
+    try:
+        CudaDevice(folder)
+    except (OSError, RuntimeError) as error:
+        return f"DyNet's build for CUDA finds no CUDA device: {error}"
+    return None
+
+
+def find_library(name: str, build: Mapping[str, str]) -> str:
+    """Return the path of a library, or its name for the dynamic linker.
+
+    Args:
+        build: facts about the build, with the directory of the libraries that it was linked with.
+            A build from another machine finds them in NVIDIA's packages in the environment.
+    """
+    packages = (path for folder in sys.path for path in Path(folder).glob("nvidia/*/lib"))
+    folders = (Path(build.get("cuda_libraries", "")), *packages)
+    return next((str(folder / name) for folder in folders if (folder / name).exists()), name)
 
 
 class GraphSegment(NamedTuple):
@@ -37,6 +109,15 @@ class Needed(NamedTuple):
 Part = GraphSegment | Needed
 
 
+def explain_unknown_model(model: Model, batching: str, table: str, where: str = "") -> str | None:
+    """Return the reason if a table has no network of the model, or its trees are not binary."""
+    known = find_network_modules(table)
+    if model.name not in known:
+        how = "batched manually" if batching == "manual" else "written for DyNet"
+        return f"model {model.name} is not {how}{where}; it runs {', '.join(sorted(known))}"
+    return explain_binary_only(model)
+
+
 class DynetSystem(System):
     """Base class of systems that run DyNet.
 
@@ -60,15 +141,13 @@ class DynetSystem(System):
         return explain_missing_device(SOURCE_BUILDS[settings.device])
 
     def _open_device(self) -> None:
-        """Load CUDA's libraries before DyNet, which needs them, if the device is CUDA."""
-        if self.settings.device != "cpu":
-            self._cuda = CudaDevice(SOURCE_BUILDS[self.settings.device])
-
-    def _open_gather_clock(self) -> None:
-        """Load DyNet's execution engines with a clock around their copies; DyNet is not loaded."""
+        """Load, before DyNet, what must precede it: CUDA's libraries, and the clock of copies."""
         folder = SOURCE_BUILDS[self.settings.device]
-        self._gather_clock = ctypes.CDLL(str(folder / GATHER_CLOCK), mode=ctypes.RTLD_GLOBAL)
-        self._gather_clock.take_gather_fraction.restype = ctypes.c_double
+        if self.settings.device != "cpu":
+            self._cuda = CudaDevice(folder)
+        if self.options.profile:  # DyNet's execution engines with a clock around their copies
+            self._gather_clock = ctypes.CDLL(str(folder / GATHER_CLOCK), mode=ctypes.RTLD_GLOBAL)
+            self._gather_clock.take_gather_fraction.restype = ctypes.c_double
 
     def data_movement_fraction(self) -> float | None:
         """Return the fraction of forward and backward that copied operands of batches.
@@ -82,7 +161,6 @@ class DynetSystem(System):
         return fraction if fraction >= 0 else None
 
     def synchronize(self) -> None:
-        """Wait for CUDA."""
         if self._cuda is not None:
             self._cuda.synchronize()
 
@@ -114,6 +192,26 @@ class DynetSystem(System):
             self._update()
             self._gradients_pending = False
             clock.mark("update")
+
+    def result(self) -> Result:
+        """Return the last result.
+
+        It has gradients only after run(update=False), because DyNet's update clears them.
+        """
+        gradients = self._read_gradients() if self._gradients_pending else {}
+        return Result(self.last_loss(), self._read_outputs(), gradients, self.counters())
+
+    def counters(self) -> Counters:
+        """Return no counters, because DyNet reports none."""
+        return Counters()
+
+    @abstractmethod
+    def _read_outputs(self) -> NDArray[np.float32]:
+        """Return the rows of all outputs."""
+
+    @abstractmethod
+    def _read_gradients(self) -> Weights:
+        """Return dense gradients by the model's names."""
 
     @abstractmethod
     def _clear_gradients(self) -> None:

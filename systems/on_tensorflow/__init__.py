@@ -19,11 +19,7 @@ class WithoutJax:
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> None:
-        """Find no module, so that the next finder is used.
-
-        Raises:
-            ModuleNotFoundError: If TensorFlow or Keras imports jax.
-        """
+        """Find no module, so that the next finder is used."""
         if name == "jax" and _find_importer(sys._getframe(1)) in IMPORTERS:
             raise ModuleNotFoundError("jax is hidden from TensorFlow", name=name)
 

@@ -41,7 +41,6 @@ class Blocks(Padded):
     """Rectangles whose layers are one BlockLSTM operation, in forward and in backward."""
 
     def make_layer(self, n_steps: int, width: int) -> Layer:
-        """Return a layer of one operation."""
         return partial(block_layer, (n_steps, width))
 
 

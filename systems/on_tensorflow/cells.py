@@ -107,5 +107,4 @@ def apply_layer_to_children(weights: Variables, left: Any, right: Any) -> Any:
 
 
 def apply_layer(weights: Variables, x: Any) -> Any:
-    """Compute relu(x W + b)."""
     return tf.nn.relu(tf.nn.bias_add(x @ weights["W"], weights["b"]))

@@ -36,7 +36,6 @@ class ShrinkingLooped(Shrinking):
     """Steps in a while loop, over the sentences that have not ended."""
 
     def make_steps(self, batch: Batch) -> StepOrder:
-        """Return steps in a loop."""
         return Looped(tf.size(batch.widths), batch.widths, batch.before)
 
 
@@ -44,7 +43,6 @@ class PaddedLooped(Padded):
     """Steps of each rectangle in a while loop."""
 
     def make_layer(self, n_steps: int, width: int) -> Layer:
-        """Return a layer of steps in a loop."""
         return make_layer_along(Looped(n_steps, width))
 
 
@@ -64,7 +62,6 @@ class Looped(StepOrder):
     places: Any | None = None
 
     def run_forward(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Any]]:
-        """Run the steps from first to last."""
         h = U.shape[0]
         steps, after = self._split_steps(a, 4 * h), self._count_continuing()
 
@@ -86,7 +83,6 @@ class Looped(StepOrder):
         return self._join_steps(hidden, h), saved
 
     def run_backward(self, dh: Any, U: Any, saved: list[Any]) -> tuple[Any, Any]:
-        """Run the derivative from the last step to the first."""
         h = U.shape[0]
         steps, after = self._split_steps(dh, h), self._count_continuing()
 
@@ -109,7 +105,6 @@ class Looped(StepOrder):
         return self._join_steps(da, 4 * h), dc_0
 
     def get_first_width(self) -> Any:
-        """Return the number of rows of the first step."""
         return self.widths if self.places is None else self.widths[0]
 
     def gather_previous(self, h: Any) -> Any:
@@ -137,7 +132,6 @@ class Looped(StepOrder):
         )
 
     def _split_steps(self, rows: Any, width: int) -> Any:
-        """Split rows by step."""
         if self.places is not None:
             return self._make_array(width).split(rows, self.widths)
         return self._make_array(width).unstack(tf.reshape(rows, (self.n_steps, self.widths, width)))

@@ -30,7 +30,6 @@ class Preprocessing:
     """Preprocessing of a model's examples.
 
     Attributes:
-        model: the model.
         tables: its loom.
         output_shape: type shape of the loom's outputs.
     """
@@ -40,7 +39,6 @@ class Preprocessing:
     output_shape: int
 
     def weave_examples(self, instances: Sequence[Any]) -> Examples:
-        """Weave the graph of the given examples."""
         mini_batch = self.model.mini_batch(instances)
         words, labels = mini_batch.pulls["word"], mini_batch.pulls["label"]
         weaving = weave(mini_batch, self.tables, self.output_shape)
@@ -86,7 +84,6 @@ class Workers:
         return self._preprocessing.join_parts(list(self._pool.map(_weave_chunk, chunks)))
 
     def close(self) -> None:
-        """Stop the processes."""
         self._pool.shutdown()
 
 

@@ -90,7 +90,6 @@ class LoomNetwork(Network):
         return self.loss(weights, loom_outputs, labels), loom_outputs
 
     def count_work(self, n_passes: int) -> Counters:
-        """Return the work of the last mini-batch that was woven."""
         return self.wiring.count_work(self.tables, self._output, n_passes)
 
 
@@ -100,8 +99,6 @@ def compute_last_states(
     """Return the state of every type shape at max_depth; traced.
 
     Args:
-        loom: the loom.
-        weights: weights by name.
         rows: initial states by type shape.
         indices: see Wiring.
         starts: see Wiring.
@@ -132,8 +129,6 @@ def compute_next_states(
     Pass-throughs are ops like all others.
 
     Args:
-        loom: the loom.
-        weights: weights by name.
         states: states of the previous depth, by type shape.
         wires: for each slot, the rows of the previous states that it gathers.
     """
@@ -178,7 +173,6 @@ class Adapter(TensorFlowSystem):
         super().load(list(instances))
 
     def counters(self) -> Counters:
-        """Return the work of the wiring."""
         return self._net.count_work(2 if self._trains else 1)
 
     def effective_options(self) -> dict[str, str]:

@@ -125,7 +125,6 @@ def compute_cross_entropy(logits: Any, labels: Any) -> Any:
 
 
 def compute_logits(hidden: Any, W: Any, b: Any | None) -> Any:
-    """Return scores of all classes (n, n_classes)."""
     scores = tf.matmul(hidden, W)
     return scores if b is None else tf.nn.bias_add(scores, b)
 

@@ -80,20 +80,17 @@ class Loom:
         used |= {vertex for vertex in self.vertices if isinstance(vertex, str)}
         _check_known("type shape", used, list(self.type_shapes))
         called = {vertex.op for vertex in self.vertices if isinstance(vertex, LoomCall)}
-        _check_known("op", called, [op.name for op in self.ops])
+        ops = {op.name: op for op in self.ops}
+        _check_known("op", called, list(ops))
         for call in (vertex for vertex in self.vertices if isinstance(vertex, LoomCall)):
-            n_arguments = len(self._find_op(call.op).arguments)
+            n_arguments = len(ops[call.op].arguments)
             if len(call.sources) != n_arguments:
                 raise ConfigError(
                     f"a call of op {call.op} has {len(call.sources)} sources: expected"
                     f" {n_arguments}, one for each argument"
                 )
 
-    def _find_op(self, name: str) -> LoomOp:
-        return next(op for op in self.ops if op.name == name)
-
     def number(self, type_shape: str) -> int:
-        """Return the index of a type shape."""
         return list(self.type_shapes).index(type_shape)
 
     @property

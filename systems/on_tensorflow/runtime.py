@@ -188,7 +188,6 @@ class TensorFlowSystem(System):
         return {name: w + self._step * gradients[name] for name, w in self._weights.items()}
 
     def last_loss(self) -> float:
-        """Return the loss of the last run."""
         return float(self._loss)
 
     def counters(self) -> Counters:
@@ -196,7 +195,6 @@ class TensorFlowSystem(System):
         return Counters()
 
     def synchronize(self) -> None:
-        """Wait for CUDA."""
         if self._device == "/GPU:0":
             tf.test.experimental.sync_devices()
 
@@ -211,7 +209,6 @@ class TensorFlowSystem(System):
             tf.config.experimental.reset_memory_stats("GPU:0")
 
     def versions(self) -> dict[str, str]:
-        """Return build facts of TensorFlow."""
         facts = {
             "tensorflow": str(tf.__version__),
             "tensorflow_onednn": "on" if _pywrap_util_port.IsMklEnabled() else "off",

@@ -99,7 +99,6 @@ class Shrinking(SentenceLayout):
     unrolled: int | None
 
     def batch(self, chains: Sequence[Chain]) -> Batch:
-        """Return stairs."""
         plan = plan_stairs(count_words(chains), self.unrolled or 1)
         words, labels = _join_chains(chains)
         rows = plan.rows
@@ -144,7 +143,6 @@ class Padded(SentenceLayout):
     round_up_to: int
 
     def batch(self, chains: Sequence[Chain]) -> Batch:
-        """Return rectangles."""
         plan = plan_rectangles(count_words(chains), self.n_buckets, self.round_up_to)
         words, labels = _join_chains(chains)
         more = round_up(len(words), READ_ROWS_UP_TO) - len(words)
@@ -165,7 +163,6 @@ class Padded(SentenceLayout):
         return specs
 
     def make_layers(self, batch: Batch) -> list[Layer]:
-        """Return one layer per rectangle."""
         return [self.make_layer(*rectangle.shape) for rectangle in batch.along]
 
     @abstractmethod
@@ -189,7 +186,6 @@ def restore_order(rows: Any, labels: Any, back: Any) -> Any:
 
 
 def _join_chains(chains: Sequence[Chain]) -> tuple[Ids, Ids]:
-    """Return words and labels by position."""
     columns = ([c.words for c in chains], [c.labels for c in chains])
     words, labels = (np.concatenate(column, dtype=np.int32) for column in columns)
     return words, labels

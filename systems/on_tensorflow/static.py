@@ -83,7 +83,6 @@ class ShrinkingUnrolled(Shrinking):
     """Separate operations per step, over the sentences that have not ended."""
 
     def make_steps(self, batch: Batch) -> StepOrder:
-        """Return unrolled steps."""
         return Unrolled(tf.unstack(batch.widths), batch.before)
 
 
@@ -91,7 +90,6 @@ class PaddedUnrolled(Padded):
     """Separate operations per step of each rectangle."""
 
     def make_layer(self, n_steps: int, width: int) -> Layer:
-        """Return a layer of unrolled steps."""
         return make_layer_along(Unrolled([width] * n_steps))
 
 
@@ -120,7 +118,6 @@ class Unrolled(StepOrder):
         return tf.concat(hidden, 0), saved
 
     def run_backward(self, dh: Any, U: Any, saved: list[Gates]) -> tuple[Any, Any]:
-        """Run the derivative from the last step to the first."""
         da: list[Any] = []
         dc = tf.zeros_like(saved[-1].c_before)
         steps = zip(self._split(dh), self.widths, self._list_next_widths(), saved, strict=True)
@@ -133,7 +130,6 @@ class Unrolled(StepOrder):
         return tf.concat(da[::-1], 0), dc
 
     def get_first_width(self) -> Any:
-        """Return the number of rows of the first step."""
         return self.widths[0]
 
     def gather_previous(self, h: Any) -> Any:

@@ -39,7 +39,6 @@ class Adapter(TensorFlowSystem):
         return super()._make_specs(feeds[0])
 
     def _trace_program(self, specs: Sequence[Any]) -> Any:
-        """Trace loss and gradients of a tree."""
         compute = self._compute_loss_and_gradients if self._trains else self._compute_loss
         return tf.function(compute, autograph=False).get_concrete_function(*specs)
 

@@ -67,7 +67,6 @@ def weave(mini_batch: MiniBatch, tables: LoomTables, output_shape: int) -> Weavi
 
     Args:
         mini_batch: its outputs are distinct vertices.
-        tables: the loom.
         output_shape: type shape of all outputs.
     """
     graph = mini_batch.graph
@@ -279,8 +278,6 @@ class Wiring:
         """Count nonempty calls without pass-throughs, and all gathers and concatenations.
 
         Args:
-            tables: the loom.
-            output_shape: type shape of the outputs.
             n_passes: 2 if a gradient is computed, which scatters gathered rows and cuts
                 concatenated ones; otherwise 1.
         """

@@ -56,12 +56,7 @@ class AllLevels(NamedTuple):
 
 
 class LevelsByAutograd(Batched):
-    """All vertices of equal height and type in one call of the eager network's cell.
-
-    Args:
-        net: class of the network.
-        model: the model.
-    """
+    """All vertices of equal height and type in one call of the eager network's cell."""
 
     def __init__(self, net: type[TreeNet], model: Model) -> None:
         super().__init__(model)
@@ -78,7 +73,6 @@ class LevelsByAutograd(Batched):
         return AllLevels(plan.words, plan.levels, to_tensor(joined.labels[order], device), order)
 
     def forward(self, plan: AllLevels) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the logits of all vertices in the plan's order."""
         net = self.net
         state = net.leaf(*net.look_up_vectors(plan.words))
         hidden, states = [state[0]], torch.cat(state, 1)
@@ -92,7 +86,6 @@ class LevelsByAutograd(Batched):
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
     def find_canonical_rows(self, plan: AllLevels) -> NDArray[np.integer]:
-        """Return the row of every vertex in canonical order."""
         return invert_permutation(plan.order)
 
 

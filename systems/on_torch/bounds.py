@@ -32,7 +32,6 @@ class Matmuls:
         self.library = f"cuBLAS of PyTorch {torch.__version__}"
 
     def place(self, array: NDArray[np.float32]) -> Tensor:
-        """Copy an array to the device."""
         return torch.from_numpy(array).to(self._device)
 
     def forward(self, x: Tensor, weight: Tensor, y: Tensor, n: int) -> None:
@@ -62,7 +61,6 @@ class Matmuls:
         return known
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -81,10 +79,8 @@ class Copies:
         self._target: Any = torch.zeros_like(self._source)
 
     def run(self) -> None:
-        """Copy once."""
         self._target.copy_(self._source)
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()

@@ -101,12 +101,10 @@ class CompiledStates(StepStates):
     def backpropagate_step(
         dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
     ) -> None:
-        """Call the compiled function."""
         CompiledStates.gradients(dh, dc, gates, tanh_c, c_before, d)
 
 
 def compute_leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
-    """Compute TreeLSTMCell.leaf."""
     i, o, u = i_o_u.chunk(3, 1)
     i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
     _write_tree_state(i_o_u, (i, o, u), i * u, c, tanh_c, h)
@@ -115,7 +113,6 @@ def compute_leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> N
 def compute_internal_state(
     i_o_u: Tensor, f_1: Tensor, f_2: Tensor, both_c: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
 ) -> None:
-    """Compute TreeLSTMCell.internal."""
     i, o, u = i_o_u.chunk(3, 1)
     i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
     c_1, c_2 = both_c.chunk(2, 1)

@@ -63,7 +63,6 @@ class TorchSystem(System):
         return reason or explain_inference_only(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Build the module with the shared weights."""
         with self._device:
             self._net: Any = self._build(load_network(self.networks, model.name), model)
         with torch.no_grad():
@@ -76,7 +75,6 @@ class TorchSystem(System):
 
     @property
     def _held(self) -> dict[str, HeldParameter]:
-        """Parameters of the model, by name."""
         held: dict[str, HeldParameter] = self._net.held
         return held
 
@@ -122,7 +120,6 @@ class TorchSystem(System):
         return Result(self._loss.item(), outputs, gradients, self.counters())
 
     def last_loss(self) -> float:
-        """Return the loss only, without gradients and outputs."""
         return float(self._loss.item())
 
     def parameters(self) -> Parameters:
@@ -141,7 +138,6 @@ class TorchSystem(System):
         return Counters()
 
     def synchronize(self) -> None:
-        """Wait for CUDA."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -154,7 +150,6 @@ class TorchSystem(System):
             torch.cuda.reset_peak_memory_stats()
 
     def versions(self) -> dict[str, str]:
-        """Return torch's version and build settings."""
         match = _BLAS.search(torch.__config__.show())
         facts = {
             "torch": str(torch.__version__),

@@ -32,7 +32,6 @@ class StartedLSTM(nn.Module):
     """nn.LSTM with learned initial states (h,) of each layer.
 
     Args:
-        net: network that holds the parameters.
         suffixes: suffixes of the layers' parameter names.
         starts: suffixes of the names of h_0 and c_0, if they differ.
     """
@@ -80,8 +79,6 @@ class PlainNet(Net):
         Products are built in the first pass.
 
         Args:
-            weight: name of the weight.
-            bias: name of the bias, if any.
             half: 0 or 1 for the first or second half of the rows; None: all rows.
         """
         key = weight, half
@@ -104,7 +101,6 @@ class ProgramNet(PlainNet):
         """Return an instance's data, and the decisions that computed values will make."""
 
     def prepare(self, chains: Sequence[Chain]) -> list[Any]:
-        """Return the data of all instances of a mini-batch."""
         return [self.read(chain) for chain in chains]
 
 
@@ -157,7 +153,6 @@ class OutputLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_classes)) if bias else None
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return logits (n, n_classes)."""
         return functional.linear(hidden, self.weight.t(), self.bias)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> Tensor:

@@ -59,7 +59,6 @@ class Net(nn.Module):
         """Create an embedding table.
 
         Args:
-            name: name of the table.
             sparse: whether its gradient contains only looked-up rows.
         """
         n_rows, width = self.shapes[name]

@@ -178,7 +178,6 @@ class SideWeights(NamedTuple):
 
     @classmethod
     def from_rows(cls, rows: Sequence[Tensor], bias: Tensor) -> SideWeights:
-        """Stack the matrices."""
         return cls(rows, torch.stack([side.t() for side in rows]), bias)
 
     def forward(self, x: Tensor, function: Callable[..., Any], out: Tensor) -> None:

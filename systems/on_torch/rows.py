@@ -64,8 +64,6 @@ def move_rows(x: Tensor, taken: Tensor, given: Tensor) -> Tensor:
     """Return x[taken].
 
     Args:
-        x: the rows.
-        taken: rows to read.
         given: index in `taken` of each row of x.
     """
     rows: Tensor = _Moved.apply(x, taken, given)  # type: ignore[no-untyped-call]
@@ -158,7 +156,6 @@ def move_to_device(plan: Any, device: torch.device) -> Any:
 
 
 def to_tensor(ids: NDArray[np.integer], device: torch.device) -> Tensor:
-    """Return ids as an index tensor."""
     return torch.from_numpy(ids.astype(np.int64)).to(device)
 
 
@@ -189,5 +186,4 @@ class StateRows:
 
 
 def take_first_rows(rows: Tensor, n: int) -> Tensor:
-    """Return the first n rows."""
     return rows if len(rows) == n else rows[:n]

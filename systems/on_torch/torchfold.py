@@ -73,7 +73,6 @@ class FoldedTrees(NamedTuple):
     """Fold with a node for every vertex.
 
     Attributes:
-        fold: the Fold.
         nodes: nodes of each tree, in vertex order.
     """
 
@@ -109,7 +108,6 @@ def fold_trees(trees: Sequence[ListedTree], *, share: bool, cuda: bool) -> Folde
     """Add a node for every vertex: leaf(word), internal(left, right).
 
     Args:
-        trees: the trees.
         share: leaves with equal words are one node, and so are equal subtrees, as in torchfold by
             default; otherwise each leaf also has a number, which makes it and all nodes above it
             distinct.
@@ -146,24 +144,19 @@ class Folded(Net):
         self.held = self.net.held
 
     def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the logits of all vertices."""
         logits = self.net.classifier(self.cut(trees.compute_states(self))[0])
         return functional.cross_entropy(logits, labels, reduction="sum"), logits
 
     def leaf(self, words: Tensor, *_: Tensor) -> Tensor:
-        """Return the states of leaves, given their words (n,)."""
         return self.join(self.net.leaf(*self.net.look_up_vectors(words)))
 
     def internal(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the states of internal vertices, given those of their children."""
         return self.join(self.net.internal(self.cut(left), self.cut(right)))
 
     def join(self, state: State) -> Tensor:
-        """Concatenate the parts of states."""
         return torch.cat(state, dim=1) if self.net.n_states > 1 else state[0]
 
     def cut(self, states: Tensor) -> State:
-        """Split states into their parts."""
         n = self.net.n_states
         return tuple(states.chunk(n, dim=1)) if n > 1 else (states,)
 
@@ -172,7 +165,6 @@ class FoldedRoots(Folded):
     """Network of which only the roots' states are read."""
 
     def forward(self, trees: FoldedTrees, _: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the states of all roots."""
         roots = trees.compute_root_states(self)
         return compute_l2_loss(roots), roots
 
@@ -218,7 +210,6 @@ class Adapter(TorchSystem):
         return loss_and_outputs
 
     def counters(self) -> Counters:
-        """Return the number of method calls by torchfold."""
         return Counters(n_batches=self._folded.n_batches if self._folded else None)
 
     def effective_options(self) -> dict[str, str]:
@@ -233,5 +224,4 @@ class Adapter(TorchSystem):
         return facts
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of torch and torchfold."""
         return super().versions() | {"torchfold": version("torchfold")}

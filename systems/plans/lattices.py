@@ -65,12 +65,10 @@ class LatticeRows(NamedTuple):
 
     @property
     def k(self) -> int:
-        """Number of lattices."""
         return self.sizes[0]
 
 
 def plan_lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
-    """Plan a mini-batch."""
     arcs = join_arcs(lattices)
     step_of, row_of, starts = _arrange_rows([lattice.n_states for lattice in lattices])
     k, order = len(lattices), invert_permutation(row_of)

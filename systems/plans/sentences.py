@@ -66,7 +66,6 @@ class Rectangles:
 
 
 def count_words(chains: Sequence[Chain]) -> NDArray[np.int64]:
-    """Return the number of words of every sentence (k,)."""
     return np.array([chain.n_words for chain in chains], dtype=np.int64)
 
 

@@ -83,7 +83,6 @@ def plan_tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRow
     """Plan a mini-batch.
 
     Args:
-        trees: instances.
         kinds: types of internal vertices if there are two, see dynbatch.harness.models.parts.trees.
     """
     joined = join_trees(trees, kinds)
@@ -163,7 +162,6 @@ def plan_matrix_rows(trees: Sequence[Tree]) -> MatrixRows:
 
 
 def invert_permutation(permutation: Ids) -> Ids:
-    """Return the inverse of a permutation of 0 to n - 1."""
     where = np.empty_like(permutation)
     where[permutation] = np.arange(len(permutation))
     return where

@@ -11,8 +11,7 @@ from dynbatch.harness.commands import compile_ahead
 from dynbatch.harness.compiler import compiled, object_code
 from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.errors import CompileError
-from dynbatch.harness.values.packages import is_part_of
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import ROOT, is_part_of
 
 
 def test_every_module_with_compiled_functions_is_found() -> None:

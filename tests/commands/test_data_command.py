@@ -13,10 +13,9 @@ import pytest
 import yaml
 
 from dynbatch.datasets import sst
-from dynbatch.datasets.parts.facts import describe_corpus
 from dynbatch.datasets.parts.fetch import Progress, fetch, is_complete
 from dynbatch.harness.commands import data
-from dynbatch.harness.commands.data import main
+from dynbatch.harness.commands.data import describe_corpus, main
 from dynbatch.harness.contracts.home import Home
 from dynbatch.harness.planning.artifacts import build_choices
 from dynbatch.harness.planning.config import Composer

@@ -20,13 +20,15 @@ from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.job_specs import (
+    VARIABLE,
     Order,
+    RunPlan,
+    Step,
     build_done_path,
     build_order_path,
     compute_code_version,
 )
 from dynbatch.harness.planning.nodes import Nodes
-from dynbatch.harness.planning.run_plan import VARIABLE, RunPlan, Step
 from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
 from dynbatch.harness.terminal import measurement
 from dynbatch.harness.terminal.status import read_current_work

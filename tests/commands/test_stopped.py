@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dynbatch.harness.planning.job_specs import Order, build_done_path, build_order_path
+from dynbatch.harness.planning.job_specs import Order, Step, build_done_path, build_order_path
 from dynbatch.harness.planning.locks import _build_lock_path
-from dynbatch.harness.planning.run_plan import Step
 from dynbatch.harness.terminal.status import read_current_work
 from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.sandbox import (

@@ -14,8 +14,7 @@ import pytest
 from dynbatch.harness.records.record import read_record
 from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.packages import PACKAGE
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import PACKAGE, ROOT
 
 CODE = ("harness", "systems", "datasets", "plots")
 MINE = """

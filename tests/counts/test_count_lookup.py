@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dynbatch.harness.counts.count_lookup import CountAnswers
 from dynbatch.harness.planning.sweep import parse_sweep
 from dynbatch.harness.records.count_row import parse_count
+from dynbatch.plots.lookup import CountAnswers
 from tests.support.made_up_counts import made_up_rows
 
 TREES = {"model": "tree_lstm_2type", "dataset": "sst", "batch_size": 8, "policy": "agenda"}

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynbatch.datasets import weibo_lexicon
-from dynbatch.datasets.parts.facts import describe_corpus
 from dynbatch.datasets.parts.reading import LazyInstances, split_text
 from dynbatch.datasets.weibo_lattice import read_lattices
 from dynbatch.datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_sentences
 from dynbatch.harness.commands.bench import main as bench
+from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.instances import Lattice

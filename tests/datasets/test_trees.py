@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynbatch.datasets.parts.facts import describe_corpus
 from dynbatch.datasets.parts.reading import LazyInstances
 from dynbatch.datasets.sst import CLASSES, list_words, parse_tree
+from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.contracts.corpus import hash_inputs
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.instances import Tree

@@ -14,7 +14,7 @@ import pytest
 
 from dynbatch.harness.machine import folders
 from dynbatch.harness.measuring.processes.results_lock import MARK, lock_results_dirs
-from dynbatch.harness.planning.run_plan import VARIABLE
+from dynbatch.harness.planning.job_specs import VARIABLE
 from dynbatch.harness.values.paths import ROOT
 
 # A run that leaves a detached process when it is killed.

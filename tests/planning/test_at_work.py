@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.planning.run_plan import FILE, RunPlan
+from dynbatch.harness.planning.job_specs import FILE, RunPlan
 from dynbatch.harness.terminal.status import (
     AtWork,
     Notice,

@@ -10,13 +10,13 @@ import pytest
 from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.planning.job_specs import (
     Order,
+    Step,
     build_order_path,
     check_code,
     compute_code_version,
     read_order,
 )
 from dynbatch.harness.planning.nodes import Nodes
-from dynbatch.harness.planning.run_plan import Step
 from dynbatch.harness.trials.spec import TrialSpec
 
 NODES = Nodes("small", n_cpus=2, memory_gib=2)

@@ -10,6 +10,7 @@ import pytest
 
 from dynbatch.harness.errors import OutputError
 from dynbatch.harness.planning.artifacts import PlannedTrial
+from dynbatch.harness.planning.job_specs import Step
 from dynbatch.harness.planning.jobs import (
     ALL,
     Job,
@@ -20,7 +21,6 @@ from dynbatch.harness.planning.jobs import (
 )
 from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.planning.ordering import format_point, shuffle_round
-from dynbatch.harness.planning.run_plan import Step
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.spec import Limits, TrialSpec
 

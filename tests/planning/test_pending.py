@@ -15,8 +15,8 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_choices
 from dynbatch.harness.planning.durations import DRAWN_S
+from dynbatch.harness.planning.job_specs import Step
 from dynbatch.harness.planning.pending import Pending, find_pending, select_within_budget
-from dynbatch.harness.planning.run_plan import Step
 from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec

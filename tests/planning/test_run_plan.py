@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynbatch.harness.planning.run_plan import SMOOTHING_S, RunPlan, read_run_plan
+from dynbatch.harness.planning.job_specs import SMOOTHING_S, RunPlan, read_run_plan
 
 STEPS = {f"r{k}.json": 60.0 for k in range(10)}
 

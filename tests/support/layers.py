@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from dynbatch.harness.values.packages import PACKAGE
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import PACKAGE, ROOT
 
 FOLDERS = ("harness", "systems", "datasets", "plots", "conf")
 PACKAGES = (PACKAGE, *(f"{PACKAGE}.{folder}" for folder in FOLDERS))

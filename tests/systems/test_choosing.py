@@ -19,9 +19,14 @@ from dynbatch.harness.errors import ConfigError, UnsupportedTrial
 from dynbatch.harness.measuring.clock import make_stopwatch
 from dynbatch.harness.records.record import read_record, write_record
 from dynbatch.harness.terminal.reporting import format_summary
-from dynbatch.systems.on_core.choosing import MAX_TRIED, choose, list_candidates
+from dynbatch.systems.on_core.choosing import (
+    EQUAL,
+    LEAST_ROUNDS,
+    MAX_TRIED,
+    choose,
+    list_candidates,
+)
 from dynbatch.systems.on_core.laboratory import Batches
-from dynbatch.systems.on_core.racing import EQUAL, LEAST_ROUNDS
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
 from tests.support.fake_time import FakeTime

@@ -32,8 +32,8 @@ from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from dynbatch.harness.values.instances import Chain, Lattice, Tree
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import build
+from dynbatch.systems.on_dynet.cpp import adapter
 from dynbatch.systems.on_dynet.cpp import adapter as cpp
-from dynbatch.systems.on_dynet.cpp import inputs
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
 from dynbatch.systems.plans import columns
 from tests.support.instances import random_lattice, random_sentences, random_tree
@@ -140,7 +140,7 @@ def assert_same_arrays(found: Any, expected: Any, names: Sequence[str]) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_columns_are_contiguous_int32_vectors(name: str) -> None:
     model = MODELS[name]
-    for column in inputs.PROGRAMS[name].build_columns(model, instances_of(model)):
+    for column in adapter.PROGRAMS[name].build_columns(model, instances_of(model)):
         assert column.dtype == np.int32
         assert column.flags.c_contiguous
         assert column.ndim == 1
@@ -148,7 +148,7 @@ def test_columns_are_contiguous_int32_vectors(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
-    weights, own_inputs = draw_initial_weights(MODELS[name], seed=0), inputs.PROGRAMS[name]
+    weights, own_inputs = draw_initial_weights(MODELS[name], seed=0), adapter.PROGRAMS[name]
     found = pieces_of(name)
     assert set(own_inputs.tables) <= set(found)
     for whole, (n, axis) in own_inputs.cuts.items():
@@ -157,7 +157,7 @@ def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
         parts = [found[f"{whole}.{k}"] for k in range(n)]
         assert len({part.shape for part in parts}) == 1
         assert np.array_equal(np.concatenate(parts, axis=axis), weights[whole])
-    again = inputs.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
+    again = adapter.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
     assert set(again) == set(weights)
     for weight, values in weights.items():
         assert np.array_equal(again[weight], values), weight
@@ -177,8 +177,8 @@ def test_gates_of_lstms_have_the_order_of_dynet() -> None:
 def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(h: int) -> None:
     """A graph that joined them would copy them in every mini-batch, and their gradients back."""
     weights = draw_initial_weights(LatticeLSTM(replace(UNEQUAL, hidden_size=h)), seed=0)
-    own_inputs = inputs.PROGRAMS["lattice_lstm"]
-    found = dict(inputs.split_weights(weights, own_inputs))
+    own_inputs = adapter.PROGRAMS["lattice_lstm"]
+    found = dict(adapter.split_weights(weights, own_inputs))
     for name in ("W_char", "U_char", "W_word", "U_word"):
         f, i, o, g = np.split(weights[name], 4, axis=-1)
         if h > MAX_FUSED:
@@ -187,14 +187,14 @@ def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(h: int) 
         else:
             assert np.array_equal(found[name], np.concatenate([i, f, o, g], axis=-1))
         assert (name in found) == (h <= MAX_FUSED)
-    again = inputs.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
+    again = adapter.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
     for name, values in weights.items():
         assert np.array_equal(again[name], values), name
 
 
 def pieces_of(name: str) -> Mapping[str, Any]:
     weights = draw_initial_weights(MODELS[name], seed=0)
-    return dict(inputs.split_weights(weights, inputs.PROGRAMS[name]))
+    return dict(adapter.split_weights(weights, adapter.PROGRAMS[name]))
 
 
 def test_a_model_without_a_program_is_skipped() -> None:

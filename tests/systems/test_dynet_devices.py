@@ -14,7 +14,7 @@ import pytest
 
 from dynbatch.harness.contracts.system import RunSettings, System
 from dynbatch.harness.machine.facts import has_cuda_device
-from dynbatch.systems.on_dynet import autobatch, build, cuda
+from dynbatch.systems.on_dynet import autobatch, build, segments
 from dynbatch.systems.on_dynet.cpp.adapter import Adapter as CppAdapter
 
 TREE_LSTM: Any = SimpleNamespace(name="tree_lstm", max_children=None)
@@ -120,16 +120,16 @@ def test_libraries_are_those_of_the_build_then_of_the_environment(
         folder.mkdir(parents=True)
     monkeypatch.setattr(sys, "path", [str(package.parents[2])])
     facts = {"cuda_libraries": str(linked)}
-    assert cuda.find_library("libcurand.so.10", facts) == "libcurand.so.10"
+    assert segments.find_library("libcurand.so.10", facts) == "libcurand.so.10"
     for folder in (package, linked):
         (folder / "libcurand.so.10").touch()
-        assert cuda.find_library("libcurand.so.10", facts) == str(folder / "libcurand.so.10")
+        assert segments.find_library("libcurand.so.10", facts) == str(folder / "libcurand.so.10")
 
 
 def test_missing_libraries_give_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "build.json").write_text("{}")
-    monkeypatch.setattr(cuda, "LIBRARIES", ("libnothing.so.13",))
-    reason = cuda.explain_missing_device(tmp_path)
+    monkeypatch.setattr(segments, "LIBRARIES", ("libnothing.so.13",))
+    reason = segments.explain_missing_device(tmp_path)
     assert reason is not None
     assert reason.startswith("DyNet's build for CUDA finds no CUDA device: libnothing.so.13: ")
 
@@ -139,7 +139,7 @@ def test_missing_libraries_give_one_line(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.skipif(has_cuda_device(), reason="what happens without a GPU")
 def test_the_build_for_cuda_loads_until_it_asks_for_a_device() -> None:
     folder = build.SOURCE_BUILDS["cuda"]
-    reason = cuda.explain_missing_device(folder)
+    reason = segments.explain_missing_device(folder)
     assert reason is not None
     assert reason.startswith("DyNet's build for CUDA finds no CUDA device: cudaMemGetInfo: ")
     program = "import dynet_config; dynet_config.set(mem=4, requested_gpus=1); import dynet"

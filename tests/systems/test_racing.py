@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.choice import Candidate
-from dynbatch.systems.on_core.choosing import choose
-from dynbatch.systems.on_core.laboratory import Batches
-from dynbatch.systems.on_core.racing import (
+from dynbatch.systems.on_core.choosing import (
     ENOUGH_S,
     EQUAL,
     HOPELESS_ROUNDS,
     LEAST_ROUNDS,
     MAX_ROUNDS,
+    choose,
     compute_interval,
     run_race,
 )
+from dynbatch.systems.on_core.laboratory import Batches
 
 FAR_BEHIND = 0.03  # allowed slowdown of a choice, relative to the fastest
 N_DRAWS = 1000

@@ -21,8 +21,7 @@ from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.instances import Tree
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.harness.vertex.operators import Node
-from dynbatch.systems.on_core.subgraph import Adapter
-from dynbatch.systems.on_core.subgraph_executor import BlockExecutor, bind_kernel
+from dynbatch.systems.on_core.subgraph import Adapter, BlockExecutor, bind_kernel
 from tests.support import engine_runs
 from tests.support.instances import PAIRS
 

@@ -25,7 +25,7 @@ from dynbatch.harness.planning.job_specs import Order, compute_code_version, bui
 from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.planning.pending import find_pending
 from dynbatch.harness.planning.requests import is_only_claims, to_argument
-from dynbatch.harness.planning.run_plan import FILE, VARIABLE, Step
+from dynbatch.harness.planning.job_specs import FILE, VARIABLE, Step
 from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.values.paths import CONF_DIR

@@ -53,7 +53,7 @@ from dynbatch.harness.records.fingerprint import (
 from dynbatch.harness.trials.sources import find_imported_files
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, count_lookups
-from dynbatch.harness.values.packages import is_part_of
+from dynbatch.harness.values.paths import is_part_of
 from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
 from dynbatch.harness.vertex.program import VertexFunction
 
@@ -188,7 +188,7 @@ def _find_sum_fault(
     parts = [instances[k : k + n_at_once] for k in range(0, len(instances), n_at_once)]
     if len(parts) < 2:
         return None
-    whole = _sketch_whole(system, instances)
+    whole = sketch_result(run_once(system, instances, update=False).result())
     sums = sum_sketches(list(_sketch_parts(system, parts)))
     for name, sketch in whole.items():
         error = max(abs(a - b) for a, b in zip(sketch[1:], sums[name], strict=True))
@@ -198,10 +198,6 @@ def _find_sum_fault(
                 f" {error / max(sketch[0], 1e-30):.2g} from the sum of parts of {n_at_once}"
             )
     return None
-
-
-def _sketch_whole(system: System, instances: Sequence[Any]) -> dict[str, Sketch]:
-    return sketch_result(run_once(system, instances, update=False).result())
 
 
 def _sketch_parts(system: System, parts: Sequence[Sequence[Any]]) -> Iterator[Mapping[str, Sketch]]:

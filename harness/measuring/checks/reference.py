@@ -66,9 +66,6 @@ class Reference:
     Attributes:
         instances: The few instances of the check.
         answer: The reference's results for them.
-
-    Raises:
-        ConfigError: The model does not accept such instances.
     """
 
     def __init__(self, spec: TrialSpec, workload: Workload) -> None:

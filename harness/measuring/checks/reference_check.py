@@ -74,7 +74,6 @@ def check_answer(
     answer: ReferenceAnswer,
     tolerance: Tolerance = FLOAT32,
 ) -> Verdict:
-    """Run the check's mini-batch without an update and compare the results."""
     return compare(run_once(system, instances, update=False).result(), answer, tolerance)
 
 

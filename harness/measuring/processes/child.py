@@ -77,12 +77,10 @@ def bind_to_parent(parent_pid: int) -> None:
         return
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     # Checked after the request: Linux sends no signal for a parent that ended before it.
-    if os.getppid() != parent_pid and parent_pid not in _list_ancestors():
+    if os.getppid() != parent_pid and all(
+        process.pid != parent_pid for process in psutil.Process().parents()
+    ):
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _list_ancestors() -> set[int]:
-    return {process.pid for process in psutil.Process().parents()}
 
 
 def end_fork() -> None:
@@ -119,7 +117,6 @@ def refuse(spec_path: Path, error: BenchError) -> int:
 
 
 def locate_refusal(spec_path: Path) -> Path:
-    """Return the path of the file in which a worker reports its refusal."""
     return spec_path.with_name("refusal.json")
 
 

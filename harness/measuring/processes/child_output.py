@@ -31,11 +31,7 @@ class BoundedLog:
         self._n_left_out = 0
 
     def write(self, data: bytes) -> None:
-        """Write the first bytes to the file, and remember the last ones.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Write the first bytes to the file, and remember the last ones."""
         self._write_to_file(data[: self._room])
         self._last += data[self._room :]
         self._room -= min(self._room, len(data))
@@ -44,7 +40,6 @@ class BoundedLog:
         self._n_left_out += excess
 
     def finish(self) -> None:
-        """Append the last bytes to the file."""
         if self._n_left_out:
             self._write_to_file(f"\n[{self._n_left_out} bytes omitted]\n".encode())
         self._write_to_file(bytes(self._last))

@@ -64,7 +64,6 @@ class ServerKey:
 
     @classmethod
     def build(cls, adapter: str, environment: Mapping[str, str], round_: int) -> ServerKey:
-        """Return the key of an adapter's workers in an environment."""
         return cls(adapter, tuple(sorted(environment.items())), round_)
 
 
@@ -86,7 +85,6 @@ class ForkedProcess:
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
-        """Wait until it has ended; return the exit code."""
         code = self._wait(0)
         assert code is not None  # it has ended
         return code
@@ -126,7 +124,6 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     def wait_until_ready(self, deadline: float) -> bool:

@@ -234,7 +234,6 @@ def _write_spec(spec: TrialSpec, folder: Path) -> Path:
 
 
 def drop_log(log: Path) -> None:
-    """Delete a log, if it exists."""
     with suppress(OSError):  # its directory may have been deleted
         log.unlink()
 
@@ -340,7 +339,6 @@ def _classify_death(
 
 
 def find_interpreter(spec: TrialSpec) -> str:
-    """Return the interpreter of a trial's worker."""
     return str(Path(spec.python).expanduser()) if spec.python else sys.executable
 
 

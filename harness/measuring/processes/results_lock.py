@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.measuring.processes.process_tree import end_marked, mark
+from dynbatch.harness.planning.job_specs import VARIABLE as RUN_PLAN
 from dynbatch.harness.planning.locks import hold_results_dir
-from dynbatch.harness.planning.run_plan import VARIABLE as RUN_PLAN
 
 MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
 PATIENCE_S = 600.0  # the default time limit of a trial
@@ -32,12 +32,6 @@ def lock_results_dirs(
     """Lock results directories, so that only this run on this machine measures into them.
 
     Processes left by an earlier run that was killed are ended first.
-
-    Args:
-        holder: See dynbatch.harness.planning.locks.hold_results_dir, as for say and alone.
-
-    Raises:
-        BenchError: Another run does not end in time.
     """
     with ExitStack() as stack:
         # Sorted to avoid deadlocks between runs that lock the same directories.

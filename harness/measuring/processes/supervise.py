@@ -55,19 +55,17 @@ def supervise_child(
     environment: Mapping[str, str],
     limits: Limits,
     log: Path,
-    hear: Callable[[str], None] = lambda words: None,
 ) -> Ending:
     """Run a module's `main` in a child process until it ends or exceeds a limit.
 
     Args:
         log: File for the child's output; of a long output, the first and the last part.
-        hear: Receives the child's progress lines.
 
     Raises:
         OSError: The log cannot be written; the child has been ended.
     """
     with contain_descendants() as members:
-        child = ChildProcess(interpreter, module_and_arguments, environment, limits, log, hear)
+        child = ChildProcess(interpreter, module_and_arguments, environment, limits, log)
         watch = Watch(members)
         try:
             while not child.has_ended:
@@ -89,13 +87,9 @@ class ChildProcess:
 
     Args:
         log: File for its output; of a long output, the first and the last part.
-        hear: Receives its progress lines.
         has_channel: Whether it gets a socket, whose descriptor is its module's last argument.
         fork: Starts it given its end of the socket; if it returns None, or without it, a new
             interpreter is started.
-
-    Raises:
-        OSError: The log cannot be written.
     """
 
     def __init__(
@@ -171,11 +165,6 @@ class ChildProcess:
 
     @property
     def ending(self) -> Ending:
-        """Return its ending.
-
-        Raises:
-            RuntimeError: It is still running.
-        """
         if self._failure is not None:
             return self._failure
         if self._process is None or self._process.returncode is None:
@@ -205,28 +194,21 @@ class ChildProcess:
         return self._looked_at + self._left_s if self.is_active else math.inf
 
     def check_memory(self, used_bytes: int) -> None:
-        """End it if its processes use more memory than its limit."""
         excess = find_memory_excess(used_bytes, self._limits)
         if excess is not None and not self.has_ended:
             self.exceed("oom", excess)
 
     def exceed(self, status: Status, reason: str) -> None:
-        """End it because of a limit."""
         self.excess = (status, reason)
         self._kill()
 
     def close_channel(self) -> None:
-        """Close the socket, if it has one."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
 
     def end(self) -> None:
-        """End it and its process group, and complete its log; a second call does nothing.
-
-        Raises:
-            OSError: The log cannot be written.
-        """
+        """End it and its process group, and complete its log; a second call does nothing."""
         if self._file.closed:
             return
         self.close_channel()
@@ -346,7 +328,6 @@ def find_memory_excess(used_bytes: int, limits: Limits) -> str | None:
 
 
 def describe_timeout(limits: Limits) -> str:
-    """Return the reason of a process that exceeded the time limit."""
     return f"not finished within limits.time_s={limits.longest_s:g}"
 
 

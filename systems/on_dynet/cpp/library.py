@@ -28,7 +28,6 @@ class DynetLibrary:
 
     Args:
         memory: as in DyNet's --dynet-mem.
-        seed: random seed.
         autobatch: number of DyNet's autobatch mode.
         folder: directory of the library; a build for CUDA computes there.
     """
@@ -131,11 +130,7 @@ class DynetProgram:
 
 
 def _as_float_pointer(values: Array) -> Any:
-    """Return a pointer to numbers that DyNet copies or fills.
-
-    Raises:
-        ValueError: If the array is not contiguous float32.
-    """
+    """Return a pointer to numbers that DyNet copies or fills."""
     if values.dtype != np.float32 or not values.flags.c_contiguous:
         raise ValueError(f"expected contiguous float32, got {values.dtype} {values.shape}")
     return values.ctypes.data_as(ctypes.c_void_p)

@@ -140,7 +140,6 @@ class LatticeGRU(Lattices):
         self.cells = [cell(store, arc, self.width) for arc in ("char", "word")]
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of every state."""
         lookup, esum = dy.lookup, dy.esum
         character_table, word_table = self.tables
         h_0 = self.start.expr(True)
@@ -237,7 +236,6 @@ class GatedLatticeLSTM(Lattices):
         self.cells = (_FusedGated if width <= MAX_FUSED else _HoistedGated)(store, width)
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of every state."""
         tanh, cmult, lookup, cells = dy.tanh, dy.cmult, dy.lookup, self.cells
         character_table, word_table = self.tables
         h_0, c_0 = add_to_graph(self.start)

@@ -30,7 +30,6 @@ class Seq2Seq:
         self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, pair: SentencePair) -> Pair:
-        """Return a pair as lists of Python numbers."""
         return pair.source.tolist(), pair.target.tolist()
 
     def build(self, pairs: Sequence[Pair]) -> Iterator[GraphSegment]:
@@ -67,7 +66,6 @@ class SentenceReader:
         self.lstm = store.add_lstm(f"_{side}")
 
     def begin(self) -> None:
-        """Add the parameters to a new graph."""
         self.b, self.E = add_to_graph(self.projection)
 
     def embed_word(self, word: int) -> Any:
@@ -109,7 +107,6 @@ class ParserNetwork:
         self.classifier = [*store.add_vectors("b_out"), *store.add_matrices("W_out")]
 
     def read(self, sentence: ParsedSentence) -> ReadSentence:
-        """Return a sentence as lists of Python numbers."""
         labels = self.scores_of(sentence.kinds, sentence.arcs)
         columns = (sentence.words, sentence.tags, sentence.features, labels)
         words, tags, features, right = (column.tolist() for column in columns)

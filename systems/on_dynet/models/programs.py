@@ -47,7 +47,6 @@ class StackRNNNetwork:
         self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, chain: Chain) -> ParsedWords:
-        """Return a sentence as lists of Python numbers."""
         return chain.words.tolist(), self.actions(chain), self.labels(chain)
 
     def build(self, sentences: Sequence[ParsedWords]) -> Iterator[Part]:
@@ -109,7 +108,6 @@ class NestedRNNNetwork:
         self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Loops:
-        """Return an instance as Python numbers."""
         return int(chain.words[0]), int(chain.labels[0]), self.loops(chain)
 
     def build(self, instances: Sequence[Loops]) -> Iterator[Part]:
@@ -253,7 +251,6 @@ class BerxitNetwork:
         self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Tokens:
-        """Return a sentence as Python numbers."""
         model = self.model
         return model.pad_words(chain), int(chain.labels[0]), model.count_layers(chain)
 

@@ -27,7 +27,6 @@ class Sentences:
     """Sentences as Python values."""
 
     def read(self, chain: Chain) -> Any:
-        """Return words and labels as lists of Python numbers."""
         return chain.words.tolist(), chain.labels.tolist()
 
 
@@ -65,7 +64,6 @@ class VarLSTMSideBySide(VarLSTMNetwork):
     """VarLSTMNetwork whose steps each process all sentences that have not ended."""
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of all words."""
         words = [own for own, _ in sentences]
         labels = [label for _, own in sentences for label in own]
         hidden = read_side_by_side(self.lstm, [], self.embedding, words)
@@ -89,7 +87,6 @@ class BiRNNNetwork(Sentences):
         self.token = [*store.add_vectors("b_token"), *store.add_matrices("W_token", 2, axis=0)]
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the scores of every word."""
         lookup, table = dy.lookup, self.embedding
         forward, backward = (add_to_graph(cell) for cell in self.cells)
         along: list[Any] = []
@@ -138,7 +135,6 @@ class Tagger:
         self.classifier += store.add_matrices("W_out")
 
     def begin(self) -> None:
-        """Add the parameters to a new graph."""
         self._starts = [d.lstm.initial_state(d.build_first_states()) for d in self.directions]
         self._expressions = add_to_graph(self.classifier)
 
@@ -164,7 +160,6 @@ class BiLSTMNetwork(Sentences):
         self.tagger = Tagger(store, model.layers)
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of every word."""
         self.tagger.begin()
         lookup, table = dy.lookup, self.embedding
         logits: list[Any] = []
@@ -179,7 +174,6 @@ class BiLSTMSideBySide(BiLSTMNetwork):
     """BiLSTMNetwork whose steps each process all sentences that have not ended."""
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of all words."""
         self.tagger.begin()
         words = [own for own, _ in sentences]
         labels = [label for _, own in sentences for label in own]
@@ -214,7 +208,6 @@ class BiLSTMCharNetwork:
         return [letters[a:b] or word for word, (a, b) in word_spans], chain.labels.tolist()
 
     def build(self, sentences: Sequence[SpelledSentence]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of every word."""
         self.tagger.begin()
         lookup, table = dy.lookup, self.embedding
         there, back = (lstm.initial_state() for lstm in self.spelling)
@@ -248,10 +241,8 @@ def read_side_by_side(
     is padded, which is 1.2 to 1.9 times as fast as padding (docs/systems.md).
 
     Args:
-        lstm: DyNet's LSTM.
         first: its states before a sentence; empty if they are zeros.
         table: lookup parameter of the words' vectors.
-        sentences: words of each sentence.
         backward: read every sentence from its end.
     """
     ranks = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))

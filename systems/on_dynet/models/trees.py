@@ -152,7 +152,6 @@ class TreeLSTMChildSum(Trees):
         self.classifier = store.add_matrices("W_out")[0]
 
     def build(self, trees: Sequence[list[Vertex]]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of every vertex."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, esum, table = dy.lookup, dy.esum, self.embedding
         W_i, W_o, W_u = add_to_graph(self.leaf)
@@ -201,7 +200,6 @@ class TreeGRU(Trees):
         self.classifier = store.add_matrices("W_out")[0]
 
     def build(self, trees: Sequence[list[Vertex]]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of every vertex."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, esum, table = dy.lookup, dy.esum, self.embedding
         W_r, W_z, W_c, bl_r, bl_z, bl_c = add_to_graph(self.leaf)
@@ -293,7 +291,6 @@ class MVRNN(Trees):
         self.classifier = store.add_matrices("W_out")[0]
 
     def build(self, trees: Sequence[list[Vertex]]) -> Iterator[GraphSegment]:
-        """Yield expressions of the summed loss and of the logits of every vertex."""
         affine, tanh, lookup = dy.affine_transform, dy.tanh, dy.lookup
         vector_table, matrix_table = self.embedding, self.matrices
         b, W_1, W_2 = add_to_graph(self.vector)

@@ -62,11 +62,9 @@ class ClassifiedTrees(LoomNetwork):
         )
 
     def make_inputs(self, weights: Tensors, words: Any) -> Tensors:
-        """Return the word vectors of all leaves."""
         return {"word": look_up_vectors(weights, words)}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """Return the loss of the classifier at every vertex."""
         return compute_cross_entropy(outputs, labels)
 
     def _run_leaf(self, weights: Tensors, x: Any) -> tuple[Any, Any]:
@@ -108,12 +106,10 @@ class TreeFC(LoomNetwork):
         return {"state": look_up_vectors(weights, words)} if "embedding" in weights else {}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """Return the l2_loss of the roots."""
         return tf.nn.l2_loss(outputs)
 
 
 def join_children(weights: Tensors, left: Any, right: Any) -> tuple[Any]:
-    """Apply the layer to both children."""
     return (apply_layer_to_children(weights, left, right),)
 
 
@@ -147,15 +143,12 @@ class VarLSTM(LoomNetwork):
         return Loom(shapes, ops, (None, *vertices))
 
     def make_inputs(self, weights: Tensors, words: Any) -> Tensors:
-        """Return the vectors of all words."""
         return {"word": look_up_vectors(weights, words)}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """Return the loss of all predicted next words."""
         return compute_linear_cross_entropy(outputs, weights["W_out"], weights["b_out"], labels)
 
     def outputs(self, weights: Tensors, kept: Any) -> Any:
-        """Return the logits of all words of the vocabulary."""
         return compute_logits(kept, weights["W_out"], weights["b_out"])
 
 

@@ -27,7 +27,6 @@ class SideBySide(Network):
         return (self.way.batch(instances),)
 
     def make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
-        """Return the specs of the arrangement."""
         return (self.way.make_specs(feeds[0]),)
 
 
@@ -39,7 +38,6 @@ class VarLSTM(SideBySide):
         return (self.way.batch(instances)._replace(against=(), in_against=()),)
 
     def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
-        """Return the summed loss, and the inputs of the output layer."""
         (batch,) = feeds
         layers = [(tuple(weights[f"{name}{k}"] for name in "WUb"), None) for k in self.suffixes]
         h = self.way.run(batch, batch.along, weights["embedding"], layers)
@@ -48,7 +46,6 @@ class VarLSTM(SideBySide):
         return loss, (read, batch.labels, batch.back)
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
-        """Return the logits of all words."""
         read = restore_order(*kept)
         return compute_logits(read, weights["W_out"], weights["b_out"])
 
@@ -57,7 +54,6 @@ class BiLSTM(SideBySide):
     """Parameters of dynbatch.harness.models.bilstm: one stack of layers per direction."""
 
     def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
-        """Return the summed loss, and the inputs of the classifier."""
         (batch,) = feeds
         there = self._run(weights, batch, batch.along, "forward")
         back = self._run(weights, batch, batch.against, "backward")
@@ -79,7 +75,6 @@ class BiLSTM(SideBySide):
         return self.way.run(batch, words, weights["embedding"], layers)
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
-        """Return the logits of all words."""
         return compute_logits(restore_order(*kept), weights["W_out"], None)
 
 

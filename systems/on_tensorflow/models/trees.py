@@ -32,7 +32,6 @@ class OneTree(Network):
         self.h = model.sizes.hidden_size
 
     def construct(self, instances: Sequence[Tree]) -> Feeds:
-        """Return a tuple of arrays per tree."""
         return build_feeds(instances)
 
 
@@ -67,8 +66,6 @@ def compute_states(
     which are added at every vertex (docs/systems.md).
 
     Args:
-        leaf: cell of a leaf.
-        internal: cell of an internal vertex.
         x: (n_leaves, n_inputs), inputs of leaves.
         left: rows of the left children of internal vertices.
         right: rows of the right children.
@@ -100,7 +97,6 @@ class ClassifiedTree(OneTree):
         self.cell = cell
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
-        """Return the summed loss and the logits of one tree."""
         words, left, right, places, labels = feeds
         states = compute_states(
             lambda x: self.cell.leaf(weights, x),
@@ -118,7 +114,6 @@ class TreeFC(OneTree):
     """Parameters of harness/models/tree_fc.py; leaves are looked up, or the layer of zeros."""
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
-        """Return the loss and the state of one tree's root."""
         words, left, right, _, _ = feeds
         has_table = "embedding" in weights
         nothing = tf.zeros((1, 2 * self.h))

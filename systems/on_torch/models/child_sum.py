@@ -32,13 +32,11 @@ class TreeLSTMChildSum(TreeNet):
         self.forget = self.make_linear("U_f", "b_f", kind)
 
     def leaf(self, *vectors: Tensor) -> State:
-        """Return the state of leaves."""
         i, o, u = self.leaf_gates(vectors[0]).chunk(3, dim=1)
         c = torch.sigmoid(i) * torch.tanh(u)
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def internal(self, left: State, right: State) -> State:
-        """Return the state of internal vertices."""
         (h_1, c_1), (h_2, c_2) = left, right
         i, o, u = self.gates(h_1 + h_2).chunk(3, dim=1)
         f_1, f_2 = torch.sigmoid(self.forget(torch.cat([h_1, h_2]))).chunk(2)

@@ -60,9 +60,7 @@ def plan_levels(joined: JoinedTrees, rank: Ids, device: torch.device) -> TreeLev
     """Plan the levels of a mini-batch; one copy brings all indices to the device.
 
     Args:
-        joined: vertices of all trees.
         rank: (n,) level of every vertex, without gaps; leaves have 0.
-        device: where the indices are needed.
     """
     ends, internal = np.cumsum(joined.sizes), np.flatnonzero(rank)
     left, right = joined.left[internal], joined.right[internal]

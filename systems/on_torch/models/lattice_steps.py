@@ -46,7 +46,6 @@ class LatticeSteps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dh):  # type: ignore[no-untyped-def]
-        """Return the gradients of all inputs."""
         steps, ctx.steps = ctx.steps, None  # frees memory for the next mini-batch
         steps.begin_backward(dh)
         for step in reversed(steps.plan.steps):
@@ -60,8 +59,6 @@ class Steps(ABC):
     """States of all rows, and cells of all arcs.
 
     Attributes:
-        plan: plan of the mini-batch.
-        width: hidden size.
         states: all parts of the states; the first step has the initial state (argument `start`,
             with its parts next to each other).
         h: (n, h) of all rows.
@@ -239,8 +236,6 @@ class SummedSteps(Steps):
 
     Args:
         cells: cells of both kinds of arcs.
-        plan: plan of the mini-batch.
-        start: initial state.
         x: vectors of the plan's characters.
         y: vectors of the plan's words.
         weights: weights of the characters' cells, then as many of the words' cells.
@@ -303,8 +298,6 @@ class GatedSteps(Steps):
     then the character's own cell.
 
     Args:
-        plan: plan of the mini-batch.
-        start: initial state.
         x: vectors of the plan's characters.
         y: vectors of the plan's words.
         given: W, b and U of characters (gates i, o, f, g), of words (i, f, g) and of word weights.

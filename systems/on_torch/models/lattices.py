@@ -115,7 +115,6 @@ class Recursive(LatticeNet, OneByOne):
         )
 
     def yield_scores(self, batch: LatticeTexts) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield logits of all states, lattice by lattice."""
         characters = iter(torch.split(self.characters(batch.characters), 1))
         words = iter(torch.split(self.words(batch.words), 1))
         for text in batch.lattices:
@@ -152,7 +151,6 @@ class RecursiveLSTM(RecursiveSums):
     """Lattice-LSTM."""
 
     def compute_cell(self, gates: LatticeGates, x: Tensor, before: State) -> State:
-        """Return the state after one arc."""
         h, c = before
         f, i, o, g = gates(x, h).chunk(4, dim=1)
         c = torch.sigmoid(i) * torch.tanh(g) + torch.sigmoid(f) * c
@@ -167,7 +165,6 @@ class RecursiveGRU(RecursiveSums):
         return (self.h_0[None],)
 
     def compute_cell(self, gates: LatticeGates, x: Tensor, before: State) -> State:
-        """Return h after one arc."""
         (h,) = before
         assert gates.reset is not None
         x_r, x_z, x_n = gates.inputs(x).chunk(3, dim=1)
@@ -218,7 +215,6 @@ class Levels(LatticeNet, Batched):
         return move_to_device(plan_lattice_rows(lattices), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the logits of all states in the plan's order."""
         x, y = self.characters(plan.characters), self.words(plan.words)
         start = torch.cat([self.h_0, self.c_0]) if self.char.reset is None else self.h_0
         given = start, x, y, *self.yield_weights()
@@ -233,7 +229,6 @@ class Levels(LatticeNet, Batched):
                 yield from gates.weights
 
     def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        """Return the row of every state in canonical order."""
         return invert_permutation(plan.order)
 
 

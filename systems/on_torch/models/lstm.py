@@ -43,7 +43,6 @@ def run_lstm_steps(
         U: (4 h, h).
         b: (4 h,).
         start: (k, 2 h) initial states h_0 and c_0; None: zeros.
-        columns: the columns.
         kind: implementation of a step.
     """
     h, c = LSTMSteps.apply(x, W, U, b, start, columns, kind)  # type: ignore[no-untyped-call]
@@ -229,10 +228,7 @@ class Recurrence(ABC):
         It runs step by step, because nn.LSTM does not return c before padding.
 
         Args:
-            lstm: the LSTM.
             rows: (n, n_inputs) rows of the columns.
-            columns: the columns.
-            start: initial states.
         """
         W, U, b, _ = lstm.all_weights[0]
         first = concatenate_initial_states(start, 0, columns.order)
@@ -270,13 +266,7 @@ class Columnwise(Recurrence):
 
 
 def concatenate_initial_states(start: Start, layer: int, order: Tensor) -> Tensor:
-    """Return h_0 and c_0 of a layer for every column, concatenated (k, 2 h).
-
-    Args:
-        start: initial states.
-        layer: the layer.
-        order: sentences of the columns.
-    """
+    """Return h_0 and c_0 of a layer for every column, concatenated (k, 2 h)."""
     joined = torch.cat([start[0][layer], start[1][layer]], dim=-1)
     if joined.ndim == 1:
         return joined.expand(len(order), len(joined))

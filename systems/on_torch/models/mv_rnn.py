@@ -47,7 +47,6 @@ class MVRNN(TreeNet):
         return vectors
 
     def internal(self, left: State, right: State) -> State:
-        """Return the state of an internal vertex."""
         (v_1, T_1), (v_2, T_2) = left, right
         v = torch.tanh(self.vector(torch.cat([v_2 @ T_1, v_1 @ T_2], dim=1)))
         return v, self.matrix_1(T_1) + self.matrix_2(T_2)
@@ -78,7 +77,6 @@ class Levels(Batched):
         return move_to_device(plan_matrix_rows(trees), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the logits of all vertices in the plan's order."""
         net = self.net
         v = TreeSteps.apply(  # type: ignore[no-untyped-call]
             MVCell,
@@ -96,7 +94,6 @@ class Levels(Batched):
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
     def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        """Return the row of every vertex in canonical order."""
         return invert_permutation(plan.order)
 
 

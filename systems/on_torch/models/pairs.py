@@ -47,7 +47,6 @@ class PairByPair(PairNet, OneByOne):
     """One pair at a time."""
 
     def prepare(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
-        """Convert both sentences to tensors."""
         device = self.output.weight.device
         return [(to_tensor(pair.source, device), to_tensor(pair.target, device)) for pair in pairs]
 
@@ -85,7 +84,6 @@ class EagerAtOnce(PairByPair):
         self.decoder = self.make_lstm("_target")
 
     def yield_scores(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield logits of all predicted words, pair by pair."""
         for source, target in pairs:
             state = self.encode_source(source)
             read = torch.tanh(self.read_target(self.target_embedding(target[:-1])))
@@ -144,7 +142,6 @@ class DecoderBatch(NamedTuple):
     """Mini-batch of pairs whose decoders run step by step.
 
     Attributes:
-        pairs: the pairs.
         read: (m,) words that decoders read, by row of the decoders.
         labels: (m,) words that decoders predict, by row of the decoders.
         swap: (k,) encoder column of every decoder column.
@@ -195,7 +192,6 @@ class LevelsSeq2Seq(PairsSideBySide):
         return loss, self.output.defer_logits(hidden)
 
     def find_canonical_rows(self, batch: DecoderBatch) -> NDArray[np.integer]:
-        """Return the rows pair by pair."""
         return batch.decoders.along.rows.cpu().numpy()
 
 
@@ -291,12 +287,10 @@ class LevelsAtOnce(PairsSideBySide):
         self.recurrence = recurrence or Columnwise()
 
     def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> AtOnceBatch:
-        """Plan words by position."""
         batch = plan_pairs(pairs, device)
         return AtOnceBatch(batch, self.recurrence.plan(batch.n_steps, device))
 
     def forward(self, batch: AtOnceBatch) -> tuple[Tensor, LateOutputs]:
-        """Return the summed loss, and the logits of all predicted words, pair by pair."""
         pairs = batch.pairs
         ranks = pairs.encoders.ranks
         h_0, c_0 = self.encode_sources(pairs, self.recurrence)

@@ -66,7 +66,6 @@ class EagerParser(ParserNet, OneByOne):
         self.bilstm = self.make_lstm("_forward", "_forward_2", reverse=backward)
 
     def prepare(self, sentences: Sequence[ParsedSentence]) -> list[ParserSentence]:
-        """Convert the sentences to tensors on the device."""
         device = self.missing.device
         columns = ((s.words, s.tags, s.features, self.find_labels(s)) for s in sentences)
         return [ParserSentence(*(to_tensor(array, device) for array in four)) for four in columns]
@@ -81,7 +80,6 @@ class EagerParser(ParserNet, OneByOne):
                 yield self.output(hidden), label
 
     def forward(self, sentences: list[ParserSentence]) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the scores of all transitions."""
         loss, scores = super().forward(sentences)
         return loss, scores.view(-1, self.output.weight.shape[1])
 
@@ -90,8 +88,6 @@ class ParserBatch(NamedTuple):
     """Words and tags by position, the plan of the LSTMs, and all n decisions, step by step.
 
     Attributes:
-        words: words by position.
-        tags: parts of speech by position.
         along: plan of the LSTMs.
         looked_at: (n, n_slots) rows of the vectors that each decision reads.
         labels: (n,) labels.
@@ -163,7 +159,6 @@ class LevelsParser(ParserNet, Batched):
         return torch.cat(h, dim=1)
 
     def find_canonical_rows(self, batch: ParserBatch) -> NDArray[np.integer]:
-        """Return the rows sentence by sentence."""
         return batch.order.cpu().numpy()
 
 

@@ -30,7 +30,6 @@ class Loops(NamedTuple):
 
     Attributes:
         word: first word.
-        label: label of the instance.
         n_inner: inner steps of each outer step.
     """
 
@@ -50,7 +49,6 @@ class RecursiveNested(NestedNet, OneByOne):
     """One instance at a time; every state of the outer loop is read before the next step."""
 
     def yield_scores(self, batch: list[Loops]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores of all steps of outer loops, instance by instance."""
         device, U, b = self.embedding.weight.device, self["U"], self["b"]
         for word, label, loops in batch:
             h = self.embedding(torch.tensor([word], device=device))
@@ -97,7 +95,6 @@ class LevelsNested(NestedNet, Batched):
     """
 
     def plan(self, batch: Sequence[Loops], device: torch.device) -> LoopBatch:
-        """Plan the rows of states."""
         lengths = np.array([len(instance.n_inner) for instance in batch], dtype=np.int64)
         steps = arrange_columns(lengths, device)
         labels = to_tensor(np.repeat([instance.label for instance in batch], lengths), device)
@@ -140,7 +137,6 @@ class LevelsNested(NestedNet, Batched):
         return torch.addcmul(n, z, h - n)
 
     def find_canonical_rows(self, plan: LoopBatch) -> NDArray[np.integer]:
-        """Return the rows instance by instance."""
         return plan.rows.cpu().numpy()
 
 
@@ -156,7 +152,6 @@ class RecursiveDRNN(ProgramNet, OneByOne):
     def yield_scores(
         self, batch: list[tuple[Tensor, Tensor, GrownTree]]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores of all nodes, tree by tree."""
         for word, labels, tree in batch:
             states: dict[int, Tensor] = {}
             self.grow(tree.nodes, 0, None, self.embedding(word), states)
@@ -212,7 +207,6 @@ class LevelsDRNN(ProgramNet, Batched):
     """
 
     def convert_chain(self, chain: Chain) -> GrownTree:
-        """Return the tree that will grow."""
         return grow_tree(self.model, chain)
 
     def plan(self, trees: Sequence[GrownTree], device: torch.device) -> GrowthBatch:
@@ -269,7 +263,6 @@ class BerxitSentence(NamedTuple):
 
     Attributes:
         words: words of all tokens.
-        label: the label.
         n_layers: layers until a computed value makes the sentence exit.
     """
 
@@ -292,14 +285,12 @@ class Encoder(ProgramNet):
         return BerxitSentence(words, int(chain.labels[0]), n_layers)
 
     def embed_tokens(self, sentences: Sequence[BerxitSentence]) -> Tensor:
-        """Return embedded tokens (n, tokens, h)."""
         words = torch.tensor(
             [sentence.words for sentence in sentences], device=self.embedding.weight.device
         )
         return self.normalize(self.embedding(words) + self["places"], "gain_token", "b_token")
 
     def apply_layer(self, x: Tensor) -> Tensor:
-        """Apply one layer."""
         heads = functional.linear(self.apply_attention(x), self["W_heads"].t(), self["b_heads"])
         a = self.normalize(x + heads, "gain_heads", "b_heads_norm")
         up = functional.linear(a, self["W_up"].t(), self["b_up"])
@@ -339,7 +330,6 @@ class RecursiveBerxit(Encoder, OneByOne):
     """One sentence at a time; the exit after every layer is read before the next layer."""
 
     def yield_scores(self, batch: list[BerxitSentence]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores of every sentence."""
         for sentence in batch:
             x = self.embed_tokens([sentence])
             for layer in range(1, sentence.n_layers + 1):
@@ -372,7 +362,6 @@ class LevelsBerxit(Encoder, Batched):
         return ExitBatch([batch[k] for k in places], places)
 
     def forward(self, plan: ExitBatch) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the scores in the plan's order."""
         going = plan.sentences
         x, exits = self.embed_tokens(going), []
         for layer in range(1, going[0].n_layers + 1):
@@ -388,7 +377,6 @@ class LevelsBerxit(Encoder, Batched):
         return functional.cross_entropy(scores, labels, reduction="sum"), scores
 
     def find_canonical_rows(self, plan: ExitBatch) -> NDArray[np.integer]:
-        """Return the rows sentence by sentence."""
         return invert_permutation(plan.places)
 
 

@@ -71,7 +71,6 @@ class SentenceBySentence(OneByOne):
         return ReadChains(to_tensor(np.concatenate(known), device), read)
 
     def yield_scores(self, batch: ReadChains) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores of all words, sentence by sentence."""
         n_known = [chain.letters.count(None) for chain in batch.chains]
         vectors = torch.split(self.embedding(batch.words), n_known)
         for known, chain in zip(vectors, batch.chains, strict=True):
@@ -104,7 +103,6 @@ class SentencesSideBySide(Batched):
     recurrence: Recurrence = Columnwise()
 
     def plan(self, chains: Sequence[Chain], device: torch.device) -> Any:
-        """Plan words by position."""
         words, labels = to_device(
             device,
             np.concatenate([chain.words for chain in chains]),
@@ -127,7 +125,6 @@ class EagerVarLSTM(VarLSTM, SentenceBySentence):
     """One sentence at a time through nn.LSTM, as a first version is written."""
 
     def score_words(self, x: Tensor) -> Tensor:
-        """Return logits."""
         h, _ = self.lstm(x)
         logits: Tensor = self.output(h)
         return logits
@@ -143,7 +140,6 @@ class LevelsVarLSTM(VarLSTM, SentencesSideBySide):
         self.recurrence = recurrence or self.recurrence
 
     def forward(self, plan: SentenceBatch) -> tuple[Tensor, LateOutputs]:
-        """Return the summed loss, and the logits of all words."""
         h = self.recurrence.run(self.lstm, self.embedding(plan.words), plan.along, against=False)
         return self.output.loss(h, plan.labels), self.output.defer_logits(h)
 
@@ -175,7 +171,6 @@ class EagerTagger(TaggerNet, SentenceBySentence):
     """One sentence at a time through one nn.LSTM per direction, as a first version is written."""
 
     def score_words(self, x: Tensor) -> Tensor:
-        """Return logits."""
         tags = self.compute_tags(self.forwards(x), self.backwards(x.flip(0)).flip(0))
         logits: Tensor = self.output(tags)
         return logits
@@ -191,7 +186,6 @@ class LevelsTagger(TaggerNet, SentencesSideBySide):
         self.recurrence = recurrence or self.recurrence
 
     def forward(self, plan: Any) -> tuple[Tensor, LateOutputs]:
-        """Return the summed loss, and the logits of all words."""
         x, run = self.read(plan), self.recurrence.run
         there = run(self.forwards.lstm, x, plan.along, self.forwards.start, against=False)
         back = run(self.backwards.lstm, x, plan.along, self.backwards.start, against=True)
@@ -293,7 +287,6 @@ class EagerBiRNN(PlainNet, SentenceBySentence):
     """One sentence at a time, word by word in both directions, because nn.RNN has no sigmoid."""
 
     def score_words(self, x: Tensor) -> Tensor:
-        """Return scores."""
         there, back = (
             self.compute_states(x, "forward"),
             self.compute_states(x.flip(0), "backward").flip(0),
@@ -316,7 +309,6 @@ class LevelsBiRNN(PlainNet, SentencesSideBySide):
     """All sentences in parallel, longest first; each step has those that have not ended."""
 
     def forward(self, plan: SentenceBatch) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the scores of all words."""
         x = self.embedding(plan.words)
         both = [self.compute_states(x, plan, "forward"), self.compute_states(x, plan, "backward")]
         scores = self.get_product("W_token", "b_token")(torch.cat(both, dim=1)).relu_()

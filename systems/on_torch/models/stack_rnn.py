@@ -23,8 +23,6 @@ class StackSentence(NamedTuple):
     """Sentence.
 
     Attributes:
-        words: its words.
-        labels: labels of its steps.
         actions: whether each step shifts.
     """
 
@@ -43,7 +41,6 @@ class Recursive(ProgramNet, OneByOne):
         return StackSentence(to_tensor(chain.words, device), labels, model.replay_actions(chain))
 
     def yield_scores(self, sentences: list[StackSentence]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores of all steps, sentence by sentence."""
         for sentence in sentences:
             yield torch.cat(self.parse(sentence)) @ self["W_out"], sentence.labels
 
@@ -189,7 +186,6 @@ class Levels(ProgramNet, Batched):
         )
 
     def forward(self, plan: StackBatch) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the scores of all steps, step by step."""
         stacks = Stacks(self["bottom"], len(plan.labels), plan.buffers)
         buffer = self.compute_buffer(plan)
         given = (
@@ -232,7 +228,6 @@ class Levels(ProgramNet, Batched):
         return tanh(t, t)
 
     def find_canonical_rows(self, plan: StackBatch) -> NDArray[np.integer]:
-        """Return the rows sentence by sentence."""
         return plan.rows.cpu().numpy()
 
 

@@ -28,9 +28,7 @@ class TreeSteps(torch.autograd.Function):
         """Run level after level.
 
         Args:
-            ctx: autograd's context.
             kind: class of the cell.
-            plan: plan of the mini-batch.
             x: (n_leaves, n_inputs) inputs of leaves.
             given: further arguments of the cell.
         """
@@ -46,7 +44,6 @@ class TreeSteps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dstates):  # type: ignore[no-untyped-def]
-        """Return the gradients of x and of all further arguments."""
         cell = ctx.cell
         cell.begin_backward(dstates)
         end = cell.n_internal
@@ -76,7 +73,6 @@ class TreeCell(ABC):
         self.n_internal = len(plan.children) // 2
 
     def to_all_rows(self, rows: slice) -> slice:
-        """Return the slice of internal rows among all rows."""
         return slice(self.n_leaves + rows.start, self.n_leaves + rows.stop)
 
     def find_children(self, rows: slice) -> Tensor:
@@ -121,7 +117,6 @@ class TreeLSTMBase(TreeCell):
     elementwise parts.
 
     Args:
-        plan: plan of the mini-batch.
         x: (n_leaves, n_inputs) inputs of leaves.
         W: (3 h, n_inputs) weights of leaves.
         b_leaf: (3 h,) their biases.

@@ -44,10 +44,6 @@ State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads th
 class TreeNet(Net):
     """Parameters of a tree model, and the equations of its cell for n vertices.
 
-    Args:
-        model: the model.
-        kind: class of the linear layers.
-
     Attributes:
         n_states: number of parts of a state.
     """
@@ -92,14 +88,12 @@ class TreeLSTM(TreeNet):
         self.forget_2.bias = self.forget_1.bias  # both children share it
 
     def leaf(self, *vectors: Tensor) -> State:
-        """Return the state of leaves."""
         (x,) = vectors
         i, o, u = self.leaf_gates(x).chunk(3, dim=1)
         c = torch.sigmoid(i) * torch.tanh(u)
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def internal(self, left: State, right: State) -> State:
-        """Return the state of internal vertices."""
         (h_1, c_1), (h_2, c_2) = left, right
         i, o, u = self.gates(torch.cat([h_1, h_2], dim=1)).chunk(3, dim=1)
         f_1, f_2 = torch.sigmoid(self.forget_1(h_1)), torch.sigmoid(self.forget_2(h_2))
@@ -107,7 +101,6 @@ class TreeLSTM(TreeNet):
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def list_weights(self) -> tuple[Tensor, ...]:
-        """Return the weights that LSTMCell takes."""
         layers = self.leaf_gates, self.gates, self.forget_1
         leaf, gates, forget = ((layer.weight, layer.bias) for layer in layers)
         return *leaf, *gates, *forget, self.forget_2.weight
@@ -140,7 +133,6 @@ class TreeGRU(TreeNet):
         return (0.5 * (first + compute_gru_step(right[0], self.gates_2, self.candidate_2)),)
 
     def list_weights(self) -> tuple[Tensor, ...]:
-        """Return the weights that GRUCell takes."""
         leaf = self.leaf_gates, self.leaf_candidate
         first, second = (self.gates_1, self.candidate_1), (self.gates_2, self.candidate_2)
         return (
@@ -206,7 +198,6 @@ class Recursive(OneByOne):
         )
 
     def yield_scores(self, batch: WordTrees) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield logits of all vertices, tree by tree."""
         for tree, hidden in self.yield_hidden(batch):
             logits = self.net.classifier(torch.cat([hidden[v] for v in range(len(hidden))]))
             yield logits, tree.labels
@@ -246,11 +237,6 @@ class Levels(Batched):
     The classifier runs once, over all vertices. Vertices of two types are never batched together,
     although their weights are equal. Faster than autograd over levels; docs/systems.md, "Variants
     that were tried", has the numbers.
-
-    Args:
-        net: class of the network.
-        model: the model.
-        cell: class of the cell that computes levels.
     """
 
     def __init__(self, net: type[TreeNet], model: Model, *, cell: type[TreeCell]) -> None:
@@ -264,14 +250,12 @@ class Levels(Batched):
         return move_to_device(plan_tree_rows(trees, self.kinds), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the logits of all vertices in the plan's order."""
         (x,) = self.net.look_up_vectors(plan.words)
         h = TreeSteps.apply(self.cell, plan, x, *self.net.list_weights())  # type: ignore[no-untyped-call]
         logits = self.net.classifier(h)
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
     def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        """Return the row of every vertex in canonical order."""
         return invert_permutation(plan.order)
 
 
@@ -290,11 +274,9 @@ class TreeFC(TreeNet):
         return (self.embedding(words),)
 
     def leaf(self, *vectors: Tensor) -> State:
-        """Return the state of leaves, given their vectors."""
         return vectors if self.embedding is not None else (self.apply_layer(vectors[0]),)
 
     def internal(self, left: State, right: State) -> State:
-        """Return the state of internal vertices."""
         return (self.apply_layer(torch.cat([left[0], right[0]], dim=1)),)
 
     def apply_layer(self, both: Tensor) -> Tensor:
@@ -314,7 +296,6 @@ class RecursiveRoots(Recursive):
     """One tree at a time; only the states of roots are read."""
 
     def forward(self, batch: WordTrees) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the states of all roots."""
         roots = torch.cat([hidden[len(hidden) - 1] for _, hidden in self.yield_hidden(batch)])
         return compute_l2_loss(roots), roots
 
@@ -333,7 +314,6 @@ class LevelsOfRoots(Batched):
         return plan_levels(joined, joined.height, device)
 
     def forward(self, plan: TreeLevels) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, and the states of all roots, instance by instance."""
         net = self.net
         (states,) = net.leaf(*net.look_up_vectors(plan.words))
         for level in plan.levels:
