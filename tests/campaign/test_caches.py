@@ -160,12 +160,3 @@ def test_no_cache(warm: Callable[[str], Warm], system: str) -> None:
         box.cache.mkdir()
         (box.cache / NAME).write_text("in the way\n")
         assert_same_numbers(box, system, warm(system))
-
-
-@pytest.mark.parametrize("damage", [*DONE_TO_ONE, "all empty"])
-def test_an_entry_is_damaged(tmp_path: Path, damage: str) -> None:
-    entry = tmp_path / "entry"
-    entry.write_bytes(b"0123456789")
-    spoil(tmp_path, "*", damage)
-    is_same = entry.is_file() and entry.read_bytes() == b"0123456789"
-    assert not is_same or entry.stat().st_mode & 0o777 == 0

@@ -78,15 +78,6 @@ def test_a_full_disk(cache: Path, sweep_records: list[str], disk: str, n_pages: 
 
 
 @campaign
-@examples(1, 3)
-@given(file_bytes=st.integers(1000, 6000))  # enough for a line, too small for a record
-def test_files_that_do_not_grow(cache: Path, sweep_records: list[str], file_bytes: int) -> None:
-    with sandbox(cache) as box:
-        first = box.run(logged_sweep(box), file_bytes=file_bytes)
-        assert_goes_on(box, first, Kept.of(box.results), sweep_records)
-
-
-@campaign
 @pytest.mark.parametrize("kind", ["full", "closed"])
 def test_standard_output(cache: Path, sweep_records: list[str], kind: str) -> None:
     with sandbox(cache) as box:

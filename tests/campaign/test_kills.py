@@ -188,28 +188,34 @@ def test_the_pipeline(cache: Path, pipeline_records: list[str], name: str, share
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
         ("none", ""),
         ("lost", "lost: a/r0.json"),
+        ("missing", "missing"),
         ("measured_twice", "measured twice: a/r0.json"),
+        ("set_aside", "measured twice, and the first set aside"),
+        ("two_at_once", "is None"),
         ("leftover", "processes live on"),
+        ("half_written", "files are left"),
         ("traceback", "stack: ValueError: odd"),
+        ("fails", "exit code 2"),
         ("hang", "hang"),
     ],
 )
-def test_a_sabotaged_command_is_seen(fault: str, words: str, name: str) -> None:
+def test_a_sabotaged_command_is_seen(fault: str, words: str) -> None:
     def line(box: Sandbox) -> list[str]:
         return run_module("tests.support.odd_bench", str(box.results), fault)
 
     seen = ""
+    name = "SIGTERM" if fault == "none" else "SIGKILL"
     with sandbox(grace_s=0.2) as box:
         try:
             kill_and_repeat(line, Kill(name, "record_written"), box, sorted(RECORDS), limit_s=3)
         except AssertionError as error:
             seen = str(error)
+        assert box.processes() == []
     assert bool(seen) == bool(words), seen
     assert words in seen
 
