@@ -36,14 +36,8 @@ MAX_S = 40.0  # time limit of all steps; slow systems run fewer
 LIMIT_S = 160.0  # includes imports and compilation
 GROWTH_BYTES = 24 * 2**20
 FEW_WORDS = "dataset.options.vocab_modulo=32"
-SENTENCES = (
-    "dataset.options.length=6",
-    "dataset.options.n_words=32",
-    "dataset.options.n_classes=4",
-)
 WORKLOADS = (  # each system runs the first that it supports
     ("model=tree_lstm", "dataset=sst_synthetic", FEW_WORDS),
-    ("model=bilstm", "dataset=bilstm_synthetic", *SENTENCES),
     ("model=var_lstm", "dataset=ptb_synthetic", FEW_WORDS),
     ("model=lattice_lstm", "dataset=lattice_synthetic", FEW_WORDS),
     ("model=cell", "dataset=complete_trees", "dataset.options.n_leaves=2", "mode=infer"),
