@@ -110,15 +110,6 @@ def test_a_policy_that_failed_has_its_status(choices: Choices) -> None:
     assert any("fsm_sort: timeout." in text.get_text() for text in picture.figure.texts)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig2"])
-def test_figure_of_failed_counts_shows_their_status(name: str, choices: Choices) -> None:
-    picture = draw(load_counted(name, choices, *POLICIES))
-    assert set(picture.numbers.status) == {"timeout"}
-    assert set(picture.numbers.reason) == {REASON}
-    assert any("fsm_sort: timeout." in text.get_text() for text in picture.figure.texts)
-
-
 def test_missing_counts_have_a_status_and_outdated_ones_are_refused(choices: Choices) -> None:
     name = "edbatch_fig1"
     sweeps = plan_counts(name, choices)
