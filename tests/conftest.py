@@ -24,6 +24,7 @@ from dynbatch.harness.measuring import clock
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
 from dynbatch.harness.values.paths import ROOT
+from tests.support.measured import share_servers
 from tests.support.records import record_of
 from tests.support.shards import select_shard
 
@@ -104,6 +105,13 @@ def _freeze_long_lived(_freeze_only_here: None) -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def shared_servers() -> Iterator[None]:
+    """Let the tests of a file share fork servers."""
+    with share_servers():
+        yield
 
 
 @pytest.fixture

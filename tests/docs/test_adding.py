@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.values.paths import ROOT
-from tests.support.adding import BLOCK, PAGE, SECTIONS, Command, Section
+from tests.support.adding import BLOCK, PAGE, SECTIONS, Section
 
 NEEDED = (
     *("dynbatch", "conf", "datasets", "harness", "plots", "profiles", "src", "systems"),
@@ -109,19 +109,3 @@ def test_a_block_without_a_place_is_shown_only_if_it_is_typed() -> None:
     blocks = list(BLOCK.finditer(page))
     assert page.count("\n```") == 2 * len(blocks)
     assert all(block["path"] or block["kind"] == "console" for block in blocks)
-
-
-@pytest.mark.parametrize(
-    ("printed", "output", "fits"),
-    [
-        ("a  1.5 ms", "a 1.5   ms\n", True),
-        ("a  ... ms", "a 1.5 ms", True),
-        ("a  ... ms", "b 1.5 ms", False),
-        ("a\n...\nz", "a\nb\nc\nz", True),
-        ("a\nz", "a\nb\nz", False),
-        ("(x)", "x", False),
-        ("", "whatever", True),
-    ],
-)
-def test_output_comparison_ignores_elided_parts(printed: str, output: str, fits: bool) -> None:
-    assert Command("", printed).is_answered_by(output) == fits

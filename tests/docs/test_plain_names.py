@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from dynbatch.harness.values.paths import ROOT
 
 TOPS = ("dynbatch", "harness", "systems", "datasets", "plots", "scripts")
@@ -95,14 +93,3 @@ def test_a_class_name_means_one_thing() -> None:
 def test_variables_have_descriptive_names() -> None:
     vague = [f"{path}, {name}" for path, tree in TREES for name in find_vague_variables(tree)]
     assert vague == []
-
-
-@pytest.mark.parametrize(
-    ("name", "is_verb"), [("_rows_of", False), ("words", False), ("read_rows", True)]
-)
-def test_a_noun_is_found(name: str, is_verb: bool) -> None:
-    assert has_verb(name) == is_verb
-    assert [*find_vague_variables(ast.parse("def f(one): found = one"))] == [
-        "line 1: one",
-        "line 1: found",
-    ]
