@@ -8,7 +8,8 @@ which the interpreter does not notice.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
@@ -16,9 +17,12 @@ import numpy as np
 import pytest
 
 import dynbatch.harness.engine.engine
-from dynbatch.harness.contracts.model import Model, ModelSizes
+from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
 from dynbatch.harness.engine.backends.cuda import backend as cuda
 from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.backends.cuda.kinds import MANY, Tile, Tiling
+from dynbatch.harness.engine.backends.cuda.launching import Kernel
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.models.birnn import BiRNN
 from dynbatch.harness.models.drnn import DRNN
@@ -26,13 +30,74 @@ from dynbatch.harness.models.nested_rnn import NestedRNN
 from dynbatch.harness.models.stack_rnn import StackRNN
 from dynbatch.harness.models.tree_gru import TreeGRU
 from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.precision import TOLERANCES
 from tests.support.engine_models import EXAMPLES, SEQUENCE_MODELS
-from tests.support.engine_runs import ONE_BY_ONE
+from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
 from tests.support.instances import draw_trees, random_sentences
 from tests.support.pairwise import pairwise_choices
-from tests.support.small_tiles import TOLERANCE, SmallTiles, wrong
-from tests.support.walked_backend import WalkedBackend
+from tests.support.walked_backend import PoisonedMemory, WalkedBackend
+
+# CUDA backend with tiny tiles in Triton's interpreter, and disagreements with the reference.
+
+
+# Tiles smaller than most values; matmuls of more than two rows use the second tile.
+SMALL = Tiling(
+    products=((2, Tile(2, 4, 8, spread=True)), (MANY, Tile(16, 16, 16))),
+    plain=Tile(8, 4, 1),
+    sums=Tile(16, 16, 16),
+    wide_rows=Tile(4, 2, 1),
+)
+
+
+TOLERANCE = 3e-5  # for float32, as in the contract of backends
+
+
+class SmallTiles(Backend):
+    """Backend with small tiles, and memory that reveals reads of unwritten values."""
+
+    tiling = SMALL
+    change: Callable[[str], str] = staticmethod(lambda text: text)  # modifies a kernel, for tests
+
+    def _make_memory(self, weights: Weights) -> PoisonedMemory:
+        return PoisonedMemory(weights, self._device)
+
+    def _load_kernel(self, module: KernelModule) -> Kernel:
+        return super()._load_kernel(_changed(module, type(self).change))
+
+
+def _changed(module: KernelModule, change: Callable[[str], str]) -> KernelModule:
+    text = change(module.text)
+    return module if text == module.text else replace(module, text=text)
+
+
+def wrong(
+    model: Model,
+    instances: Sequence[Any],
+    switches: Switches | None = None,
+    mode: str = "train",
+    policy: str = "agenda",
+    tolerances: Sequence[float] = (TOLERANCE,),
+    *,
+    update: bool = False,
+) -> list[str]:
+    """Return disagreements of one mini-batch with the reference, within the last tolerance.
+
+    With the other tolerances something must disagree. With `update`, parameters after a step are
+    compared, too.
+    """
+    weights = draw_initial_weights(model, 7)
+    adapter = prepared(model, weights, switches, policy, mode)
+    reference = run_reference(model, weights, instances, mode)
+    result = run(adapter, instances, update=update)
+    *too_narrow, wide = (disagreements(result, reference, tolerance) for tolerance in tolerances)
+    assert all(too_narrow)
+    if not update:
+        return wide
+    expected = {name: weights[name] - 0.1 * g for name, g in reference.gradients.items()}
+    found = adapter.parameters()
+    stepped = (name for name in expected if not np.allclose(found[name], expected[name], atol=1e-5))
+    return [*wide, *(f"{name} behind a step" for name in stepped)]
 
 
 @pytest.fixture
