@@ -172,13 +172,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Select one shard of the tests, and sort long files first if several processes run them.
 
     All other processes would wait for a long file that starts last. The longest files are those of
-    tests/whole/, whose tests run pipelines or mypy for 10 s and more, and then those with the most
-    slow tests.
+    tests/whole/ and tests/docs/, whose tests run pipelines and commands for 10 s and more; then
+    those with the most slow tests; then those with the most tests.
     """
     items[:] = select_shard(items, str(config.getoption("--shard")))
     if hasattr(config, "workerinput"):
         n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-        items.sort(key=lambda item: (item.path.parent.name != "whole", -n_slow[item.path]))
+        n_all = Counter(item.path for item in items)
+
+        def rank(item: pytest.Item) -> tuple[bool, int, int]:
+            is_long = item.path.parent.name in ("whole", "docs")
+            return not is_long, -n_slow[item.path], -n_all[item.path]
+
+        items.sort(key=rank)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,6 @@ endings) is refused, or the same instances are read.
 from __future__ import annotations
 
 import hashlib
-import os
 import resource
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,20 +97,13 @@ class Answer:
     n_read: int = 0
 
 
-def leave(_: Path) -> None:
-    """Leave the files unchanged."""
-
-
-def read(
-    corpus: str, files: Mapping[str, bytes], spoil: Callable[[Path], object] = leave
-) -> Answer:
-    """Write the files of a corpus to a directory, damage it, and read all instances."""
+def read(corpus: str, files: Mapping[str, bytes]) -> Answer:
+    """Write the files of a corpus to a directory, and read all instances."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
         for name, content in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
-        spoil(root)
         try:
             with in_time(LIMIT_S), bounded_memory():
                 found = load_corpus(f"dynbatch.datasets.{corpus}", "train", root, sha256=None)
@@ -167,28 +159,6 @@ def test_damaged_files(name: str, data: st.DataObject) -> None:
     kind, content = data.draw(damages_of(files[file]))
     damaged = {**files, file: content}
     judge(name, kind, damaged, read(name, damaged), whole)
-
-
-INSTEAD: dict[str, Callable[[Path], object]] = {
-    "missing": lambda path: None,
-    "fifo": os.mkfifo,
-    "folder": Path.mkdir,
-    "endless": lambda path: path.symlink_to("/dev/zero"),
-    "circle": lambda path: path.symlink_to(path),
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("instead", INSTEAD)
-def test_no_file_in_its_place(name: str, instead: str) -> None:
-    read_whole(name)
-    for file in files_of(name):
-
-        def spoil(root: Path, file: str = file) -> None:
-            (root / file).unlink()
-            INSTEAD[instead](root / file)
-
-        assert Path(file).name in read(name, files_of(name), spoil).refusal
 
 
 @pytest.mark.parametrize("name", NAMES)
