@@ -84,6 +84,17 @@ def _signals_as_a_terminal_gives_them() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nothing_is_synced() -> Iterator[None]:
+    """Leave out os.fsync in this process: thousands of calls wait for the disk.
+
+    Tests of what happens around it replace it themselves.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _freeze_only_here() -> Iterator[None]:
     """Disable gc.freeze and gc.unfreeze in trials: only `_freeze_long_lived` decides here."""
     same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}

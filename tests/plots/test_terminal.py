@@ -125,16 +125,6 @@ def test_a_baseline_that_failed_takes_no_part() -> None:
     assert f"3.00 times as fast as the fastest of 1 baseline, {LABELS['torch_levels']}" in line
 
 
-def test_lines_name_the_options_in_which_workloads_differ() -> None:
-    records = [
-        plain_record(system=system, dataset_options={"n_leaves": n, "seed": 0})
-        for n in (4, 8)
-        for system in ("vertex", "dynet")
-    ]
-    names = [line.partition(":")[0].split()[-1] for line in compare(records)]
-    assert names == ["n_leaves=4", "n_leaves=8"]
-
-
 def test_files_of_ones_own_are_named_once_by_their_shortest_ends() -> None:
     paths = ("/data/old/My trees.txt", "/data/new/My trees.txt", "/data/b.txt")
     records = [

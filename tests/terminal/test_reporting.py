@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 from collections.abc import Callable
 from typing import Any
@@ -99,30 +98,3 @@ def test_equally_named_trials_get_distinct_labels(make_spec: MakeSpec) -> None:
     ]
     assert "order=shuffled" in third.split()
     assert alone == other
-
-
-def test_an_option_that_only_one_has_and_switches(make_spec: MakeSpec) -> None:
-    specs = [
-        make_spec(system_options=printed) for printed in ({}, {"fusion": False}, {"fusion": True})
-    ]
-    words = [one.split(" r0")[1].strip() for one in format_trials(specs)]
-    assert words == ["", "system.options.fusion=false", "system.options.fusion=true"]
-
-
-def test_files_of_ones_own_are_named_without_their_checksums(make_spec: MakeSpec) -> None:
-    def build(path: str) -> TrialSpec:
-        options = {"path": path, "sha256": {"train": hashlib.sha256(path.encode()).hexdigest()}}
-        return make_spec(dataset_options=options)
-
-    labels = format_trials([build(path) for path in ("old/My trees.txt", "new/My trees.txt", "b")])
-    assert [label.partition(" r0 ")[2] for label in labels] == [
-        "dataset.path=old/My trees.txt",
-        "dataset.path=new/My trees.txt",
-        "dataset.path=b",
-    ]
-    labels = format_trials([build(path) for path in ("/data/old/a.txt", "/data/old/b.txt")])
-    assert [label.partition(" r0 ")[2] for label in labels] == [
-        "dataset.path=a.txt",
-        "dataset.path=b.txt",
-    ]
-    assert format_trials([build("a.txt")])[0].endswith(" r0")
