@@ -28,15 +28,8 @@ from tests.support.sandbox import (
 MAX_LOG_BYTES = 2**20
 METHODS = (
     *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "run"),
-    *(
-        "result",
-        "parameters",
-        "last_loss",
-        "counters",
-        "data_movement_fraction",
-        "peak_memory_bytes",
-    ),
-    *("reset_peak_memory", "synchronize", "effective_options", "versions"),
+    *("result", "parameters", "last_loss", "counters", "data_movement_fraction"),
+    *("peak_memory_bytes", "reset_peak_memory", "synchronize", "effective_options", "versions"),
 )
 # Methods of systems that learn or choose, methods for timelines, and class members.
 NOT_CALLED_HERE = {"learn", "choose", "run_traced", "listing", "options_of", "option_type"}
