@@ -207,12 +207,6 @@ def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
     assert everything_below(tmp_path) == set()
 
 
-def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(b"a file")
-    with pytest.raises(DataError, match=r"cannot write to .*data .* choose another --data-root"):
-        fetch(ARCHIVE, SHA256, tmp_path / "data", opener=serving(zipped()))
-
-
 ONE_FILE = Home("https://a.org/{name}", "corpus", names={"train": "train"}, most_bytes=1000)
 
 

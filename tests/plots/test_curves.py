@@ -85,31 +85,6 @@ def test_a_single_point_has_a_mark_and_no_line(load: Load) -> None:
     assert len(ends) == 1, "it is named all the same"
 
 
-def test_a_lost_point_shows_its_status_at_the_axis(load: Load) -> None:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        lost = trial.settings["system"] in ("fold_policy", "torch_levels")
-        return TOTAL_FAILURE if lost and trial.settings["batch_size"] == 16 else {}
-
-    figure, found = _draw(load("cavs_fig8d", change))
-    assert select_number(found, group="systems", system=HEAD, batch_size=16).status == "oom"
-    for title in ("Strategies on one engine", "Systems"):
-        (text,) = (t for t in _find_axes(figure, title).texts if t.get_text() == "oom")
-        assert text.get_rotation() == 90
-        axes = _find_axes(figure, title)
-        x, y = axes.transData.inverted().transform(axes.transAxes.transform(text.get_position()))
-        assert x == pytest.approx(16)
-        assert axes.get_ylim()[0] < y < found.value.min()
-
-
-def test_systems_without_any_value_are_named_under_their_status(load: Load) -> None:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        return TOTAL_FAILURE if trial.settings["system"] in ("fold", "dynet") else {}
-
-    figure, _ = _draw(load("cavs_fig8d", change))
-    texts = [text.get_text() for text in _find_axes(figure, "Systems").texts]
-    assert set(texts[texts.index("oom:") + 1 :]) == {"Fold (re-implemented)", "DyNet agenda"}
-
-
 def test_sizes_without_records_are_omitted_and_noted(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         return None if trial.settings["batch_size"] == 64 else {}

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.axes import Axes
-from matplotlib.transforms import Bbox
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.figures import page
-from dynbatch.plots.figures.curve_panels import add_names
 
 
 def test_a_caption_of_more_than_three_lines_is_refused() -> None:
@@ -53,33 +50,6 @@ def test_places_are_apart_and_in_order(wanted: list[float], gap: float) -> None:
 
 def test_places_stay_between_their_ends() -> None:
     assert list(page.spread([0.0, 0.1, 9.0], 1, 0, 3)) == [0, 1, 3]
-
-
-def _axes() -> Axes:
-    axes = page.place_axes(page.start_figure(2.2), 0.5, 0.2, 2.0, 1.8)
-    axes.set(xscale="log", yscale="log", xlim=(1, 100), ylim=(1, 100))
-    return axes
-
-
-def _boxes(axes: Axes) -> list[Bbox]:
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()
-    return [text.get_window_extent() for text in axes.texts]
-
-
-@pytest.mark.parametrize("n", [2, 12, 20])
-def test_names_of_curves_that_end_together_do_not_overlap(n: int) -> None:
-    axes = _axes()
-    curves = [f"system {k}" for k in range(n - 1)]
-    names = [(curve, curve) for curve in curves] + [("", "not measured:")]
-    ends = {curve: (90.0, 50 + k / 100) for k, curve in enumerate(curves)}
-    add_names(axes, names, page.find_looks(curves), ends)
-    boxes = _boxes(axes)
-    assert len(boxes) == n
-    assert not any(Bbox.intersection(a, b) for a, b in combinations(boxes, 2))
-    assert min(boxes, key=lambda box: box.y0) is boxes[-1], "what has no value stands below"
-    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
 
 
 def test_every_system_is_distinguishable_in_grayscale() -> None:
