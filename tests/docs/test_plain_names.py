@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from dynbatch.harness.values.paths import ROOT
@@ -25,14 +26,11 @@ VAGUE = {"of", "one", "found", "told", "said"}
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def read_trees() -> Iterator[tuple[Path, ast.Module]]:
-    """Yield the syntax tree of every module outside the tests."""
-    for top in TOPS:
-        for path in sorted((ROOT / top).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
-
-
-TREES = list(read_trees())
+@cache
+def read_trees() -> list[tuple[Path, ast.Module]]:
+    """Return the syntax tree of every module outside the tests."""
+    paths = [path for top in TOPS for path in sorted((ROOT / top).rglob("*.py"))]
+    return [(path.relative_to(ROOT), ast.parse(path.read_text("utf-8"))) for path in paths]
 
 
 def has_verb(name: str) -> bool:
@@ -67,7 +65,7 @@ def find_vague_variables(tree: ast.AST) -> Iterator[str]:
 def test_functions_begin_with_a_verb() -> None:
     functions = [
         (path, node)
-        for path, tree in TREES
+        for path, tree in read_trees()
         for node in ast.walk(tree)
         if isinstance(node, FunctionNode) and not is_property(node)
     ]
@@ -78,7 +76,7 @@ def test_functions_begin_with_a_verb() -> None:
 def test_a_class_name_means_one_thing() -> None:
     """A model and its networks in frameworks, each in a directory `models`, have one name."""
     places = defaultdict(list)
-    for path, tree in TREES:
+    for path, tree in read_trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and node.name not in OF_CONTRACTS:
                 places[node.name].append(path)
@@ -91,5 +89,7 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 def test_variables_have_descriptive_names() -> None:
-    vague = [f"{path}, {name}" for path, tree in TREES for name in find_vague_variables(tree)]
+    vague = [
+        f"{path}, {name}" for path, tree in read_trees() for name in find_vague_variables(tree)
+    ]
     assert vague == []
