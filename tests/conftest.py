@@ -24,6 +24,7 @@ from dynbatch.harness.measuring import clock
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
 from dynbatch.harness.values.paths import ROOT
+from tests.support.measured import share_servers
 from tests.support.records import record_of
 from tests.support.shards import select_shard
 
@@ -83,6 +84,17 @@ def _signals_as_a_terminal_gives_them() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nothing_is_synced() -> Iterator[None]:
+    """Leave out os.fsync in this process: thousands of calls wait for the disk.
+
+    Tests of what happens around it replace it themselves.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _freeze_only_here() -> Iterator[None]:
     """Disable gc.freeze and gc.unfreeze in trials: only `_freeze_long_lived` decides here."""
     same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}
@@ -104,6 +116,13 @@ def _freeze_long_lived(_freeze_only_here: None) -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def shared_servers() -> Iterator[None]:
+    """Let the tests of a file share fork servers."""
+    with share_servers():
+        yield
 
 
 @pytest.fixture
@@ -164,13 +183,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Select one shard of the tests, and sort long files first if several processes run them.
 
     All other processes would wait for a long file that starts last. The longest files are those of
-    tests/whole/, whose tests run pipelines or mypy for 10 s and more, and then those with the most
-    slow tests.
+    tests/whole/ and tests/docs/, whose tests run pipelines and commands for 10 s and more; then
+    those with the most slow tests; then those with the most tests.
     """
     items[:] = select_shard(items, str(config.getoption("--shard")))
     if hasattr(config, "workerinput"):
         n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-        items.sort(key=lambda item: (item.path.parent.name != "whole", -n_slow[item.path]))
+        n_all = Counter(item.path for item in items)
+
+        def rank(item: pytest.Item) -> tuple[bool, int, int]:
+            is_long = item.path.parent.name in ("whole", "docs")
+            return not is_long, -n_slow[item.path], -n_all[item.path]
+
+        items.sort(key=rank)
 
 
 @pytest.fixture(scope="module", autouse=True)

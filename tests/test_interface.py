@@ -22,6 +22,7 @@ from dynbatch.harness.records.tidy import build_frame
 from dynbatch.harness.values.paths import ROOT
 from tests.support.records import plain_record
 
+pytestmark = pytest.mark.usefixtures("shared_servers")
 TINY: dict[str, Any] = {
     "model": "tree_fc",
     "dataset": "complete_trees",

@@ -1,6 +1,6 @@
 """Invalid input: exit code 1, one line with the value and the allowed values, nothing written.
 
-There is a table row for each rule, and random command lines for every key (more in tests/campaign).
+There is a table row for each rule, and random command lines for every key.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dynbatch.harness.planning.nodes
 from dynbatch.harness.commands import bench, collect, doctor, schedule
-from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import MAX_TRIALS, read_points, read_settings
 from dynbatch.harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
 from dynbatch.harness.terminal.command_line import parse, plan
 from dynbatch.harness.values.paths import CONF_DIR
+from tests.support.in_time import in_time
 from tests.support.sandbox import TINY
 from tests.support.wrong_words import plain_keys, wrong_overrides
 
@@ -49,6 +54,7 @@ NAMES: list[Line] = [
     (["experiment=headline_tree_lsmt"], ["did you mean headline_tree_lstm?; choose one of"]),
     (["experiment=null"], ["experiment=null is not a name; choose one of: ablation"]),
     (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),
+    ([f"policy={'x' * 300}"], ["xxx is unknown; choose one of"]),  # too long for a file name
     (["policy=critcal_share"], ["did you mean critical_share?; choose one of"]),
     (["policy=depth"], ["policy=depth", "system=null has no policy option"]),
     (["on_invalid_data=ignore"], ["on_invalid_data=ignore is not allowed", "fail, record"]),
@@ -319,6 +325,24 @@ def test_drawn_command_lines_are_refused_in_one_line(tmp_path: Path) -> None:
             accepted.append(text)
     assert accepted == long == []
     assert not (tmp_path / "results").exists()
+
+
+ODD_VALUES = (
+    *("x" * 5000, "a b", "'a\\nb'", "ünï", "-", "..", "a/b/c", "$HOME", "'a=b'", "null"),
+    *("0", "1e300", str(10**30), "true", "1e-320", "inf", "0x", "1 2", "${nothing}", "range(1,3)"),
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(plain_keys())), st.sampled_from(ODD_VALUES))
+def test_an_odd_value_is_taken_or_refused_in_one_line(key: str, value: str) -> None:
+    refusal = ""
+    with TemporaryDirectory() as folder, chdir(folder), in_time(20):
+        try:
+            plan(parse(["system=null", f"{key}={value}"]), [])
+        except BenchError as error:
+            refusal = str(error)
+    assert "\n" not in refusal
 
 
 def test_right_ones_are_not() -> None:

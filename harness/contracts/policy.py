@@ -211,7 +211,7 @@ def check_policy_name(name: str, *, may_choose: bool = False) -> None:
             f" {', '.join(list_policy_names())}"
         )
     reason = ""
-    if name.isidentifier() and (_FOLDER / f"{name}.py").is_file():
+    if name in {path.stem for path in _FOLDER.glob("*.py")}:
         reason = f" (harness/policies/{name}.py defines neither schedule nor learn)"
     known = (*((AUTO,) if may_choose else ()), *list_policy_names())
     reason = reason or suggest_name(name, known)

@@ -1,4 +1,4 @@
-"""Cache entries of each kind that are damaged, belong to another user or are not writable.
+"""Cache entries of each kind that are damaged or belong to another user.
 
 Unreadable entries are created again, entries that another user may have written are not used, and
 the numbers are those of a run with an intact cache.
@@ -150,22 +150,3 @@ def test_a_cache_of_another_user(warm: Callable[[str], Warm], system: str) -> No
         before = {path: path.stat().st_mtime_ns for path in box.cache.rglob("*")}
         assert_same_numbers(box, system, warm(system))
         assert {path: path.stat().st_mtime_ns for path in box.cache.rglob("*")} == before
-
-
-@campaign
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_no_cache(warm: Callable[[str], Warm], system: str) -> None:
-    with copied(warm(system).folder) as box:
-        shutil.rmtree(box.cache)
-        box.cache.mkdir()
-        (box.cache / NAME).write_text("in the way\n")
-        assert_same_numbers(box, system, warm(system))
-
-
-@pytest.mark.parametrize("damage", [*DONE_TO_ONE, "all empty"])
-def test_an_entry_is_damaged(tmp_path: Path, damage: str) -> None:
-    entry = tmp_path / "entry"
-    entry.write_bytes(b"0123456789")
-    spoil(tmp_path, "*", damage)
-    is_same = entry.is_file() and entry.read_bytes() == b"0123456789"
-    assert not is_same or entry.stat().st_mode & 0o777 == 0

@@ -8,9 +8,8 @@ endings) is refused, or the same instances are read.
 from __future__ import annotations
 
 import hashlib
-import os
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -98,20 +97,13 @@ class Answer:
     n_read: int = 0
 
 
-def leave(_: Path) -> None:
-    """Leave the files unchanged."""
-
-
-def read(
-    corpus: str, files: Mapping[str, bytes], spoil: Callable[[Path], object] = leave
-) -> Answer:
-    """Write the files of a corpus to a directory, damage it, and read all instances."""
+def read(corpus: str, files: Mapping[str, bytes]) -> Answer:
+    """Write the files of a corpus to a directory, and read all instances."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
         for name, content in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
-        spoil(root)
         try:
             with in_time(LIMIT_S), bounded_memory():
                 found = load_corpus(f"dynbatch.datasets.{corpus}", "train", root, sha256=None)
@@ -169,97 +161,7 @@ def test_damaged_files(name: str, data: st.DataObject) -> None:
     judge(name, kind, damaged, read(name, damaged), whole)
 
 
-INSTEAD: dict[str, Callable[[Path], object]] = {
-    "missing": lambda path: None,
-    "fifo": os.mkfifo,
-    "folder": Path.mkdir,
-    "endless": lambda path: path.symlink_to("/dev/zero"),
-    "circle": lambda path: path.symlink_to(path),
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("instead", INSTEAD)
-def test_no_file_in_its_place(name: str, instead: str) -> None:
-    read_whole(name)
-    for file in files_of(name):
-
-        def spoil(root: Path, file: str = file) -> None:
-            (root / file).unlink()
-            INSTEAD[instead](root / file)
-
-        assert Path(file).name in read(name, files_of(name), spoil).refusal
-
-
-TWO = {"ptb/train.txt": b"a b\nc\n"}
-NO_TEXT = {"ptb/train.txt": b"\xff"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "files", "answer", "is_right"),
-    [
-        ("flipped", TWO, Answer("", "any", 2), True),
-        ("flipped", TWO, Answer("", "any", 3), False),
-        ("flipped", TWO, Answer("train.txt:1: a reason"), False),
-        ("flipped", NO_TEXT, Answer("", "any", 1), False),
-        ("flipped", NO_TEXT, Answer("train.txt:1: a reason"), True),
-        ("flipped", NO_TEXT, Answer("two\nlines"), False),
-        ("bom", TWO, Answer("", "of whole", 2), True),
-        ("bom", TWO, Answer("a byte order mark"), True),
-        ("bom", TWO, Answer("", "of others", 2), False),
-    ],
-)
-def test_a_wrong_reader_is_seen(
-    kind: str, files: Mapping[str, bytes], answer: Answer, is_right: bool
-) -> None:
-    whole = Answer("", "of whole", 2)
-    if is_right:
-        return judge("ptb", kind, files, answer, whole)
-    with pytest.raises(AssertionError):
-        judge("ptb", kind, files, answer, whole)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_undamaged_files_are_well_formed_and_all_are_read(name: str) -> None:
     assert read_whole(name).n_read == count_instances(name, files_of(name)) > 1
     assert set(CHECKS) == set(NAMES)
-
-
-def row(number: int, head: str) -> str:
-    return "\t".join([str(number), "a", "_", "X", "_", "_", head, "dep", "_", "_"])
-
-
-ILL_FORMED: Mapping[str, Sequence[str]] = {
-    "sst/train.txt": (
-        *("", "(5 a)\n", "(1 a\n", "(1 a))\n", "(1 a b)\n", "(1 (1 a))\n", "(1 a)(1 b)\n"),
-        *("x\n", "(1 (1 a) b)\n", "(1 a)\n\n(1 a)\n", "(1)\n"),
-    ),
-    "ptb/train.txt": ("", "a\n\nb\n", "a <eos>\n", "a\0b\n", "a\n  \nb\n"),
-    "wikiner/train.txt": ("", "a\n", "a|O  b|O\n", "|O\n", "a|\n", "a|O \n"),
-    "ud_ewt/train.conllu": (
-        *("", "1\ta\n", "# only\n\n", "\n\n"),
-        *("\n".join(map(row, (1, 2), heads)) for heads in ("00", "21", "30")),
-    ),
-    "lattice/train.txt": (
-        *("", "0\n", "1\n2\n0 1\n0\n", "1\n2\n0 1\n0\n1 1 5\n\n", "1\n2\n0 18\n0\n1 0 5\n\n"),
-        *("1\n2\n0 1\n0\n1 0 x\n\n", "1\n2\n0 1\n0\n1 0 5\n"),  # no blank line after the last
-    ),
-    "weibo/train.conll": ("", "\n\n", "a0 O\n", "a0\t\n", "a0\tO O\n", "\tO\n"),
-    "iwslt15/train.en": ("", "<s>\n", "a\n\n", "a\na\n"),
-    "iwslt15/vocab.vi": ("", "<s>\n", "a\n\n", "a\na\n"),
-}
-
-
-@pytest.mark.parametrize(
-    ("file", "text"), [(file, text) for file, texts in ILL_FORMED.items() for text in texts]
-)
-def test_ill_formed_files_are_recognized(file: str, text: str) -> None:
-    (name,) = (name for name in NAMES if file in files_of(name))
-    with pytest.raises(IllFormedError):
-        count_instances(name, {**files_of(name), file: text.encode()})
-
-
-@pytest.mark.parametrize("heads", ["01", "20"])
-def test_heads_of_one_tree(heads: str) -> None:
-    files = {"ud_ewt/train.conllu": "\n".join(map(row, (1, 2), heads)).encode()}
-    assert count_instances("ud_ewt", files) == 1

@@ -36,14 +36,8 @@ MAX_S = 40.0  # time limit of all steps; slow systems run fewer
 LIMIT_S = 160.0  # includes imports and compilation
 GROWTH_BYTES = 24 * 2**20
 FEW_WORDS = "dataset.options.vocab_modulo=32"
-SENTENCES = (
-    "dataset.options.length=6",
-    "dataset.options.n_words=32",
-    "dataset.options.n_classes=4",
-)
 WORKLOADS = (  # each system runs the first that it supports
     ("model=tree_lstm", "dataset=sst_synthetic", FEW_WORDS),
-    ("model=bilstm", "dataset=bilstm_synthetic", *SENTENCES),
     ("model=var_lstm", "dataset=ptb_synthetic", FEW_WORDS),
     ("model=lattice_lstm", "dataset=lattice_synthetic", FEW_WORDS),
     ("model=cell", "dataset=complete_trees", "dataset.options.n_leaves=2", "mode=infer"),
@@ -150,29 +144,6 @@ def test_a_few_steps_are_repeated(cache: Path) -> None:
     first, second = (run_steps(cache, "reference", 20, MAX_S) for _ in range(2))
     assert_repeated(first, second)
     assert first["n_steps"] == 20
-
-
-@pytest.mark.parametrize(
-    ("changes", "of_both", "is_right"),
-    [
-        ({}, {}, True),
-        ({"losses": "other"}, {}, False),
-        ({"parameters": "other"}, {}, False),
-        ({"n_steps": 3199}, {}, False),
-        ({}, {"is_finite": False}, False),
-        ({}, {"growth_bytes": GROWTH_BYTES + 1}, False),
-        ({"growth_bytes": GROWTH_BYTES + 1}, {}, True),  # in only one run: by chance
-    ],
-)
-def test_assert_repeated_detects_differences(
-    changes: dict[str, Any], of_both: dict[str, Any], is_right: bool
-) -> None:
-    right = {"n_steps": 3200, "losses": "a", "parameters": "b", "is_finite": True}
-    first = {**right, "growth_bytes": 0, **of_both}
-    if is_right:
-        return assert_repeated(first, {**first, **changes})
-    with pytest.raises(AssertionError):
-        assert_repeated(first, {**first, **changes})
 
 
 if __name__ == "__main__":

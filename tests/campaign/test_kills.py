@@ -15,12 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.pipelines import SPEEDUPS, build_experiment, command
+from tests.support.pipelines import SPEEDUPS, build_experiment, command, write_conf
 from tests.support.sandbox import (
     LIMIT_S,
     LOG,
@@ -149,7 +147,7 @@ def test_bench(
 def pipeline_records(cache: Path) -> list[str]:
     """Return the records of an undisturbed pipeline."""
     with sandbox(cache) as box:
-        write_conf(box)
+        write_conf(box.folder, small_table=build_experiment(SPEEDUPS))
         assert_ended(box.run(pipeline()), (0,))
         return list(Kept.of(box.results).complete)
 
@@ -158,24 +156,13 @@ def pipeline() -> list[str]:
     return command("draw_small_table")
 
 
-def write_conf(box: Sandbox) -> None:
-    """Write a configuration with one small experiment."""
-    conf = box.folder / "conf"
-    (conf / "experiment").mkdir(parents=True)
-    for path in CONF_DIR.iterdir():
-        if path.name != "experiment":
-            (conf / path.name).symlink_to(path)
-    text = yaml.safe_dump(build_experiment(SPEEDUPS))
-    (conf / "experiment" / "small_table.yaml").write_text(text, encoding="utf-8")
-
-
 @campaign
 @pytest.mark.parametrize("name", SIGNALS)
 @examples(1, 4)
 @given(share=st.floats(0, 1))
 def test_the_pipeline(cache: Path, pipeline_records: list[str], name: str, share: float) -> None:
     with sandbox(cache) as box:
-        write_conf(box)
+        write_conf(box.folder, small_table=build_experiment(SPEEDUPS))
         # The output and the exit code are Snakemake's.
         ended = Kill(name, "any", after_s=share * PIPELINE_S).send(pipeline(), box)
         assert ended.returncode is not None, "hang"
@@ -188,28 +175,34 @@ def test_the_pipeline(cache: Path, pipeline_records: list[str], name: str, share
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
         ("none", ""),
         ("lost", "lost: a/r0.json"),
+        ("missing", "missing"),
         ("measured_twice", "measured twice: a/r0.json"),
+        ("set_aside", "measured twice, and the first set aside"),
+        ("two_at_once", "is None"),
         ("leftover", "processes live on"),
+        ("half_written", "files are left"),
         ("traceback", "stack: ValueError: odd"),
+        ("fails", "exit code 2"),
         ("hang", "hang"),
     ],
 )
-def test_a_sabotaged_command_is_seen(fault: str, words: str, name: str) -> None:
+def test_a_sabotaged_command_is_seen(fault: str, words: str) -> None:
     def line(box: Sandbox) -> list[str]:
         return run_module("tests.support.odd_bench", str(box.results), fault)
 
     seen = ""
+    name = "SIGTERM" if fault == "none" else "SIGKILL"
     with sandbox(grace_s=0.2) as box:
         try:
             kill_and_repeat(line, Kill(name, "record_written"), box, sorted(RECORDS), limit_s=3)
         except AssertionError as error:
             seen = str(error)
+        assert box.processes() == []
     assert bool(seen) == bool(words), seen
     assert words in seen
 

@@ -77,19 +77,6 @@ def test_list_finds_the_real_treebank(
     assert f"found in {data_root / 'sst'}" in capsys.readouterr().out
 
 
-def test_describe_prints_aligned_statistics(capsys: Output) -> None:
-    assert run("describe", "complete_trees", "--split", "dev") == 0
-    lines = capsys.readouterr().out.splitlines()
-    facts = dict(line.split(maxsplit=1) for line in lines)
-    assert facts["dataset"] == "complete_trees, dev"
-    assert facts["instances"] == "1024 (tree)"
-    assert facts["leaves"] == "mean 256.00, max 256"
-    assert facts["height"] == "mean 8.00, max 8"
-    assert facts["vertices"] == "523264, 262144 leaves and 261120 internal"
-    assert facts["vocabulary"] == "256 rows, 256 used in this split"
-    assert len({line.index(facts[line.split()[0]]) for line in lines}) == 1
-
-
 def test_describe_takes_the_options_that_its_messages_name(tmp_path: Path, capsys: Output) -> None:
     write(tmp_path / "sst", {"train.txt": "(3 (2 a) (2 b))\n"})
     assert run("describe", "sst", "--data-root", tmp_path) == 1

@@ -95,17 +95,6 @@ def test_outputs_are_vertices_unless_they_are_to_be_a_stage(
     assert with_outputs["n_batches_ed"] == without["n_batches_ed"]
 
 
-def test_the_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*WORKLOAD, "batch_size=2", "policy=agenda,sufficient_reversed"]) == 0
-    title, empty, head, *rows = capsys.readouterr().out.splitlines()
-    instances = "tree_lstm, sst_synthetic train, instances 0 to 1"
-    assert title == f"{instances}, vertex granularity, outputs as vertices"
-    assert empty == ""
-    assert head.split("  ")[0] == "policy"
-    assert len(rows) == 2
-    assert {len(row) for row in rows} == {len(head)}
-
-
 def test_the_table_of_the_specification(
     data_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,15 +115,6 @@ def test_a_row_of_a_sweep_is_that_of_its_mini_batch(capsys: pytest.CaptureFixtur
     assert rows(*one)[0] in rows(*SWEEP, "batch_size=2,3")
 
 
-def test_every_mini_batch_has_a_table_with_its_title(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SWEEP, "batch_size=2", *SMALL, "policy=depth"]) == 0
-    tables = capsys.readouterr().out.split("\n\n")
-    assert [table.split(",")[0] for table in tables[::2]] == ["tree_lstm"] * 2 + [
-        "lattice_lstm"
-    ] * 2
-    assert all(table.startswith("policy") for table in tables[1::2])
-
-
 @pytest.mark.parametrize("name", ["--draw", "--draw-policy", "save_policy"])
 def test_pictures_and_saved_policies_are_of_one_mini_batch(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

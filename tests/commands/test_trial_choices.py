@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dynbatch.harness.commands import bench
 from dynbatch.harness.machine.facts import list_usable_cpus
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.jobs import estimate_runtime_min
@@ -61,11 +62,14 @@ def test_a_trial_runs_pinned_without_time_limit_and_with_a_partial_mini_batch(
         (["limits.time_s=0"], "limits.time_s=0 is not allowed"),
     ],
 )
-def test_a_wrong_choice_is_one_line(typed: list[str], reason: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "dataset=sst_synthetic", "system=null", *typed)
-    assert done.returncode == 1
-    assert reason in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_wrong_choice_is_one_line(
+    typed: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["dataset=sst_synthetic", "system=null", f"results_dir={tmp_path}"]
+    assert bench.main([*base, *typed]) == 1
+    printed = capsys.readouterr().err
+    assert reason in printed
+    assert printed.count("\n") == 1
 
 
 def test_defaults_keep_the_ids_of_trials() -> None:

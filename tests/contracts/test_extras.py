@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -85,17 +84,6 @@ def test_missing_extra_is_reported_before_work_begins(
 def test_installed_extra_passes_the_check(extra: str) -> None:
     """Packages for other machines are not needed."""
     check_extra(extra)
-
-
-@pytest.mark.parametrize(
-    ("machine", "package"), [("x86_64", "tensorflow-cpu"), ("aarch64", "tensorflow")]
-)
-def test_tensorflow_has_a_package_for_every_machine(machine: str, package: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    texts = project["optional-dependencies"]["tensorflow"]
-    markers = {one.name: one.marker for one in map(Requirement, texts)}
-    needed = [n for n, m in markers.items() if m and m.evaluate({"platform_machine": machine})]
-    assert needed == [package]
 
 
 def test_plotting_library_is_imported_lazily() -> None:

@@ -180,14 +180,6 @@ def test_complete_trees_are_complete() -> None:
     assert digest(corpus.instances[:1]) != digest(corpus.instances[1:2])
 
 
-def test_complete_trees_have_256_leaves_by_default() -> None:
-    assert complete(**options_of("complete_trees")).instances[0].n_vertices == 511
-    words = np.concatenate([tree.words for tree in complete().instances[:100]])
-    counts = np.bincount(words[words >= 0], minlength=256)
-    assert len(counts) == 256
-    assert counts.min() > 50  # 100 on average
-
-
 def test_unknown_loader_and_split_are_named() -> None:
     with pytest.raises(ConfigError, match=r"loader=dynbatch\.datasets\.nothing is not a module"):
         load_corpus("dynbatch.datasets.nothing", "train", None)

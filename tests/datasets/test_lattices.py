@@ -19,12 +19,11 @@ from dynbatch.datasets import weibo_lexicon
 from dynbatch.datasets.parts.reading import LazyInstances, split_text
 from dynbatch.datasets.weibo_lattice import read_lattices
 from dynbatch.datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_sentences
-from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.instances import Lattice
-from tests.support.corpora import LATTICES, change_lattices, load, options_of, write_corpus
+from tests.support.corpora import change_lattices, load, options_of, write_corpus
 
 
 def lattices_of(content: bytes) -> list[Lattice]:
@@ -99,35 +98,6 @@ def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
     assert dev.instances[0].tokens.tolist() == [5, 4, 5, 7, 1, 2]
     with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed: expected 0"):
         load("weibo_lattice", tmp_path, vocab_modulo=-1)
-
-
-@pytest.mark.parametrize("n_bytes", range(len(LATTICES)))
-def test_a_file_cut_anywhere_is_refused(n_bytes: int) -> None:
-    with pytest.raises(DataError, match=r"a file(:\d+:| is empty)"):
-        lattices_of(LATTICES.encode()[:n_bytes])
-
-
-@given(st.integers(0, len(LATTICES) - 1), st.sampled_from("0123456789 \n-x\x00é"))
-def test_a_wrong_byte_is_an_error_or_another_lattice(at: int, letter: str) -> None:
-    content = (LATTICES[:at] + letter + LATTICES[at + 1 :]).encode()
-    try:
-        found = lattices_of(content)
-    except DataError:
-        return
-    assert len(found) == int(content.split()[0])
-
-
-def test_a_trial_on_a_malformed_file_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_corpus("weibo_lattice", tmp_path, train=change_lattices(5, "0"))
-    chosen = ["system=reference", "model=lattice_lstm", "dataset=weibo_lattice", "batch_size=1"]
-    places = [f"data_root={tmp_path}", f"results_dir={tmp_path}/results"]
-    assert bench([*chosen, *places, "hidden_size=4", "dataset.options.sha256=null"]) == 1
-    trial, line = capsys.readouterr().err.splitlines()
-    assert trial.endswith("refused")
-    assert "train.txt:5: state 1 has no incoming arc: expected its character's, from 0" in line
-    assert not list(tmp_path.rglob("*.json"))
 
 
 @pytest.mark.parametrize(

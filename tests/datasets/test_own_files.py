@@ -7,11 +7,9 @@ import gzip
 import hashlib
 import lzma
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dynbatch.harness.commands.data import main
@@ -20,12 +18,9 @@ from dynbatch.harness.contracts.model import ModelSizes, find_model_class, trace
 from dynbatch.harness.counts.request import parse_request
 from dynbatch.harness.errors import BenchError, ConfigError, DataError
 from dynbatch.harness.planning.config import Composer, build_dataset_options
-from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.values.paths import CONF_DIR
-from dynbatch.plots.captions import build_title
-from dynbatch.plots.experiment import read_synthetic
 from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
 
 FILES = {
@@ -289,17 +284,6 @@ def test_a_wrong_path_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["a b=c,d.txt", "~/a.txt", "it's.txt", "ä{x}$[é].txt"])
-def test_the_message_for_an_odd_path_names_the_quotes(name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"invalid argument .*; quote a value that has "
-    ) as caught:
-        read_settings([f"dataset.path={name}"])
-    assert str(caught.value).endswith("""as in KEY='"a, b"'""")
-    path = name.replace("'", "\\'")
-    assert read_settings([f"dataset.path='{path}'"]) == {"dataset.path": name}
-
-
 @pytest.mark.parametrize("module", [bz2, gzip, lzma])
 def test_compressed_files_are_named_as_such(module: Any, tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
@@ -406,24 +390,3 @@ def test_binary_trees_are_as_those_of_the_treebank(tmp_path: Path) -> None:
     own = read_own("trees", text, tmp_path)
     for one, other in zip(treebank.instances, own.instances, strict=True):
         assert np.array_equal(one.table, other.table)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("datasets", "suffix"),
-    [
-        (["trees"], " (your data)"),
-        (["sst_synthetic", "trees"], " (synthetic data and your data)"),
-        (["sst_synthetic"], " (synthetic data)"),
-        (["sst"], ""),
-    ],
-)
-def test_titles_tell_whose_data_it_is(datasets: list[str], suffix: str) -> None:
-    rows = pd.DataFrame({"dataset": datasets})
-    experiment: Any = SimpleNamespace(
-        rows=rows,
-        counts=rows[:0],
-        synthetic=read_synthetic(CONF_DIR),
-        own=frozenset(list_formats()),
-        declaration=SimpleNamespace(title="Trees"),
-    )
-    assert build_title(experiment) == f"Trees{suffix}"

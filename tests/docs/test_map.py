@@ -70,10 +70,6 @@ def test_every_file_that_a_page_names_without_a_folder_is_there(page: Path) -> N
     assert not missing, f"{page.name} names {', '.join(sorted(missing))}"
 
 
-def test_path_with_alternatives_expands_to_each() -> None:
-    assert alternatives("a/{b,c}/d.{e,f}") == ["a/b/d.e", "a/b/d.f", "a/c/d.e", "a/c/d.f"]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_path_that_a_page_names_is_there(page: Path) -> None:
     added = {name for section in SECTIONS for name in section.files}
@@ -171,12 +167,3 @@ def test_step_is_imported_by_its_parent_and_in_no_higher_layer() -> None:
         assert "by name" in text or module in imported_by(above), f"{caller} imports no {path}"
         assert layer_of(module) <= layer_of(above), f"{path} lies above {caller}"
     assert n_checked > 30
-
-
-def test_map_shows_three_paths() -> None:
-    starts = [path for path, caller, _ in steps() if not caller]
-    assert starts == [
-        "harness/measuring/passes.py",
-        "harness/commands/bench.py",
-        "workflow/Snakefile",
-    ]

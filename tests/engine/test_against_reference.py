@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import combinations, cycle, product
+from itertools import combinations, cycle, islice, product
 from typing import Any
 
 import numpy as np
@@ -69,8 +69,9 @@ def test_every_pair_of_settings_is_there() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_pair_of_settings_agrees_with_the_reference(name: str) -> None:
+    """A model has a third of the choices; three models in a row have all of them."""
     model, instances, weights = example(name)
-    for choice in CHOICES:
+    for choice in CHOICES[list(EXAMPLES).index(name) % 3 :: 3]:
         asked = dict(choice)
         if name == "passes_on":  # its loss reads states that are not pushed
             asked["outputs"] = "stage"
@@ -79,13 +80,18 @@ def test_every_pair_of_settings_agrees_with_the_reference(name: str) -> None:
         assert disagreements(run(adapter, instances), _reference(name, mode)) == [], choice
 
 
+COMBINED = ("tree_lstm", "child_sum", "parser")
+
+
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "parser"])
+@pytest.mark.parametrize("name", COMBINED)
 def test_every_combination_of_switches_agrees_with_the_reference(
     name: str, granularity: str
 ) -> None:
+    """Each combination is run by one of the models."""
     model, instances, weights = example(name)
-    for switches, policy in zip(all_switches(granularity), cycle(POLICIES), strict=False):
+    chosen = zip(all_switches(granularity), cycle(POLICIES), strict=False)
+    for switches, policy in islice(chosen, COMBINED.index(name), None, len(COMBINED)):
         result = run(prepared(model, weights, switches, policy), instances)
         assert disagreements(result, _reference(name)) == [], (switches, policy)
 
@@ -138,7 +144,8 @@ def test_buffers_are_reused_by_mini_batches_of_any_size(name: str, backend: str)
     references = [run_reference(model, weights, part, "train") for part in parts]
     # Near |tanh| = 1, few roundings of tanh are a large relative error of 1 - tanh^2.
     tolerance = {"stepwise": 2e-5, "compiled": 2e-4}[backend]
-    for granularity, lazy in product(("vertex", "operator"), (True, False)):
+    is_lazy = backend == "compiled"  # at vertex granularity, and the other way at the other
+    for granularity, lazy in (("vertex", is_lazy), ("operator", not is_lazy)):
         switches = Switches(backend=backend, granularity=granularity, lazy_batching=lazy)
         adapter = prepared(model, weights, switches)
         for part, reference in zip(parts, references, strict=True):
@@ -174,7 +181,7 @@ def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
         Adapter(settings)
 
 
-N_DRAWN = int(os.environ.get("BENCH_TEST_EXAMPLES", "200"))
+N_DRAWN = int(os.environ.get("BENCH_TEST_EXAMPLES", "100"))
 WIDTHS = (2, 1, 37, 300)
 
 

@@ -27,7 +27,6 @@ from dynbatch.harness.engine.backends.compiled.arguments import Instruction
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.backends.compiled.checking import check_instruction
 from dynbatch.harness.engine.backends.compiled.memory import Parameters
-from dynbatch.harness.engine.backends.compiled.program import list_stage
 from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE, Register, read_ticks
 from dynbatch.harness.engine.cpu_kernels.elementwise import Group
 from dynbatch.harness.engine.switches import Switches
@@ -131,18 +130,6 @@ def test_instructions_of_every_model_and_switch_stay_inside_their_rows(name: str
         backend = _backend(name, Switches(**chosen))
         for one in _instructions(backend):
             check_instruction(one, backend._memory)
-
-
-def test_a_program_lists_one_line_an_instruction() -> None:
-    backend = _backend("tree_lstm")
-    for (stage, _), loop in backend._programs.items():
-        lines = list(list_stage(stage, loop.instructions))
-        assert len(lines) == sum(1 + len(steps) for steps in loop.instructions.values())
-    listed = backend.format_programs()
-    text = "\n".join(line for lines in listed.values() for line in lines)
-    assert {"batch", "backward"} <= set(listed)
-    assert "multiply_rows(" in text
-    assert "tanh" in text
 
 
 # Allocations of Python itself: boxed numbers, tuples of a call, views of a few losses.

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,32 +40,39 @@ pytestmark = pytest.mark.slow  # together they take seconds
 
 MakeSpec = Callable[..., TrialSpec]
 TIMING = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=6)
+# `file` has the code of a fault, which happens in the system's turns, after all checks.
 LATE = """\
+import os
+import sys
+
 from tests.support import odd_system
+
+REPORT = b'{"seconds": 1e-6, "timed_s": 1e-6, "is_disturbed": false}\\n'
 
 
 class Adapter(odd_system.Adapter):
-    \"\"\"System whose fault happens in its turns, after all checks.\"\"\"
-
     def run(self, clock, *, update=True):
         super().run(clock, update=update)
         if self.n_runs > 60:
-            {doing}
+            exec(self.options.file)
 """
+# Here it happens at the end of `prepare`.
 BURNS = """\
+import os
 import threading
 
 from tests.support import odd_system
 
 
+def burn():
+    while True:
+        sum(range(1000))
+
+
 class Adapter(odd_system.Adapter):
     def prepare(self, model, weights):
         super().prepare(model, weights)
-        threading.Thread(target=self.burn, daemon=True).start()
-
-    def burn(self):
-        while True:
-            sum(range(1000))
+        exec(self.options.file)
 """
 
 
@@ -108,31 +116,45 @@ def test_systems_of_a_block_share_its_cycles(make_spec: MakeSpec, tmp_path: Path
     assert switches < len(lines) / 4
 
 
-@pytest.mark.parametrize(
-    ("doing", "limits", "status"),
-    [
-        ("odd_system.do('abort')", {}, "crash"),
-        ("odd_system.do('exit:0')", {}, "crash"),
-        ("odd_system.do('wait')", {"time_s": 8.0}, "timeout"),
-        ("odd_system.do('loop')", {"time_s": 8.0}, "timeout"),
-        ("odd_system.do('hog')", {"memory_bytes": 500 * 2**20}, "oom"),
-        ("odd_system.do('raise:value')", {}, "crash"),
-        ("import os, sys; os.write(int(sys.argv[-1]), b'[]\\n')", {}, "crash"),
-    ],
-)
+SEND = "os.write(int(sys.argv[-1]), {})"
+FAULTS: dict[str, tuple[str, dict[str, float], set[str]]] = {
+    "aborts": ("odd_system.do('abort')", {}, {"crash"}),
+    "exits": ("odd_system.do('exit:0')", {}, {"crash"}),
+    "waits": ("odd_system.do('wait')", {"time_s": 8.0}, {"timeout"}),
+    "loops": ("odd_system.do('loop')", {"time_s": 8.0}, {"timeout"}),
+    "eats memory": ("odd_system.do('hog')", {"memory_bytes": 500 * 2**20}, {"oom"}),
+    "raises": ("odd_system.do('raise:value')", {}, {"crash"}),
+    "closes its socket": ("os.close(int(sys.argv[-1])); odd_system.do('wait')", {}, {"crash"}),
+    "sends nothing": (SEND.format(r"b'[]\n'"), {}, {"crash"}),
+    "sends a report": (SEND.format("REPORT"), {}, {"crash", "wrong_result"}),
+    "sends many lists": (SEND.format(r"b'[' * 60000 + b'\n'"), {}, {"crash", "wrong_result"}),
+    "sends a long number": (SEND.format("REPORT.replace(b'1e-6', b'9' * 400)"), {},
+                            {"crash", "wrong_result"}),
+    "sends no line": (SEND.format("b'x' * 70000"), {}, {"crash", "wrong_result"}),
+}  # fmt: skip
+
+
 def test_a_fault_costs_only_its_own_system(
     make_spec: MakeSpec,
     make_module: Callable[[str], str],
     tmp_path: Path,
-    doing: str,
-    limits: dict[str, float],
-    status: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    adapter = make_module(LATE.replace("{doing}", doing))
-    faulty = make_spec(adapter=adapter, timing=TIMING, limits=Limits(**limits))
-    good = make_spec(timing=TIMING)
-    found = measure(tmp_path, first=good, faulty=faulty, last=good)
-    assert found["faulty"].status == status
+    """All faulty systems are in one block, between two good ones."""
+    monkeypatch.setattr(block, "CLOSED_S", 0.1)
+    adapter = make_module(LATE)
+    good = make_spec(timing=replace(TIMING, min_seconds=1.0))
+    faulty = {
+        name: make_spec(
+            adapter=adapter, timing=TIMING, system_options={"file": code}, limits=Limits(**limits)
+        )
+        for name, (code, limits, _) in FAULTS.items()
+    }
+    found = measure(tmp_path, **{"first": good, **faulty, "last": good})
+    wrong = {
+        name: found[name].status for name in FAULTS if found[name].status not in FAULTS[name][2]
+    }
+    assert wrong == {}
     assert [found[name].status for name in ("first", "last")] == ["ok", "ok"]
     shared = cycles_of(found["first"]) & cycles_of(found["last"])
     assert len(shared) >= TIMING.min_passes
@@ -178,83 +200,23 @@ def test_wrong_input_refuses_its_own_system(make_spec: MakeSpec, tmp_path: Path)
     assert not entries[1].log.exists()
 
 
-def test_a_system_that_works_out_of_turn_is_caught(
+def test_a_thread_or_a_child_that_works_out_of_turn_is_caught(
     make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     timing = Timing(min_seconds=1.0, n_mini_batches=2)
-    busy = make_spec(adapter=make_module(BURNS), timing=timing)
-    found = measure(tmp_path, busy=busy, honest=make_spec(timing=timing))
+    adapter = make_module(BURNS)
+    ways = {
+        "thread": "threading.Thread(target=burn, daemon=True).start()",
+        "child": "if os.fork() == 0: burn()",
+    }
+    busy = {
+        name: make_spec(adapter=adapter, timing=timing, system_options={"file": code})
+        for name, code in ways.items()
+    }
+    found = measure(tmp_path, **busy, honest=make_spec(timing=timing))
     assert found["honest"].status == "ok"
-    assert found["busy"].status == "wrong_result"
-    assert "while other systems had their turn" in str(found["busy"].reason)
-
-
-FORKS = """\
-import os
-
-from tests.support import odd_system
-
-
-class Adapter(odd_system.Adapter):
-    def prepare(self, model, weights):
-        super().prepare(model, weights)
-        if os.fork() == 0:
-            while True:
-                sum(range(1000))
-"""
-OUT_OF_TURN = """\
-import sys, os
-
-from tests.support import odd_system
-
-REPORT = b'{"seconds": 1e-6, "timed_s": 1e-6, "is_disturbed": false}\\n'
-
-
-class Adapter(odd_system.Adapter):
-    def run(self, clock, *, update=True):
-        super().run(clock, update=update)
-        if self.n_runs > 60:
-            os.write(int(sys.argv[-1]), {message})
-"""
-
-
-def test_a_child_process_that_works_out_of_turn_is_caught(
-    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
-) -> None:
-    timing = Timing(min_seconds=1.0, n_mini_batches=2)
-    busy = make_spec(adapter=make_module(FORKS), timing=timing)
-    found = measure(tmp_path, busy=busy, honest=make_spec(timing=timing))
-    assert found["honest"].status == "ok"
-    assert found["busy"].status == "wrong_result"
-
-
-@pytest.mark.parametrize(
-    "message",
-    ["REPORT", "b'[' * 60000 + b'\\n'", "REPORT.replace(b'1e-6', b'9' * 400)", "b'x' * 70000"],
-)
-def test_forged_messages_are_no_result(
-    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path, message: str
-) -> None:
-    forging = make_spec(
-        adapter=make_module(OUT_OF_TURN.replace("{message}", message)), timing=TIMING
-    )
-    found = measure(tmp_path, forging=forging, honest=make_spec(timing=TIMING))
-    assert found["honest"].status == "ok"
-    assert found["forging"].status in ("crash", "wrong_result")
-
-
-def test_a_system_that_closes_its_socket_is_ended(
-    make_spec: MakeSpec,
-    make_module: Callable[[str], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(block, "CLOSED_S", 0.1)
-    doing = "import os, sys; os.close(int(sys.argv[-1])); odd_system.do('wait')"
-    closing = make_spec(adapter=make_module(LATE.replace("{doing}", doing)), timing=TIMING)
-    found = measure(tmp_path, closing=closing, honest=make_spec(timing=TIMING))
-    assert found["honest"].status == "ok"
-    assert found["closing"].status == "crash"
+    assert [found[name].status for name in ways] == ["wrong_result"] * 2
+    assert "while other systems had their turn" in str(found["thread"].reason)
 
 
 def test_contradictions_within_a_block_are_settled_by_the_reference(

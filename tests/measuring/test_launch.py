@@ -28,7 +28,7 @@ from tests.support.in_time import wait_for
 from tests.support.measured import measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
 
-pytestmark = pytest.mark.slow  # together they take seconds
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_servers")]
 
 MakeSpec = Callable[..., TrialSpec]
 NO_MEMORY = "import numpy as np\n\nTABLE = np.ones(2**58)\n"
@@ -104,6 +104,7 @@ def test_a_folder_of_our_name_does_no_harm(
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong one')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOME_VARIABLE", name)  # a fork server of its own
     record = measure_alone(make_spec(), Path("r0.json"), Path("r0.log"))
     assert record.status == "ok"
 
@@ -334,8 +335,9 @@ def test_full_disk_aborts_run_without_record(make_spec: MakeSpec, tmp_path: Path
     folder.mkdir()
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "r0.log").symlink_to("/dev/full")
-    started, others = time.monotonic(), psutil.Process().children(recursive=True)
     spec = make_spec(system_options={"fault": "flood:stdout"})
+    run(spec, tmp_path / "before")
+    started, others = time.monotonic(), psutil.Process().children(recursive=True)
     with pytest.raises(OSError, match="No space left on device"):
         measure_alone(spec, folder / "r0.json", tmp_path / "logs" / "r0.log")
     assert time.monotonic() - started < spec.limits.time_s
@@ -365,6 +367,7 @@ def test_os_failure_to_start_worker_is_not_blamed_on_python(
         raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setenv("SOME_VARIABLE", str(error))  # which no running fork server has
     record = run(make_spec(python=python), tmp_path)
     assert record.status == status
     assert record.reason == f"the worker cannot start: {os.strerror(error)}{advice}"

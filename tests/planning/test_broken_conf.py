@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import dynbatch.harness.commands.data
-from dynbatch.harness.commands import doctor
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import Choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
@@ -48,20 +47,6 @@ def test_composing_config_names_broken_file_in_error(
     assert words in line
     assert line.endswith("; fix the file")
     assert (content, words) == BYTES or str(conf_dir / file) in line
-
-
-def test_doctor_names_broken_file(
-    conf_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = conf_dir / "system" / "null.yaml"
-    path.write_bytes(BRACKET[0])
-    monkeypatch.setattr(doctor, "Composer", lambda: Composer(conf_dir))
-    monkeypatch.setattr(doctor, "list_choices", lambda group: ("null",))
-    assert doctor.main([]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(f"bench-doctor: {path}:2: invalid YAML: ")
-    assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -70,12 +69,6 @@ def test_every_experiment_expands(name: str) -> None:
     assert rounds == grid.rounds
 
 
-def test_a_group_is_a_file_by_its_own_name() -> None:
-    for group in ("system", "model", "dataset"):
-        for path in (CONF_DIR / group).glob("*.yaml"):
-            assert yaml.safe_load(path.read_text())["name"] == path.stem
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -91,13 +84,6 @@ def test_settings_are_joined_as_hydra_joins_them(composer: Composer, overrides: 
     whole: Any = OmegaConf.create(compose_with_hydra(CONF_DIR, by_name))
     expected = read(BenchConfig, OmegaConf.to_container(whole, resolve=True))
     assert composer.compose_config(read_settings([NULL, *overrides])) == expected
-
-
-def test_composed_groups_match_hydra(composer: Composer) -> None:
-    for group, name in (("system", "fold"), ("model", "tree_gru"), ("dataset", "ptb")):
-        whole: Any = OmegaConf.create(compose_with_hydra(CONF_DIR, [f"{group}={name}"]))
-        expected = read(BenchConfig, OmegaConf.to_container(whole, resolve=True))
-        assert composer.compose_config({group: name}) == expected
 
 
 def test_a_file_that_is_made_of_others_is_composed_by_hydra(tmp_path: Path) -> None:

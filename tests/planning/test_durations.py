@@ -15,7 +15,6 @@ from dynbatch.harness.planning.durations import (
     STARTED_S,
     Durations,
     Timed,
-    format_duration,
     parse_duration,
     read_durations,
 )
@@ -83,24 +82,6 @@ def test_systems_of_a_block_share_its_time(tmp_path: Path) -> None:
     write("c", "second", 20, 25)
     found = {timed.system: timed.seconds for timed in read_durations(tmp_path, "ours")}
     assert found == {"a": 10 + STARTED_S, "b": 10 + STARTED_S, "c": 5 + STARTED_S}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.2, "1 s"),
-        (40, "40 s"),
-        (89, "89 s"),
-        (90, "2 min"),
-        (725, "12 min"),
-        (5300, "88 min"),
-        (5400, "1 h 30 min"),
-        (7190, "2 h"),
-        (8 * 3600 + 130, "8 h"),
-    ],
-)
-def test_lengths_are_spelt_for_people(seconds: float, words: str) -> None:
-    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,8 @@ import yaml
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.grid import (
-    Grid,
     Walk,
-    WalkStep,
     expand,
-    list_experiment_names,
     read_walks,
 )
 from dynbatch.harness.values.paths import CONF_DIR
@@ -53,12 +50,6 @@ def test_blocks_are_products_and_win_over_the_base(tmp_path: Path) -> None:
     assert (grid.title, grid.paper, grid.scale, grid.rounds) == ("A title", "A paper", "smoke", 2)
 
 
-def test_a_scale_may_be_a_single_trial(tmp_path: Path) -> None:
-    grid = expand("one", "paper", write(tmp_path, GOOD))
-    settings = ({"system": "vertex"},)
-    assert grid == Grid("one", "A title", "A paper", "paper", 1, settings)
-
-
 def changed(**smoke: object) -> dict[str, Any]:
     return GOOD | {"scales": {"smoke": GOOD["scales"]["smoke"] | smoke}}
 
@@ -83,13 +74,6 @@ def test_a_wrong_file_is_named(tmp_path: Path, content: object, words: str) -> N
         expand("one", "smoke", write(tmp_path, content))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:
-    write(write(tmp_path, GOOD), GOOD, "another")
-    assert list_experiment_names(tmp_path) == ("another", "one")
-    with pytest.raises(ConfigError, match="experiment=two is unknown; choose one of: another, one"):
-        expand("two", "smoke", tmp_path)
 
 
 def of_others(**scale: Any) -> dict[str, Any]:
@@ -145,14 +129,6 @@ def conf(tmp_path: Path) -> Path:
 def walk_of(conf: Path, steps: object = tuple(STEPS), to: str = "end") -> Walk:
     content = {"walks": {"start": {"to": to, "steps": list(steps)}}}  # type: ignore[call-overload]
     return read_walks("one", content, conf)["start"]
-
-
-def test_walk_steps_have_values_before_and_after(conf: Path) -> None:
-    assert walk_of(conf).steps == (
-        WalkStep("fusion", False, True),
-        WalkStep("hoisting", False, True),
-        WalkStep("policy", "agenda", "depth"),
-    )
 
 
 def test_each_difference_is_added_first_walked_over_and_removed_last(conf: Path) -> None:

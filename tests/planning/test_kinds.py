@@ -103,13 +103,6 @@ def test_the_base_gives_the_model_and_the_systems_too(conf: Path) -> None:
     ]
 
 
-def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
-    block = {"system": "kind:framework", "model": "tree_fc"}
-    before = trials(conf, block)
-    write_system(conf, "fresh", kind="framework", models=["tree_fc"])
-    assert set(trials(conf, block)) - set(before) == {("fresh", "tree_fc")}
-
-
 @pytest.mark.parametrize(
     ("printed", "words"),
     [

@@ -90,13 +90,6 @@ def test_a_first_look_is_drawn_with_its_numbers(choices: Choices, load: Load) ->
     assert all(float(row["value"]) > 0 and row["n_rounds"] == "2" for row in rows)
 
 
-def test_nothing_measured_is_drawn_too(choices: Choices, load: Load) -> None:
-    load("edbatch_fig8", lambda *_: None)
-    assert run_draw("edbatch_fig8", choices) == 0
-    rows = read_rows(choices.results_dir / "figures/edbatch_fig8.csv")
-    assert {row["status"] for row in rows} == {"not measured"}
-
-
 def test_steps_are_relative_to_the_start_of_the_walk(load: Load) -> None:
     """Every changed option saves a tenth of the time at the start; later rounds are slower."""
 

@@ -26,7 +26,6 @@ from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.published import read_published
 from dynbatch.plots.tables.cells import Table
-from dynbatch.plots.write import build_sheet
 from tests.support.experiments import Load, build_tables, select_number
 from tests.support.made_up_counts import failed_row, write_made_up_counts
 
@@ -216,11 +215,6 @@ def test_facts_of_the_graph_remain_if_the_first_policy_failed(choices: Choices) 
     assert set(counted[counted.role == "lower_bound"].status) == {"ok"}
 
 
-def test_counts_that_are_not_there_are_not_measured(choices: Choices) -> None:
-    numbers = build_table(load_planned("edbatch_fig9_counts", choices)).numbers
-    assert set(numbers[numbers.setting == "counted"].status) == {"not measured"}
-
-
 def test_seeds_that_were_not_counted_are_left_out(choices: Choices) -> None:
     name = "policies_batch_counts"
     load_counted(name, choices)
@@ -231,13 +225,6 @@ def test_seeds_that_were_not_counted_are_left_out(choices: Choices) -> None:
     first.build_path(choices.results_dir).unlink()
     numbers = build_table(load_planned(name, choices)).numbers
     assert set(numbers.status) == {"not measured"}
-
-
-def test_the_sheet_counts_statuses(choices: Choices) -> None:
-    experiment = load_counted(
-        "policies_ratios", choices, partial(fail, policy="fsm_sort", model="lattice_gru")
-    )
-    assert build_sheet(experiment, [], [])["statuses"]["timeout"] == 2 * 5, "batch sizes and seeds"
 
 
 def test_learning_has_all_its_trials_at_every_scale(choices: Choices) -> None:
@@ -329,21 +316,6 @@ def test_layouts_of_cells_next_to_the_paper(load: Load) -> None:
     assert "subgraph_pq" not in set(ours[ours.quantity == "forward_ms over base"].system)
     assert select_number(theirs, quantity="forward_ms over base").value == 1.54
     assert set(theirs[theirs.quantity == "copied_kb"].value) == {666, 14}
-
-
-def test_time_of_a_layout_next_to_the_paper(load: Load) -> None:
-    numbers = build_table(load("edbatch_layout_time", change_cells)).numbers
-    lstm = numbers[numbers["model.options.cell"] == "lstm"]
-    assert select_number(lstm, role="").value == 250.0
-    assert select_number(lstm, role="published").value == 12.95
-
-
-def test_each_combination_of_switches_has_its_numbers(load: Load) -> None:
-    numbers = build_table(load("edbatch_table2_switches", change_cells)).numbers
-    latency = numbers[numbers.quantity == "forward_ms"].set_index("system").value
-    assert len(latency) == 6
-    assert latency["subgraph_pq_run_time"] == 1.0
-    assert latency["subgraph_dynet_pre_gather"] == 2.0
 
 
 def test_a_mean_over_a_row_without_a_number_has_its_status(choices: Choices) -> None:

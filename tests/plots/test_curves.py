@@ -18,7 +18,7 @@ from dynbatch.harness.records.numbers import NOT_MEASURED
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.experiment import Experiment
-from dynbatch.plots.figures import curves, page
+from dynbatch.plots.figures import curves
 from tests.support.experiments import Load, select_number, write_measured
 from tests.support.records import Change, made_up_record
 
@@ -85,39 +85,6 @@ def test_a_single_point_has_a_mark_and_no_line(load: Load) -> None:
     assert len(ends) == 1, "it is named all the same"
 
 
-def test_names_stand_within_the_page(load: Load) -> None:
-    for name in ("cavs_fig8d", "cavs_fig9a", "scaling", "edbatch_fig6"):
-        figure, _ = _draw(load(name))
-        figure.draw_without_rendering()
-        box = figure.get_tightbbox()
-        assert box.width <= page.WIDTH_IN + 0.25, name
-
-
-def test_a_lost_point_shows_its_status_at_the_axis(load: Load) -> None:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        lost = trial.settings["system"] in ("fold_policy", "torch_levels")
-        return TOTAL_FAILURE if lost and trial.settings["batch_size"] == 16 else {}
-
-    figure, found = _draw(load("cavs_fig8d", change))
-    assert select_number(found, group="systems", system=HEAD, batch_size=16).status == "oom"
-    for title in ("Strategies on one engine", "Systems"):
-        (text,) = (t for t in _find_axes(figure, title).texts if t.get_text() == "oom")
-        assert text.get_rotation() == 90
-        axes = _find_axes(figure, title)
-        x, y = axes.transData.inverted().transform(axes.transAxes.transform(text.get_position()))
-        assert x == pytest.approx(16)
-        assert axes.get_ylim()[0] < y < found.value.min()
-
-
-def test_systems_without_any_value_are_named_under_their_status(load: Load) -> None:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        return TOTAL_FAILURE if trial.settings["system"] in ("fold", "dynet") else {}
-
-    figure, _ = _draw(load("cavs_fig8d", change))
-    texts = [text.get_text() for text in _find_axes(figure, "Systems").texts]
-    assert set(texts[texts.index("oom:") + 1 :]) == {"Fold (re-implemented)", "DyNet agenda"}
-
-
 def test_sizes_without_records_are_omitted_and_noted(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         return None if trial.settings["batch_size"] == 64 else {}
@@ -130,15 +97,6 @@ def test_sizes_without_records_are_omitted_and_noted(load: Load) -> None:
     assert "Not measured: batch size 64." in figure.texts[-1].get_text().replace("\n", " ")
     figure, _ = _draw(load("cavs_fig8g", lambda *_: None))
     assert f"{NOT_MEASURED}:" in _list_texts(figure), "a figure of nothing says so"
-
-
-def test_caption_names_systems_with_missing_points(load: Load) -> None:
-    def at_all(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        return {}
-
-    figure, _ = _draw(load("cavs_fig8d", at_all))
-    caption = figure.texts[-1].get_text().replace("\n", " ")
-    assert "Systems were measured at different points." in caption
 
 
 def _load_variants(load: Load, change: Change) -> Experiment:
@@ -174,16 +132,6 @@ def test_a_variant_without_a_number_gives_way(load: Load) -> None:
     curve = found[(found.group == "systems") & (found.curve == HEAD)].set_index("batch_size")
     assert curve.system[16] == HEAD
     assert (curve.system[4], curve.status[4]) == (VARIANT, "oom"), "which alone is planned there"
-
-
-def test_a_construction_has_a_column_of_seconds_and_one_of_percent(load: Load) -> None:
-    figure, found = _draw(load("cavs_fig9a"))
-    labels = [axes.get_ylabel() for axes in figure.axes]
-    assert set(labels) == {"graph construction (s/epoch)", "share of the epoch (%)"}
-    shares = found[(found.quantity == "construction_percent") & (found.group == "systems")]
-    assert list(shares.value) == pytest.approx([15.0] * len(shares)), "as made up"
-    (axes, *_) = (axes for axes in figure.axes if axes.get_ylabel().startswith("share"))
-    assert axes.get_ylim()[1] < 100
 
 
 def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Load) -> None:

@@ -59,14 +59,6 @@ def test_auto_is_compared_with_the_best_fixed_choice(
         assert table.cells.loc[setting, "best fixed choice"] == "critical_share, vertices"
 
 
-def test_choices_without_records_are_not_measured(load: Load) -> None:
-    (table,) = build_tables(load(AUTO, lambda *_: None))
-    assert set(table.numbers.status) == {"not measured"}
-    (row,) = table.cells.to_dict("records")
-    assert row["chosen by auto"] == "\N{EN DASH}"
-    assert row["excess time of auto (%)"] == "not measured"
-
-
 FACTORS = {"fusion": 2.0, "hoisting": 0.8, "policy": 1.5}
 
 

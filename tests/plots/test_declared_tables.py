@@ -16,7 +16,6 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import PlannedTrial, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import (
-    SCALES,
     expand,
     list_experiment_names,
     read_experiment,
@@ -27,13 +26,12 @@ from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import DECLARED, TableDeclaration, read_declaration
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.published import PUBLISHED
-from dynbatch.plots.tables.cells import DAGGER, EN_DASH, MAX_COLUMNS, Table
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table
 from tests.support.experiments import Load, build_tables, choose, select_number
 from tests.support.records import Change
 
 HEADLINE, SWEEP = "headline_var_lstm", "cavs_short_table1_tree_lstm"
 HEADLINES = [name for name in list_experiment_names() if name.startswith("headline_")]
-CARD = ("epoch_times", "graph_construction", "ablation")
 
 
 def make_speeds(speeds: Mapping[str, float], **failing: str) -> Change:
@@ -326,40 +324,6 @@ def unmeasured(
         return find_table(load_experiment(name, choices, plan_artifact(name, choices, composer)))
 
     return build
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", CARD)
-def test_tables_of_the_project_card_need_no_record(
-    name: str, scale: str, unmeasured: Callable[[str, str], Table]
-) -> None:
-    table = unmeasured(name, scale)
-    assert set(table.numbers.status) == {NOT_MEASURED}
-    parts = list(table.split_parts())
-    assert parts
-    assert all(cells.shape[1] <= MAX_COLUMNS for _, cells in parts)
-
-
-@pytest.mark.slow
-def test_the_card_names_times_shares_and_switches(load: Load) -> None:
-    epoch = find_table(load("epoch_times", make_speeds({"vertex": 50.0})))
-    point = {"setting": "Tree-LSTM by hidden size", "hidden_size": 64}
-    number = select_number(epoch.numbers, system="vertex", **point)
-    assert number.value == pytest.approx(8544 / 50)
-    share = find_table(load("graph_construction")).numbers
-    assert set(share.quantity) == {"construction_s", "construction_percent"}
-    assert share.value.between(0, 100).all()
-
-    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
-        is_off = trial.settings.get("system.options.fusion") is False
-        return {"instances_per_s": 40.0 if is_off else 50.0}
-
-    ablation = find_table(load("ablation", change, "medium"))
-    ratio = select_number(
-        ablation.numbers, setting="no kernel fusion", quantity="instance_s over base"
-    )
-    assert ratio.value == pytest.approx(1.25)
-    assert get_row(ablation, "all on (Engine)")[1] == "1"
 
 
 def test_epoch_times_have_batch_sizes_and_hidden_sizes_of_every_workload(

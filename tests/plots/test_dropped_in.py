@@ -10,13 +10,13 @@ import yaml
 from dynbatch.harness.planning.artifacts import Choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.plots.experiment import Experiment, load_experiment
-from tests.support.experiments import FIGURE, TABLE, choose, read_rows, run_draw
+from tests.support.experiments import TABLE, choose, run_draw
 from tests.support.records import conf_with_made_up_systems, write_made_up_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pixels")]
 
 LABEL = "Somebody's framework"
-HEADLINES = ("headline_tree_lstm", "headline_tree_lstm_inference", "headline_lattice_lstm")
+HEADLINES = ("headline_tree_lstm_inference", "headline_lattice_lstm")
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +58,6 @@ def test_only_the_table_of_systems_has_its_column(
     assert (LABEL in systems) == ("tree" in name)
     assert LABEL not in strategies
     assert "DyNet agenda" in systems
-
-
-def test_only_the_panel_of_systems_has_its_curve(
-    conf_dir: Path, composer: Composer, tmp_path: Path
-) -> None:
-    choices = choose(conf_dir, tmp_path, "paper")
-    load(FIGURE, choices, composer)
-    assert run_draw(FIGURE, choices) == 0
-    rows = read_rows(tmp_path / f"figures/{FIGURE}.csv")
-    fresh = [row for row in rows if row["system"] == "fresh"]
-    assert [int(row["batch_size"]) for row in fresh] == [1, 16, 32, 64, 128, 256]
-    assert {row["group"] for row in fresh} == {"systems"}
 
 
 def test_systems_not_measured_at_a_scale_have_no_column(

@@ -18,11 +18,10 @@ from dynbatch.plots.figures.graph import place_vertices
 from dynbatch.plots.write import Picture, write_picture
 from tests.support.experiments import read_rows
 from tests.support.made_up_counts import failed_row, write_made_up_counts, write_real_counts
-from tests.support.random_graphs import graph_of, graphs
+from tests.support.random_graphs import graphs
 
 POLICIES = ("depth", "agenda", "fsm_sort", "critical_share")
 REASON = "not finished within limits.time_s=600"
-TREE = [1, 1, 2, 1, 2], [[], [], [0, 1], [], [2, 3]]  # ((a b) c)
 
 
 @settings(deadline=None, max_examples=60)
@@ -33,25 +32,6 @@ def test_vertices_are_apart_and_arguments_below_their_users(graph: Graph) -> Non
         assert all(y[a] < y[v] for a in graph.select_args(v))
     for layer in np.unique(y):
         assert np.all(np.diff(np.sort(x[y == layer])) >= 1 - 1e-9)
-
-
-def test_a_parent_is_over_the_middle_of_its_children() -> None:
-    x, y = place_vertices(graph_of(*TREE))
-    assert y.tolist() == [0, 0, 1, 1, 2]
-    assert x.tolist() == [0, 1, 0.5, 2, 1.25]
-
-
-def test_outputs_are_next_to_their_vertex_away_from_its_user() -> None:
-    types, args = TREE
-    # An output (type 3) at every vertex, and its loss (type 4).
-    outputs = graph_of([*types, *[3] * 5, *[4] * 5], [*args, *([v] for v in range(10))])
-    x, y = place_vertices(outputs)
-    for v in range(5):
-        side = 1 if v in (1, 3) else -1  # the user of a second child is on its left
-        output, loss = v + 5, v + 10
-        assert 0 < side * (x[output] - x[v]) < side * (x[loss] - x[v])
-        assert y[v] < y[output] < y[loss] < y[v] + 1
-    assert x[2] == (x[0] + x[1]) / 2
 
 
 def draw(experiment: Experiment) -> Picture:
@@ -107,15 +87,6 @@ def test_a_policy_that_failed_has_its_status(choices: Choices) -> None:
     found = set(zip(picture.numbers.policy, picture.numbers.status, strict=True))
     ok = {(policy, "ok") for policy in POLICIES if policy != "fsm_sort"}
     assert found == {*ok, ("fsm_sort", "timeout")}
-    assert any("fsm_sort: timeout." in text.get_text() for text in picture.figure.texts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig2"])
-def test_figure_of_failed_counts_shows_their_status(name: str, choices: Choices) -> None:
-    picture = draw(load_counted(name, choices, *POLICIES))
-    assert set(picture.numbers.status) == {"timeout"}
-    assert set(picture.numbers.reason) == {REASON}
     assert any("fsm_sort: timeout." in text.get_text() for text in picture.figure.texts)
 
 

@@ -11,7 +11,6 @@ from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.config import Composer
 from dynbatch.plots.tables.cells import (
     EN_DASH,
-    PAPER,
     Table,
     format_interval,
     format_number,
@@ -74,29 +73,6 @@ def test_a_number_prints_as_its_status_and_kind_ask() -> None:
     assert format_plain(0.25) == "0.25"
 
 
-def test_a_narrow_table_stays_whole_and_a_wide_one_gets_a_part_for_each_group() -> None:
-    narrow = make_table([(group, f"x {n}") for group in ("g", "h") for n in range(3)])
-    assert [(heading, cells.shape[1]) for heading, cells in narrow.split_parts()] == [("", 6)]
-    wide = make_table([(group, f"x {n}") for group in ("g", "h") for n in range(5)])
-    wide.cells.loc["a", "g"] = EN_DASH
-    assert [(heading, cells.shape) for heading, cells in wide.split_parts()] == [
-        ("g", (1, 5)),
-        ("h", (2, 5)),
-    ]
-    one = make_table([("g", f"x {n}") for n in range(14)])
-    assert [heading for heading, _ in one.split_parts()] == ["g (1 of 2)", "g (2 of 2)"]
-    assert sum(cells.shape[1] for _, cells in one.split_parts()) == 14
-
-
-def test_a_wide_table_keeps_a_group_without_any_number() -> None:
-    table = make_table([(group, f"x {n}") for group in ("g", "h") for n in range(5)])
-    table.cells["g"] = EN_DASH
-    assert [(heading, cells.shape) for heading, cells in table.split_parts()] == [
-        ("g", (2, 5)),
-        ("h", (2, 5)),
-    ]
-
-
 def test_formats_escape_special_characters() -> None:
     table = make_table([("a_b", "x & y"), ("c|d", "z")], "out_of<memory>", title="50% & <it>")
     latex, html, markdown = to_latex(table), to_html(table), to_markdown(table)
@@ -109,15 +85,6 @@ def test_formats_escape_special_characters() -> None:
     assert "A note." in latex
     assert "A note." in markdown
     assert "A note." not in html, "the report prints notes once"
-
-
-def test_columns_and_rows_of_papers_are_marked_in_html() -> None:
-    columns = make_table([("g", "x"), ("h", "x"), (PAPER + "g", "y")])
-    html = to_html(columns)
-    assert html.count('<td><span class="published">1</span></td>') == 2
-    assert html == to_html(columns), "equal data gives equal bytes"
-    rows = Table("t", "T", pd.DataFrame(), columns.cells.rename(index={"b": PAPER + "b"}))
-    assert '<td><span class="published">paper: b</span></td>' in to_html(rows)
 
 
 def test_a_failure_prints_its_status_and_reason(choices: Choices, composer: Composer) -> None:

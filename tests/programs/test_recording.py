@@ -163,7 +163,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
 }
 CHOICES = pairwise_choices(SETTINGS)
 FEW = settings(
-    deadline=None, max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck)
+    deadline=None, max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 # Forks inside loops and loops inside forks, decisions in all of them, and a stage: hypothesis
 # starts with the shortest programs.

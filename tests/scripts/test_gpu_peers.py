@@ -95,14 +95,6 @@ def test_a_server_that_tells_no_size_does_not_prevent_the_installation(
     assert "--editable" in read_log(folder)[-1]
 
 
-def test_the_line_has_the_largest_packages(peer: Fake, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = peer()
-    gpu_peers.install_peer(folder, PACKAGES)
-    printed = capsys.readouterr().out
-    assert printed.count("\n") == 1
-    assert "3 packages, 3.0 GiB to download (nvidia-cublas, jax, itself ...)" in printed
-
-
 def test_a_failure_is_one_line_and_leaves_the_environment_incomplete(
     peer: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

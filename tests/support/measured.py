@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+
+import pytest
 
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.cycles import Progress, is_marked, list_unsettled
+from dynbatch.harness.measuring.processes import launch
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport
 from dynbatch.harness.measuring.worker import write_measured
@@ -50,6 +54,25 @@ def measure_at(spec: TrialSpec, path: Path) -> Record:
     spec_path.write_text(json.dumps(spec.to_dict()))
     assert write_measured(spec_path, path, "here", OwnTurns(spec.timing)) == 0
     return read_record(path)
+
+
+@contextmanager
+def share_servers() -> Iterator[None]:
+    """Let commands and `measure_alone` share fork servers, each of which takes a second to start.
+
+    The variable by which pytest names the running test would give every test servers of its own.
+    """
+    build = launch.build_worker_environment
+
+    def build_shared(spec: TrialSpec) -> dict[str, str]:
+        return {k: v for k, v in build(spec).items() if k != "PYTEST_CURRENT_TEST"}
+
+    users = ("harness.api", "harness.commands.bench", "harness.commands.measure")
+    with ForkServers() as servers, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "build_worker_environment", build_shared)
+        for module in (*(f"dynbatch.{user}" for user in users), __name__):
+            patch.setattr(f"{module}.ForkServers", lambda: nullcontext(servers))
+        yield
 
 
 def measure_alone(

@@ -50,7 +50,17 @@ def main(results: Path, fault: str) -> int:
         record(first, "second")
     if began and fault == "traceback":
         raise ValueError("odd")
+    if began and fault == "fails":
+        return 2
+    if began and fault == "half_written":
+        (results / "raw" / "a" / ".r2.json.17.tmp").touch()
+    if began and fault == "set_aside":
+        record(results / "raw" / "a" / "superseded" / "r0.5.json")
+    if fault == "two_at_once":
+        Path("measured.log").write_text("by 1\nby 2\nby 1\n")
     time.sleep(PAUSE_S)
+    if fault == "missing":
+        return 0
     record(results / "raw" / "b" / "r0.json")
     return 0
 

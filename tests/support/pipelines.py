@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dynbatch.harness.values.paths import ROOT, SNAKEFILE
+import yaml
+
+from dynbatch.harness.values.paths import CONF_DIR, ROOT, SNAKEFILE
 
 SYSTEMS = ["null", "reference"]  # without frameworks; one of them computes
 CURVES = {
@@ -67,6 +70,14 @@ def build_counts(*counts: dict[str, Any]) -> dict[str, Any]:
     """Build an experiment that only counts batches."""
     scales = {"smoke": {"counts": list(counts)}}
     return {"title": "Counts in miniature", "paper": "none", **COUNTS, "scales": scales}
+
+
+def write_conf(folder: Path, **experiments: dict[str, Any]) -> None:
+    """Write a configuration whose only experiments are these."""
+    shutil.copytree(CONF_DIR, folder / "conf", ignore=shutil.ignore_patterns("experiment"))
+    (folder / "conf" / "experiment").mkdir()
+    for name, content in experiments.items():
+        (folder / "conf" / "experiment" / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
 HERE = ("scale=smoke", "device=cpu", "conf_dir=conf", "data_root=no_data")

@@ -77,15 +77,7 @@ def test_autograd_finds_what_manual_derivatives_do(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "mode"),
-    [
-        ("var_lstm", "train"),
-        ("tree_lstm", "train"),
-        ("tree_lstm", "infer"),
-        ("tree_lstm_child_sum", "train"),
-    ],
-)
+@pytest.mark.parametrize(("case", "mode"), [("tree_lstm", "train"), ("var_lstm", "infer")])
 def test_new_sizes_compile_nothing_again(case: str, mode: str) -> None:
     system, instances = prepared(Compiled, case, mode)
     n_before = system.n_compilations()

@@ -17,11 +17,6 @@ def words_of(*typed: str) -> list[str]:
     return list(describe_plan(jobs, plan(jobs, typed)))
 
 
-def test_the_plan_names_scale_rounds_and_time(tmp_path: Path) -> None:
-    (line,) = words_of("experiment=first_look", "scale=smoke", f"results_dir={tmp_path}")
-    assert line.startswith("first_look at smoke scale: 6 rounds of 3 trials to measure, about ")
-
-
 def test_fallback_dataset_is_reported(tmp_path: Path) -> None:
     places = [f"results_dir={tmp_path}", f"data_root={tmp_path}"]
     _, line = words_of("experiment=headline_parser", "scale=smoke", "device=cpu", *places)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,6 @@ from rich.console import Console
 from dynbatch.harness.records.record import Record, build_trial
 from dynbatch.harness.terminal.reporting import (
     Reporter,
-    format_outcome,
     format_summary,
     format_trial,
     format_trials,
@@ -30,30 +28,6 @@ def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
     """Return a function that builds records of six passes over two mini-batches."""
     samples_s = (0.100, 0.200, 0.102, 0.204, 0.098, 0.196) * 2
     return functools.partial(make_record, samples_s=samples_s, n_instances=244)
-
-
-def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record]) -> None:
-    spec = make_spec(policy="depth", hidden_size=256, batch_size=64)
-    words = format_trial(build_trial(spec))
-    assert words == "fake:depth tree_fc complete_trees bs=64 h=256 train cpu/1 r0"
-    assert format_outcome(a_record(spec)) == "813 instances/s ±2.2%  ok"
-    assert format_outcome(a_record(spec, warnings=("background_load",))).endswith(
-        "ok (background_load)"
-    )
-    failed = a_record(spec, status="oom", reason="too big", samples_s=())
-    assert format_outcome(failed) == "oom: too big"
-
-
-def test_summary_shows_phases_and_record_path(
-    a_record: Callable[..., Record], tmp_path: Any
-) -> None:
-    record = a_record(phases_s={"forward": 0.0512, "update": None}, n_batches=7.5)
-    text = format_summary(record, tmp_path / "r0.json")
-    assert "6 passes over 2 mini-batches" in text
-    assert "forward 51.2 ms" in text
-    assert "update" not in text
-    assert "7.5 batches" in text
-    assert text.endswith(f"record: {tmp_path / 'r0.json'}")
 
 
 def test_summary_shows_requested_options_not_in_effect(
@@ -124,35 +98,3 @@ def test_equally_named_trials_get_distinct_labels(make_spec: MakeSpec) -> None:
     ]
     assert "order=shuffled" in third.split()
     assert alone == other
-
-
-def test_an_option_that_only_one_has_and_switches(make_spec: MakeSpec) -> None:
-    specs = [
-        make_spec(system_options=printed) for printed in ({}, {"fusion": False}, {"fusion": True})
-    ]
-    words = [one.split(" r0")[1].strip() for one in format_trials(specs)]
-    assert words == ["", "system.options.fusion=false", "system.options.fusion=true"]
-
-
-def test_files_of_ones_own_are_named_without_their_checksums(make_spec: MakeSpec) -> None:
-    def build(path: str) -> TrialSpec:
-        options = {"path": path, "sha256": {"train": hashlib.sha256(path.encode()).hexdigest()}}
-        return make_spec(dataset_options=options)
-
-    labels = format_trials([build(path) for path in ("old/My trees.txt", "new/My trees.txt", "b")])
-    assert [label.partition(" r0 ")[2] for label in labels] == [
-        "dataset.path=old/My trees.txt",
-        "dataset.path=new/My trees.txt",
-        "dataset.path=b",
-    ]
-    labels = format_trials([build(path) for path in ("/data/old/a.txt", "/data/old/b.txt")])
-    assert [label.partition(" r0 ")[2] for label in labels] == [
-        "dataset.path=a.txt",
-        "dataset.path=b.txt",
-    ]
-    assert format_trials([build("a.txt")])[0].endswith(" r0")
-
-
-def test_rounds_of_one_trial_have_distinct_labels(make_spec: MakeSpec) -> None:
-    specs = [make_spec().replace_round(k) for k in range(3)]
-    assert format_trials(specs) == [format_trial(build_trial(spec)) for spec in specs]

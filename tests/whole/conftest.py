@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
-from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.pipelines import CURVES, SPEEDUPS, build_experiment
+from tests.support.pipelines import CURVES, SPEEDUPS, build_experiment, write_conf
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a working directory with its own two experiments, which share their trials."""
-    shutil.copytree(CONF_DIR, tmp_path / "conf", ignore=shutil.ignore_patterns("experiment"))
-    place = tmp_path / "conf" / "experiment"
-    place.mkdir()
-    for name, shown in (("small_curves", CURVES), ("small_table", SPEEDUPS)):
-        (place / f"{name}.yaml").write_text(yaml.safe_dump(build_experiment(shown)))
+    curves, table = build_experiment(CURVES), build_experiment(SPEEDUPS)
+    write_conf(tmp_path, small_curves=curves, small_table=table)
     return tmp_path

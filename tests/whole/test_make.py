@@ -25,14 +25,6 @@ def assert_in_order(text: str, *parts: str) -> None:
     assert at[0] >= 0, text
 
 
-def test_an_install_pins_versions_and_compiles_ahead() -> None:
-    printed = make("install")
-    assert_in_order(
-        printed, "install -c constraints.txt", "dynbatch.harness.commands.compile_ahead"
-    )
-    assert "hash" not in printed
-
-
 FAKE_PYTHON = """#!/bin/sh
 echo "$@" >> {log}
 case "$*" in
@@ -70,12 +62,6 @@ def test_an_index_of_pytorch_replaces_its_build(tmp_path: Path) -> None:
     assert any("https://mirror/whl" in line for line in install("TORCH_INDEX=https://mirror/whl"))
 
 
-def test_all_makes_environments_for_a_gpu_first() -> None:
-    assert_in_order(make("all"), "-m scripts.gpu_peers if-usable", "snakemake all")
-    for words in (("CONFIG=device=cpu",), ("OFFLINE=wheelhouse",)):
-        assert "gpu_peers" not in make("all", *words)
-
-
 def test_an_install_by_hashes_takes_nothing_else() -> None:
     printed = make("install", "HASHES=a.txt")
     build, others = "install --require-hashes -r a.txt.build", "--no-build-isolation -r a.txt"
@@ -100,12 +86,6 @@ def test_the_quick_part_names_tests_that_exist() -> None:
     paths = [word.split("::")[0] for word in command.split() if word.startswith("tests/")]
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
-
-
-def test_the_campaign_draws_many_examples() -> None:
-    assert "tests/campaign --hypothesis-profile=campaign -k kills" in make(
-        "campaign", "CAMPAIGN=-k kills"
-    )
 
 
 def test_a_gpu_is_searched_for_races_before_anything_is_measured() -> None:

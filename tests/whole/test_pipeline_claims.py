@@ -78,8 +78,7 @@ def test_only_missing_rounds_of_decidable_claims_are_measured(claiming: Path) ->
     (large,) = (line for line in table.splitlines() if "Batch size 2" in line)
     assert "not measurable here" not in small
     assert "not measurable here" in large
-    done = snakemake(claiming, "claims", "--dry-run", config=ON_PAPER)
-    assert read_work(done.stdout + done.stderr).startswith("0 rounds of 0 trials")
+
     lost = sorted(first)[0]
     lost.unlink()
     done = snakemake(claiming, "claims", config=ON_PAPER)
@@ -88,7 +87,3 @@ def test_only_missing_rounds_of_decidable_claims_are_measured(claiming: Path) ->
     second = records(claiming)
     assert set(second) == set(first)
     assert {path for path in first if second[path] != first[path]} == {lost}
-    # The rest of the table is another target's work.
-    done = snakemake(claiming, "draw_claims", config=ON_PAPER)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(records(claiming)) == 8

@@ -44,9 +44,6 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
 
     records = {path: path.read_bytes() for path in (results / "raw/counts").glob("count-*.json")}
     assert len(records) == 3
-    again = snakemake(folder, "all", "--forcerun", "counts")
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert {path: path.read_bytes() for path in records} == records
     content = counts_experiment(**{"limits.time_s": 3})
     (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
     assert snakemake(folder, "all").returncode == 0
@@ -64,7 +61,7 @@ def test_counts_run_concurrently_and_trials_alone(folder: Path) -> None:
     (folder / "conf/experiment/small_curves.yaml").unlink()
     content = counts_experiment()
     mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "policy": "depth"}
-    quick = [{**mini_batch, "batch_size": n, "timing.min_seconds": 0} for n in range(2, 7)]
+    quick = [{**mini_batch, "batch_size": n, "timing.min_seconds": 0} for n in range(2, 5)]
     timed = {"model": "tree_gru", "dataset": "sst_synthetic", "policy": "depth"}
     timed |= {"batch_size": 1, "timing.min_seconds": 0.01}
     content["scales"] = {"smoke": {"counts": [*quick, timed]}}
