@@ -240,12 +240,12 @@ def find_field_types(kind: Any) -> Mapping[str, Any]:
 @_cached
 def find_key_types(kind: Any) -> Mapping[str, Any]:
     """Return the type of every key of a dataclass and nested ones, with dots between levels."""
-    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for name, hint in find_field_types(kind).items():
-        found[name] = hint
+        types[name] = hint
         if _is_class(hint):
-            found |= {f"{name}.{key}": inner for key, inner in find_key_types(hint).items()}
-    return found
+            types |= {f"{name}.{key}": inner for key, inner in find_key_types(hint).items()}
+    return types
 
 
 def _is_class(hint: Any) -> bool:
