@@ -240,12 +240,12 @@ def find_field_types(kind: Any) -> Mapping[str, Any]:
 @_cached
 def find_key_types(kind: Any) -> Mapping[str, Any]:
     """Return the type of every key of a dataclass and nested ones, with dots between levels."""
-    types: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     for name, hint in find_field_types(kind).items():
-        types[name] = hint
+        hints[name] = hint
         if _is_class(hint):
-            types |= {f"{name}.{key}": inner for key, inner in find_key_types(hint).items()}
-    return types
+            hints |= {f"{name}.{key}": inner for key, inner in find_key_types(hint).items()}
+    return hints
 
 
 def _is_class(hint: Any) -> bool:
