@@ -17,6 +17,7 @@ from dynbatch.harness.machine import folders
 from dynbatch.harness.machine.facts import list_usable_cpus
 from dynbatch.harness.measuring import block
 from dynbatch.harness.measuring.processes.launch import record_unmeasured
+from dynbatch.harness.planning import locks
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.job_specs import (
@@ -159,12 +160,12 @@ def test_a_gpu_has_one_block_at_a_time(
             with lock.open("a") as file, pytest.raises(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    monkeypatch.setattr(measurement, "find_used_gpu", lambda: "H200, GPU-1")
+    monkeypatch.setattr(locks, "find_used_gpu", lambda: "H200, GPU-1")
     monkeypatch.setattr(measurement, "measure_block", look)
     assert done_by(order(tmp_path / "results", [make_spec(device=device)])) == 0
-    ((*locks,),) = found
-    assert len(locks) == n_locks
-    assert not any(lock.exists() for lock in locks)
+    ((*held,),) = found
+    assert len(held) == n_locks
+    assert not any(lock.exists() for lock in held)
 
 
 def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> str:
