@@ -30,6 +30,7 @@ from scripts.write_results import (
     BETWEEN_RUNS,
     FIRST_CPU,
     classify,
+    exclude_manual,
     load_answers,
     load_results,
 )
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def list_points() -> list[Point]:
     """Return the workloads with the smallest speedups, of every experiment before a second one."""
-    answers = load_results(FIRST_CPU).answers
+    answers = exclude_manual(load_results(FIRST_CPU)).answers
     is_installed = ~answers.is_engine & (answers.framework != SOURCE_BUILT)
     answers = answers[is_installed & (answers.speedup_status == "ok")].sort_values("speedup")
     answers = answers.drop_duplicates(["experiment", "workload"])

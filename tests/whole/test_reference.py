@@ -23,7 +23,7 @@ from dynbatch.plots.declaration import read_declaration
 REFERENCE = ROOT / "results" / "reference"
 FOLDERS = sorted({p.parent for one in (TRIALS, COUNTS) for p in REFERENCE.rglob(one.packed)})
 DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others have only records
-MAX_BYTES = 5 * 1000**2
+MAX_BYTES = 6_000_000
 ALLOWED = re.compile(
     r"[^/]+\.png"
     r"|[^/]+/README\.md"
