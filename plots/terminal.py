@@ -32,8 +32,7 @@ def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
     """
     checked = rows[rows.check != "skipped"] if len(rows) else rows
     for workload, part in _split_workloads(checked):
-        about_fastest = select_fastest(part, [])
-        gains = _compare(part, select_fastest(part, [], about_fastest))
+        gains = _compare_with_fastest(part)
         if len(gains) > 1:
             names = _name_trials(part)
             (_, first), *others = gains.iterrows()
@@ -42,6 +41,22 @@ def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
                 f"{workload}: fastest {names[first.trial_id]}, {format_speed(first.throughput)}"
                 f" instances/s; speedup {', '.join(over)}{_explain(gains)}"
             )
+
+
+def _compare_with_fastest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Compute the fastest trial's speedup over each trial, itself first.
+
+    The fastest is the one over which no other has a speedup. Medians of ratios are not transitive,
+    so there may be none: it is then the last of those that were compared.
+    """
+    fastest = select_fastest(rows, [])
+    for _ in range(rows.trial_id.nunique()):
+        gains = _compare(rows, fastest)
+        if not (gains.value < 1).any():
+            break
+        fastest = rows[rows.trial_id == gains.trial_id.iloc[0]]
+    is_fastest = gains.trial_id.isin(fastest.trial_id)
+    return pd.concat([gains[is_fastest], gains[~is_fastest]])
 
 
 def compare_with_baselines(

@@ -23,6 +23,7 @@ import pandas as pd
 from dynbatch.harness.planning.artifacts import build_choices, find_available
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
+from dynbatch.harness.terminal.exit_handling import EXIT_USAGE
 from dynbatch.plots.tables.answers import select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
@@ -37,10 +38,10 @@ from scripts.write_results import (
 
 N_POINTS = 10
 ENGINE = "vertex"
-# Chosen here, not by the command of the committed record.
 SOURCE_BUILT = "DyNet"
 MIN_SECONDS = 1.0
-OWN_KEYS = ("data_root", "results_dir", "system", "timing.min_seconds")
+# Chosen here, not by the command of the committed record.
+OWN_KEYS = ("-m", "data_root", "results_dir", "rounds", "system", "mode", "timing.min_seconds")
 HOLDS, ORDER_HOLDS, DIFFERS = "holds", "order holds", "differs"
 
 
@@ -49,13 +50,14 @@ class Point:
     """Workload of the committed results, and the engine's speedup over a baseline.
 
     Attributes:
-        command: command line of the engine's record.
+        command: command line of the engine's record; it may have measured several modes.
         low, high: interval of the speedup.
     """
 
     workload: str
     baseline: str
     command: str
+    mode: str
     speedup: float
     low: float
     high: float
@@ -103,7 +105,7 @@ def list_points() -> list[Point]:
         Point(
             row.workload,
             row.system,
-            commands[row.experiment, row.workload],
+            *commands[row.experiment, row.workload],
             row.speedup,
             row.speedup_low,
             row.speedup_high,
@@ -112,13 +114,14 @@ def list_points() -> list[Point]:
     ]
 
 
-def read_commands() -> dict[tuple[str, str], str]:
-    """Return the command of the engine's record by experiment and workload."""
-    commands: dict[tuple[str, str], str] = {}
+def read_commands() -> dict[tuple[str, str], tuple[str, str]]:
+    """Return command and mode of the engine's record by experiment and workload."""
+    commands: dict[tuple[str, str], tuple[str, str]] = {}
     for folder in FIRST_CPU:
         rows = select_workloads(load_answers(folder))
         for row in rows[rows.is_engine & (rows.status == "ok")].itertuples():
-            commands.setdefault((str(row.experiment), str(row.workload)), str(row.command))
+            command = str(row.command), str(row.mode)
+            commands.setdefault((str(row.experiment), str(row.workload)), command)
     return commands
 
 
@@ -136,23 +139,38 @@ def build_arguments(point: Point, folder: Path, environ: Mapping[str, str]) -> l
             arguments.append(f"dataset={find_available(value, choices)}")
         elif key not in OWN_KEYS:
             arguments.append(argument)
-    systems = f"system={ENGINE},{point.baseline}"
-    return ["-m", *arguments, systems, f"timing.min_seconds={MIN_SECONDS}", f"results_dir={folder}"]
+    return [
+        "-m",
+        *arguments,
+        f"mode={point.mode}",
+        f"system={ENGINE},{point.baseline}",
+        f"timing.min_seconds={MIN_SECONDS}",
+        f"results_dir={folder}",
+    ]
 
 
 def measure(point: Point, folder: Path) -> pd.DataFrame:
-    """Measure a point, and return the numbers of the engine's speedup, with the dataset."""
+    """Measure a point, and return the number of the engine's speedup, with the dataset.
+
+    A trial without a number has its status. The frame is empty if `bench` refuses the trials, after
+    it printed why.
+    """
     command = [sys.executable, "-m", "dynbatch.harness.commands.bench"]
-    subprocess.run([*command, *build_arguments(point, folder, os.environ)], check=False)
+    arguments = build_arguments(point, folder, os.environ)
+    if subprocess.run([*command, *arguments], check=False).returncode == EXIT_USAGE:
+        return pd.DataFrame(columns=["value", "status", "dataset"])
     rows = frame(folder)
+    rows = rows[rows.dataset.map("dataset={}".format).isin(arguments)]
     gains = ratios(rows, rows[rows.system == ENGINE], [])
-    return numbers(gains[gains.system != ENGINE], ["system", "dataset"], RATIO)
+    return numbers(gains[gains.system == point.baseline], ["system", "dataset"], RATIO)
 
 
 def build_table(points: Sequence[Point], measured: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return a row per point: committed and measured speedup, and what holds."""
     cells = []
     for point, numbers_here in zip(points, measured, strict=True):
+        if numbers_here.empty:
+            numbers_here = pd.DataFrame([{"value": None, "status": "refused", "dataset": EN_DASH}])
         here = numbers_here.iloc[0]
         is_measured = here.status == "ok"
         cells.append(

@@ -149,7 +149,7 @@ def draw_mini_batches(
         n: Number of mini-batches; None for one pass over the corpus without the remainder.
         order: "shuffled"; "file" for the order of the file, which ignores the seed; or "length",
             which groups instances of similar length, for systems that pad. "length" sorts the
-            shuffled instances of one pass by dynbatch.harness.values.instances.measure_length, cuts
+            shuffled instances of one pass by their sort keys, cuts
             them into mini-batches and shuffles these. A remainder is dropped.
         only_first: Whether "length" sorts only the first n * batch_size instances, so that batch
             sizes with equal n * batch_size have the same instances, as in the other orders.

@@ -45,7 +45,7 @@ from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.schedule import Schedule
 from dynbatch.harness.vertex.program import VertexFunction
-from dynbatch.harness.vertex.shared_products import RowBlock, share_products
+from dynbatch.harness.vertex.shared_products import SharedProducts, share_products
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,7 +97,7 @@ class Engine:
         self.backend.load(weights)
         self.plans: dict[int, Plan] = {}
         self.reads: dict[int, Reads] = {}
-        self.shared: tuple[RowBlock, ...] = ()
+        self.shared = SharedProducts(functions)
         self._lower(of_outputs)
         self.n_lowered = 0
         self._waits = self.switches.share_products and self.switches.granularity == "vertex"
@@ -118,10 +118,10 @@ class Engine:
     def _lower_for(self, mini_batch: MiniBatch) -> None:
         """Lower all functions, with products shared if this mini-batch has more parents."""
         counts = enumerate(np.bincount(mini_batch.functions).tolist())
-        shared = share_products(self.functions, dict(counts))
-        self.functions, self.shared = shared.functions, shared.blocks
-        if self.shared:
-            self.backend.view_rows(self.shared)
+        self.shared = share_products(self.functions, dict(counts))
+        self.functions = self.shared.functions
+        if self.shared.blocks:
+            self.backend.view_rows(self.shared.blocks)
         self._lower_functions()
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
@@ -280,7 +280,8 @@ class Engine:
             position = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
             members = self.laid_out.layout[type_id].vertices
             position[members] = np.arange(len(members))
-            refs = [plan.find_state_ref(state) for state in plan.states]
+            own = (state for state in plan.states if state not in self.shared.states)
+            refs = [plan.find_state_ref(state) for state in own]
             rows = np.concatenate([self.backend.read(type_id, ref) for ref in refs], axis=1)
             parts.append((mine, rows[position[vertices[mine]]]))
             width = rows.shape[1]
@@ -296,6 +297,7 @@ class Engine:
             **self.backend.facts(),
         }
         facts |= {"instead_of": self.instead_of} if self.instead_of else {}
-        if self.shared:
-            facts["shared_products"] = ", ".join(sorted({b.parameter for b in self.shared}))
+        if self.shared.blocks:
+            names = sorted({block.parameter for block in self.shared.blocks})
+            facts["shared_products"] = ", ".join(names)
         return facts | ({"evaluated": "segment by segment"} if self.has_segments else {})

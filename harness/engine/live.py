@@ -174,7 +174,8 @@ class LiveEngine(Engine):
         if not self._is_live:
             return super().facts()
         by = "Python" if self._current is None else "compiled code"
-        return super().facts() | {"segment_planner": by}
+        shares = {} if self.shared.blocks else {"share_products": "false"}
+        return super().facts() | shares | {"segment_planner": by}
 
     @property
     def seen(self) -> list[Seen]:

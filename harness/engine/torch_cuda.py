@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from dynbatch.harness.machine.facts import describe_driver
+from dynbatch.harness.machine.facts import describe_driver, read_gpu
 
 
 def explain_no_cuda() -> str | None:
@@ -39,7 +39,10 @@ def explain_no_cuda() -> str | None:
 
 def is_in_use(message: str) -> bool:
     """Return whether CUDA failed only because other processes use the GPU."""
-    return any(words in message for words in ("out of memory", "busy or unavailable"))
+    if "busy or unavailable" in message:  # or it is in a mode that lets no process use it
+        reading = read_gpu()
+        return reading is not None and bool(reading.processes)
+    return "out of memory" in message
 
 
 def _fix(driver: tuple[str, tuple[int, int]] | None) -> str:

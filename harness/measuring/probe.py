@@ -69,12 +69,12 @@ def explain_unsupported(
         results_dir: results directory of the trials.
         say: called with a line before waiting for a GPU on which another run measures.
     """
-    reasons = {}
-    for alike in group_by_adapter(specs):
-        devices = {spec.device for spec in alike}
-        with hold_used_gpu(devices, results_dir, "the planning of a run", say):
-            answers = check_systems(alike)
-        for spec, answer in zip(alike, answers, strict=True):
+    groups, reasons = group_by_adapter(specs), {}
+    devices = {spec.device for alike in groups for spec in alike}
+    with hold_used_gpu(devices, results_dir, "the planning of a run", say):
+        answers = [check_systems(alike) for alike in groups]
+    for alike, of_these in zip(groups, answers, strict=True):
+        for spec, answer in zip(alike, of_these, strict=True):
             if answer.reason is not None and answer.is_certain:
                 reasons[spec.trial_id] = answer.reason
     return reasons

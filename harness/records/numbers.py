@@ -337,20 +337,21 @@ def select_fastest(
 
     Args:
         base: Rows of one trial for each workload. The fastest trial is then the one over which the
-            base has the smallest speedup, as ratios within rounds vary less than throughputs; None:
-            the one with the highest throughput.
+            base has the smallest speedup, as ratios within rounds vary less than throughputs. None,
+            or a workload without any speedup: the one with the highest throughput.
     """
     if not len(rows):
         return rows
     at = find_workload_keys(rows) if at is None else _list_names(at)
     keys = [*at, *(["point"] if "point" in rows else ["trial_id"])]
-    if base is None:
-        speed = numbers(rows, keys)
-    else:
-        speed = numbers(ratios(rows, base, at), keys, RATIO)
-        speed["value"] = -speed.value
-    speed = speed[[*keys, "value"]].rename(columns={"value": "_speed"})
-    speed = speed.sort_values("_speed", ascending=False, kind="stable", na_position="last")
+    speed = numbers(rows, keys)[[*keys, "value"]].rename(columns={"value": "_speed"})
+    by = ["_speed"]
+    if base is not None:
+        gains = numbers(ratios(rows, base, at), keys, RATIO)[[*keys, "value"]]
+        speed = speed.merge(gains, on=keys, validate="1:1")
+        speed["_paired"] = -speed.pop("value")
+        by = ["_paired", "_speed"]
+    speed = speed.sort_values(by, ascending=False, kind="stable", na_position="last")
     speed[_ALL] = 0
     fastest = speed.drop_duplicates([_ALL, *at])[keys]
     return rows.merge(fastest, on=keys, how="inner", validate="m:1")

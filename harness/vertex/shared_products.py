@@ -58,10 +58,11 @@ class ChildProduct:
 
 @dataclass(frozen=True, slots=True)
 class SharedProducts:
-    """Rewritten functions by type id, and the parameters that they need."""
+    """Rewritten functions by type id, the parameters that they need, and their new states."""
 
     functions: Mapping[int, VertexFunction]
-    blocks: tuple[RowBlock, ...]
+    blocks: tuple[RowBlock, ...] = ()
+    states: frozenset[str] = frozenset()
 
 
 def share_products(
@@ -76,12 +77,13 @@ def share_products(
     by_type = {t: _find_products(function) for t, function in functions.items()}
     moved = _select_products(functions, by_type, n_vertices)
     if not moved:
-        return SharedProducts(functions, ())
+        return SharedProducts(functions)
     rewritten = {
         t: _scatter_products(_gather_products(function, by_type[t], moved), moved)
         for t, function in functions.items()
     }
-    return SharedProducts(rewritten, tuple(sorted({product.block for product in moved})))
+    blocks = tuple(sorted({product.block for product in moved}))
+    return SharedProducts(rewritten, blocks, frozenset(product.name for product in moved))
 
 
 Summands = Mapping[

@@ -29,6 +29,7 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda, main
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.machine.facts import GpuReading
 from dynbatch.harness.measuring.processes.child import is_out_of_memory
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from tests.support.engine_models import EXAMPLES, example
@@ -213,10 +214,19 @@ def test_a_gpu_that_can_be_used(
     ],
 )
 def test_a_gpu_that_others_use_can_be_used(
-    pretend: Callable[..., None], error: RuntimeError
+    pretend: Callable[..., None], error: RuntimeError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(error=error)
+    monkeypatch.setattr(torch_cuda, "read_gpu", lambda: GpuReading(None, False, {}, (7,)))
     assert explain_no_cuda() is None
+
+
+def test_a_gpu_that_lets_no_process_use_it_cannot_be_used(
+    pretend: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(error=RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"))
+    monkeypatch.setattr(torch_cuda, "read_gpu", lambda: None)
+    assert "busy or unavailable" in str(explain_no_cuda())
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (13, 0)])

@@ -253,6 +253,8 @@ def test_fastest_trial_has_the_best_paired_ratio() -> None:
     assert set(select_fastest(rows, []).system) == {"lucky"}
     assert set(select_fastest(rows, [], base).system) == {"other"}
     assert set(select_fastest(rows[rows.system == "lucky"], [], base).system) == {"lucky"}
+    failed = build_frame_from_rows([{**row, "status": "crash"} for row in build_rows("base", [2])])
+    assert set(select_fastest(rows, [], failed).system) == {"lucky"}, "no ratio: by throughput"
 
 
 def build_seeds(*speeds: list[float]) -> pd.DataFrame:

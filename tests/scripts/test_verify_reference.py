@@ -25,7 +25,9 @@ COMMAND = (
 
 
 def make_point(low: float, high: float) -> Point:
-    return Point("Trees, inference", "torch_levels", COMMAND, (low * high) ** 0.5, low, high)
+    return Point(
+        "Trees, inference", "torch_levels", COMMAND, "infer", (low * high) ** 0.5, low, high
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,11 @@ def test_ten_points_of_all_experiments_with_an_installed_baseline() -> None:
     assert len({point.folder for point in points}) == len(points) == N_POINTS
     assert not any(point.baseline.startswith("dynet") for point in points)
     for point in points:
-        assert "system=vertex" in point.command
+        arguments = build_arguments(point, Path("results"), {})
+        keys = [argument.partition("=")[0] for argument in arguments]
+        assert len({*keys}) == len(keys), "every key once"
+        swept = [argument for argument in arguments if "," in argument]
+        assert swept == [f"system=vertex,{point.baseline}"], "no sweep but that of systems"
         assert point.low <= point.speedup <= point.high
 
 
@@ -74,7 +80,7 @@ def test_a_small_point_is_measured_and_judged(
 ) -> None:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path))
     monkeypatch.setattr(verify_reference, "MIN_SECONDS", 0.05)
-    unknown = Point("Trees, unsupported", "torch_rnn", COMMAND, 2.0, 1.9, 2.1)
+    unknown = Point("Trees, unsupported", "torch_rnn", COMMAND, "infer", 2.0, 1.9, 2.1)
     monkeypatch.setattr(verify_reference, "list_points", lambda: [make_point(0.01, 99), unknown])
     assert verify_reference.main([str(tmp_path / "results")]) == 0
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()]
