@@ -124,7 +124,7 @@ def select_first_results(
 
 
 def exclude_manual(results: CpuResults) -> CpuResults:
-    """Return the results without C++ by hand, which is no framework and exists for few models."""
+    """Return the results of frameworks; C++ by hand runs only some of the models."""
     answers = results.answers[results.answers.system != MANUAL].reset_index(drop=True)
     return CpuResults(find_fastest_baselines(answers), results.strategies)
 
