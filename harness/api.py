@@ -28,7 +28,7 @@ from dynbatch.harness.records.numbers import check_columns
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.tidy import build_frame
 from dynbatch.harness.terminal.command_line import describe_plan, parse, plan
-from dynbatch.harness.terminal.exit_handling import raise_on_signals, tell
+from dynbatch.harness.terminal.exit_handling import print_message, raise_on_signals
 from dynbatch.harness.terminal.measurement import lock_results, measure_each
 from dynbatch.harness.values.nested import flatten
 from dynbatch.harness.values.paths import CONF_DIR
@@ -84,7 +84,7 @@ def _measure_typed(typed: Sequence[str]) -> list[Record]:
     for trial in planned:
         check_machine(trial.spec)
     for line in describe_plan(jobs, planned):
-        tell(line)
+        print_message(line)
     lock = lock_results(planned, shlex.join(["bench", *typed]))
     with raise_on_signals(), lock, ForkServers() as servers:
         outcome = measure_each(planned, servers)

@@ -93,7 +93,7 @@ def install_peer(folder: Path, packages: Sequence[str]) -> None:
 
 
 def measure_downloads(python: Path, arguments: Sequence[str]) -> dict[str, int]:
-    """Return the bytes of each file that pip would download; 0 if its server does not say."""
+    """Return the bytes of each file that pip would download; 0 if its server reports none."""
     with make_temporary_folder() as folder:
         report = folder / "report.json"
         dry = [*arguments, "--dry-run", "--report", str(report)]

@@ -245,7 +245,7 @@ def describe_manual(first: pd.DataFrame, second: pd.DataFrame) -> str:
 
 
 def describe_earlier(measured: pd.DataFrame, kept: pd.DataFrame) -> str:
-    """Tell the smallest speedup of the Xeon if it was measured again on the other CPU."""
+    """Return the smallest speedup of the Xeon if it was measured again on the other CPU."""
     slowest = measured.loc[measured.speedup.idxmin()]
     if slowest.workload in set(kept.workload):
         return ""

@@ -17,7 +17,7 @@ from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.tidy import build_frame
 from dynbatch.harness.terminal.command_line import BenchJob, describe_plan, parse, plan
-from dynbatch.harness.terminal.exit_handling import make_command, tell
+from dynbatch.harness.terminal.exit_handling import make_command, print_message
 from dynbatch.harness.terminal.measurement import lock_results, measure_all
 from dynbatch.harness.values.paths import CONF_DIR, is_checkout
 from dynbatch.plots.declaration import SYSTEMS, read_declaration
@@ -38,7 +38,7 @@ def main(typed: list[str]) -> int:
     for measurement in planned:
         check_machine(measurement.spec)
     for line in describe_plan(jobs, planned):
-        tell(f"bench: {line}")
+        print_message(f"bench: {line}")
     with lock_results(planned, shlex.join(["bench", *typed])), ForkServers() as servers:
         return measure_all(planned, servers, partial(compare, jobs=jobs))
 

@@ -41,7 +41,7 @@ from dynbatch.harness.records.store import (
     write_packed,
 )
 from dynbatch.harness.records.tidy import build_frame
-from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command, tell
+from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command, print_message
 from dynbatch.harness.terminal.status import tell_status
 from dynbatch.harness.values.checked import check_path_text
 
@@ -61,9 +61,9 @@ def main(typed: list[str]) -> int:
     elif options.merge:
         _merge(options)
     elif options.pack is not None:
-        tell(pack(read_held(places, latest=options.latest), options.pack, places))
+        print_message(pack(read_held(places, latest=options.latest), options.pack, places))
     elif options.unpack is not None:
-        tell(_unpack(places, options.unpack))
+        print_message(_unpack(places, options.unpack))
     elif options.out is None:
         sys.stdout.write(collect(places, latest=options.latest))
     else:
@@ -135,9 +135,9 @@ def _merge(options: argparse.Namespace) -> None:
     if options.pack is not None:
         for kind, held in by_kind.items():
             kept = _select_builds(held, latest=options.latest)
-            tell(pack(kept, options.pack / kind, options.places))
+            print_message(pack(kept, options.pack / kind, options.places))
         command = format_pipeline_command("all", {"records": options.pack})
-        tell(f"to draw them side by side: {command}")
+        print_message(f"to draw them side by side: {command}")
         return
     text = to_csv(pd.concat([_to_frame(held) for held in by_kind.values()], ignore_index=True))
     if options.out is None:

@@ -33,7 +33,7 @@ from dynbatch.harness.terminal.exit_handling import (
     OneLineParser,
     make_command,
     print_error,
-    tell,
+    print_message,
 )
 from dynbatch.plots.draw import draw_experiment
 from dynbatch.plots.drawable import Drawable, ResultsFolder, select_drawable
@@ -122,7 +122,7 @@ def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
                     error.add_note(f"while drawing {name}")
                     raise
                 if len(names) > 1:
-                    tell(f"drawn {number}/{len(names)}: {name}")
+                    print_message(f"drawn {number}/{len(names)}: {name}")
         finally:
             pool.shutdown(cancel_futures=True)
     return not failed

@@ -139,14 +139,14 @@ def _measure_in_time(
     )
     if plan is not None and not plan.fits([m.path for m in repetition], time.time()):
         for measurement in repetition:
-            tell(f"{_format_round(measurement)}  left for the next run: time budget exhausted")
+            show_line(f"{_format_round(measurement)}  left for the next run: time budget exhausted")
         return 0
 
     def settled(measurement: Measurement, record: Record | None) -> None:
         if record is None:
-            tell(f"{_format_round(measurement)}  refused; see the log")
+            show_line(f"{_format_round(measurement)}  refused; see the log")
         elif plan is not None:
-            tell(format_progress(plan, measurement.path))
+            show_line(format_progress(plan, measurement.path))
 
     try:
         code = measure_all(repetition, servers, settled=settled)
@@ -155,7 +155,9 @@ def _measure_in_time(
         raise
     except Exception:
         traceback.print_exc()
-        tell(f"{_format_round(repetition[0])}  internal error in the block of {names}; see the log")
+        show_line(
+            f"{_format_round(repetition[0])}  internal error in the block of {names}; see the log"
+        )
         return EXIT_INTERNAL_ERROR
 
 
@@ -183,10 +185,10 @@ def _count(order: Order, notice: Notice) -> int:
 def _report_holder(line: str) -> None:
     """Print a line about the holder of a lock, to the log and to the pipeline's terminal."""
     print_error(line)
-    tell(line)
+    show_line(line)
 
 
-def tell(line: str) -> None:
+def show_line(line: str) -> None:
     """Write a line to the pipeline's terminal, if its file descriptor is open."""
     with suppress(OSError):
         os.write(TERMINAL, f"{line}\n".encode())

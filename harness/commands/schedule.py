@@ -29,7 +29,7 @@ from dynbatch.harness.terminal.exit_handling import (
     OneLineParser,
     make_command,
     print_error,
-    tell,
+    print_message,
 )
 from dynbatch.harness.terminal.measurement import FAULTY
 from dynbatch.harness.terminal.reporting import format_totals
@@ -123,8 +123,8 @@ def _count(requests: Sequence[Request], flags: argparse.Namespace, holder: str) 
     wants_learned = shows or first.save_policy is not None
     # Timed counts need an exclusive lock.
     is_timed = any(item.spec.timing.min_seconds > 0 for item in requests)
-    say = partial(print_error, name=NAME)
-    with lock_results_dirs(_find_results_dirs(first.records), holder, say, alone=is_timed):
+    notify = partial(print_error, name=NAME)
+    with lock_results_dirs(_find_results_dirs(first.records), holder, notify, alone=is_timed):
         outcomes, n_kept = count_in_turn(
             planned,
             first.records,
@@ -133,7 +133,7 @@ def _count(requests: Sequence[Request], flags: argparse.Namespace, holder: str) 
         )
     if first.records is not None:
         statuses = [item.row.status for item in outcomes if item.row is not None]
-        tell(format_totals(statuses, n_kept, len(outcomes) - len(statuses)))
+        print_message(format_totals(statuses, n_kept, len(outcomes) - len(statuses)))
     return list(zip(planned, outcomes, strict=True))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Stopwatch = Callable[[Callable[[], object]], float]  # calls the work once and returns its seconds
-Tell = Callable[[str], None]  # receives a progress line
+Report = Callable[[str], None]  # receives a progress line
 Ended = Literal["clear", "equal", "time"]
 
 _ENDED = {

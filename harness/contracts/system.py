@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.harness.contracts.choice import Choice, Stopwatch, Tell
+from dynbatch.harness.contracts.choice import Choice, Report, Stopwatch
 from dynbatch.harness.contracts.extras import describe_installation, explain_outdated_version
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.contracts.options import NoOptions, format_options, read_options
@@ -138,13 +138,13 @@ class System(ABC):
         self,
         mini_batches: Sequence[Sequence[Any]],
         stopwatch: Stopwatch,
-        tell: Tell = lambda words: None,
+        report: Report = lambda words: None,
     ) -> Choice:
         """Choose how to run by running a few mini-batches, once, without updating the weights.
 
         Args:
             stopwatch: The harness's stopwatch, because systems must not read the time.
-            tell: Receives a progress line before each long step.
+            report: Receives a progress line before each long step.
         """
         raise NotImplementedError("this system has nothing to choose")
 

@@ -100,8 +100,7 @@ class Engine:
         self.shared = SharedProducts(functions)
         self._lower(of_outputs)
         self.n_lowered = 0
-        self._waits = self.switches.share_products and self.switches.granularity == "vertex"
-        if self._waits:
+        if self._shares:
             for function in self.functions.values():
                 self._check_kernels(function)
         else:
@@ -111,18 +110,24 @@ class Engine:
         self._known_around: dict[bytes, SharedStages] = {}
         self._part: Part | None = None
 
-    def _lower_functions(self) -> None:
-        self._lower(self.functions)
-        self.n_lowered, self._waits = len(self.functions), False
+    @property
+    def _shares(self) -> bool:
+        """True if products may be shared, so that functions wait for the first mini-batch."""
+        return self.switches.share_products and self.switches.granularity == "vertex"
 
-    def _lower_for(self, mini_batch: MiniBatch) -> None:
-        """Lower all functions, with products shared if this mini-batch has more parents."""
+    def _lower_functions(self) -> None:
+        """Lower the functions that have no plan yet."""
+        if len(self.functions) > self.n_lowered:
+            self._lower(self.functions)
+            self.n_lowered = len(self.functions)
+
+    def _share_products_for(self, mini_batch: MiniBatch) -> None:
+        """Share products if this mini-batch has clearly more parents than children."""
         counts = enumerate(np.bincount(mini_batch.functions).tolist())
         self.shared = share_products(self.functions, dict(counts))
         self.functions = self.shared.functions
         if self.shared.blocks:
             self.backend.view_rows(self.shared.blocks)
-        self._lower_functions()
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
         """Plan and compile the functions that have no plan yet, and number all spaces again."""
@@ -176,10 +181,9 @@ class Engine:
         """
         if mini_batch.segments is not None and schedule.segment_starts is None:
             raise ScheduleError("the graph has several segments; schedule them one by one")
-        if self._waits:
-            self._lower_for(mini_batch)
-        if len(self.functions) > self.n_lowered:
-            self._lower_functions()
+        if self._shares and self.n_lowered == 0:
+            self._share_products_for(mini_batch)
+        self._lower_functions()
         reorder = self.switches.layout == "read_order"
         schedule = split_into_launches(mini_batch, schedule)
         layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)

@@ -63,7 +63,7 @@ class LiveEngine(Engine):
             raise UnsupportedTrial(
                 "execution=interleaved needs a backend that stores states; use backend=compiled"
             )
-        self._lower_as_written()
+        self._lower_functions()  # as written: the number of parents is not known yet
         self.row = np.zeros(1024, dtype=np.int32)
         self.n_vertices = 0
         self.used: Index = np.zeros(1 + max(self.space_of_type, default=0), dtype=np.int64)
@@ -93,17 +93,12 @@ class LiveEngine(Engine):
         """Return whether compiled code can plan segments here, as the policy inline_depth does."""
         if self._part is not None:  # a timeline shows each batch
             return False
-        self._lower_as_written()
+        self._lower_functions()
         if self._kept_for is not self.fields:
             reorder = self.switches.layout == "read_order"
             rules = RowRules(self.fields, self._spaces, self.space_of_state, reorder)
             self._segments, self._kept_for = self.backend.make_live_segments(rules), self.fields
         return self._segments is not None
-
-    def _lower_as_written(self) -> None:
-        """Lower functions that wait for a mini-batch: the number of parents is never known here."""
-        if self._waits:
-            self._lower_functions()
 
     def _prepare_types(self, type_names: tuple[str, ...]) -> Graph:
         if self._of_types is None or self._of_types.type_names is not type_names:

@@ -59,7 +59,7 @@ def group_by_adapter(specs: Iterable[TrialSpec]) -> list[list[TrialSpec]]:
 
 
 def explain_unsupported(
-    specs: Iterable[TrialSpec], results_dir: Path, say: Callable[[str], object]
+    specs: Iterable[TrialSpec], results_dir: Path, notify: Callable[[str], object]
 ) -> dict[str, str]:
     """Return why this machine cannot run trials, by trial_id, with one process per adapter.
 
@@ -67,11 +67,11 @@ def explain_unsupported(
 
     Args:
         results_dir: results directory of the trials.
-        say: called with a line before waiting for a GPU on which another run measures.
+        notify: called with a line before waiting for a GPU on which another run measures.
     """
     groups, reasons = group_by_adapter(specs), {}
     devices = {spec.device for alike in groups for spec in alike}
-    with hold_used_gpu(devices, results_dir, "the planning of a run", say):
+    with hold_used_gpu(devices, results_dir, "the planning of a run", notify):
         answers = [check_systems(alike) for alike in groups]
     for alike, of_these in zip(groups, answers, strict=True):
         for spec, answer in zip(alike, of_these, strict=True):

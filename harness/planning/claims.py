@@ -28,7 +28,7 @@ omitted if the paper gives no number.
 
 The rule is written before any measurement. It is the range of the claimed number: at_least, at_most
 or both, widened by the tolerance. The tolerance is half a unit of the last printed digit, and at
-most 10 % of the number; it is 10 % if the paper says "about" or gives a round number, and if the
+most 10 % of the number; it is 10 % if the paper gives "about" or gives a round number, and if the
 number was read off a figure. The claim is reproduced if the range holds for all points, any point,
 any point of each step, or the median of all points. It is reproduced in part if a ratio is on the
 claimed side of 1, which means no effect, without reaching the range. The verdict is computed

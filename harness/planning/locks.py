@@ -29,7 +29,7 @@ from dynbatch.harness.machine.folders import make_locks_folder
 
 POLL_S = 0.5  # interval between attempts to take a lock
 MAX_HOLDER_CHARS = 200  # characters of the holder's command in messages
-Say = Callable[[str], object]
+Notify = Callable[[str], object]
 
 
 def begin_run(results_dir: Path) -> TextIO:
@@ -58,17 +58,17 @@ def hold_results_dir(
     results_dir: Path,
     holder: str,
     patience_s: float,
-    say: Say,
+    notify: Notify,
     *,
     alone: bool = True,
-    first: Say = _do_nothing,
+    first: Notify = _do_nothing,
 ) -> AbstractContextManager[str]:
     """Hold this machine's lock of a results directory within the block.
 
     Args:
         holder: command that messages to waiting processes name.
         patience_s: seconds to wait for the lock, may be infinite.
-        say: called with a line that names the holder, before waiting.
+        notify: called with a line that names the holder, before waiting.
         alone: False takes a shared lock, for work that is not timed.
         first: called with the lock's name if no other process holds the lock.
 
@@ -78,20 +78,20 @@ def hold_results_dir(
     """
     message_parts = (str(results_dir), "into", ", or choose another results_dir")
     path = _build_lock_path(results_dir, "turn")
-    return _hold_lock(path, message_parts, holder, patience_s, say, alone=alone, first=first)
+    return _hold_lock(path, message_parts, holder, patience_s, notify, alone=alone, first=first)
 
 
 def hold_machine(
-    holder: str, patience_s: float, say: Say, *, alone: bool = True
+    holder: str, patience_s: float, notify: Notify, *, alone: bool = True
 ) -> AbstractContextManager[str]:
     """Hold this user's lock of the machine within the block; see `hold_results_dir`."""
     message_parts = (platform.node(), "on", "")
     path = make_locks_folder() / "machine.turn"
-    return _hold_lock(path, message_parts, holder, patience_s, say, alone=alone)
+    return _hold_lock(path, message_parts, holder, patience_s, notify, alone=alone)
 
 
 def hold_used_gpu(
-    devices: Iterable[str], results_dir: Path, holder: str, say: Say
+    devices: Iterable[str], results_dir: Path, holder: str, notify: Notify
 ) -> AbstractContextManager[object]:
     """Return a lock of the GPU that CUDA programs use, if one of the devices is "cuda"."""
     gpu = find_used_gpu() if "cuda" in devices else None  # its model and UUID
@@ -99,7 +99,7 @@ def hold_used_gpu(
         return nullcontext()
     name = re.sub(r"[^\w.-]", "_", f"{platform.node()}-{gpu}.turn")
     path = _find_lock_folder(results_dir) / name
-    return _hold_lock(path, (gpu, "on", ""), holder, math.inf, say)
+    return _hold_lock(path, (gpu, "on", ""), holder, math.inf, notify)
 
 
 @contextmanager
@@ -108,13 +108,13 @@ def _hold_lock(
     message_parts: tuple[str, str, str],
     holder: str,
     patience_s: float,
-    say: Say,
+    notify: Notify,
     *,
     alone: bool = True,
-    first: Say = _do_nothing,
+    first: Notify = _do_nothing,
 ) -> Iterator[str]:
     try_lock = partial(_try_lock, path=path, alone=alone, first=first)
-    with _wait_for_lock(path, message_parts, patience_s, say, try_lock) as file:
+    with _wait_for_lock(path, message_parts, patience_s, notify, try_lock) as file:
         name = (
             f"{holder[:MAX_HOLDER_CHARS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
         )
@@ -132,7 +132,7 @@ def _wait_for_lock(
     path: Path,
     message_parts: tuple[str, str, str],
     patience_s: float,
-    say: Say,
+    notify: Notify,
     try_lock: Callable[[TextIO], bool],
 ) -> TextIO:
     """Wait for a lock and return its file.
@@ -159,12 +159,14 @@ def _wait_for_lock(
                 f"{way_out}"
             )
         if not is_announced:
-            say(f"{holder} is measuring {preposition} {target}; waiting{_format_bound(patience_s)}")
+            notify(
+                f"{holder} is measuring {preposition} {target}; waiting{_format_bound(patience_s)}"
+            )
             is_announced = True
         time.sleep(POLL_S)
 
 
-def _try_lock(file: TextIO, path: Path, alone: bool, first: Say) -> bool:
+def _try_lock(file: TextIO, path: Path, alone: bool, first: Notify) -> bool:
     """Take the exclusive or the shared lock if it is free; return whether it was."""
     if _try_flock(file):
         if _is_there(file, path):

@@ -95,11 +95,11 @@ SEEN = ".seen_by_nodes"  # file in the results directory during the check
 FAULT, CODE = "fault=", "code="  # prefixes of the lines that a check prints
 
 
-def check_idle_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -> None:
+def check_idle_nodes(nodes: Nodes, results_dir: Path, notify: Callable[[str], None]) -> None:
     """Check some idle nodes; each job checks its own node before it measures.
 
     Args:
-        say: called with a line if no node is idle.
+        notify: called with a line if no node is idle.
 
     Raises:
         ConfigError: for a node without the results directory, the environment or the same code.
@@ -108,7 +108,9 @@ def check_idle_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]
     asked = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N", *where]
     idle = list(dict.fromkeys(_ask(asked)))
     if not idle:
-        say("no node is idle, so none is checked now; each job checks its node before it measures")
+        notify(
+            "no node is idle, so none is checked now; each job checks its node before it measures"
+        )
         return
     file = results_dir.resolve() / SEEN
     replace_whole(file, "seen\n")

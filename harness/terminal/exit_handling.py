@@ -55,18 +55,18 @@ def run_command(
         notes = getattr(stop, "__notes__", ())
         resume = f"resume with: {again or shlex.join([name, *typed])}"
         parts = (f"stopped by {signal.Signals(number).name}", *notes, resume)
-        tell(f"{name}: {'; '.join(parts)}")
+        print_message(f"{name}: {'; '.join(parts)}")
         return OF_SIGNALS + number
     except OSError as error:
         if error is output.fault:
             _redirect_to_null(sys.stdout)
             if isinstance(error, BrokenPipeError):
                 return 0
-        tell(f"{name}: {_describe_failure(error, output)}; {KEPT}")
+        print_message(f"{name}: {_describe_failure(error, output)}; {KEPT}")
         return EXIT_USAGE
     except Exception:
         traceback.print_exc()
-        tell(f"{name}: internal error; please report the traceback above")
+        print_message(f"{name}: internal error; please report the traceback above")
         return EXIT_INTERNAL_ERROR
 
 
@@ -93,10 +93,10 @@ def make_command(
 
 
 def print_error(error: BaseException | str, name: str = "bench") -> None:
-    tell(f"{name}: {' '.join(str(error).split())}")
+    print_message(f"{name}: {' '.join(str(error).split())}")
 
 
-def tell(line: str) -> None:
+def print_message(line: str) -> None:
     """Write a line to standard error; continue without output if it cannot be written."""
     try:
         print(line, file=sys.stderr, flush=True)

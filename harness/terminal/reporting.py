@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dynbatch.harness.contracts.options import format_value
 from dynbatch.harness.records.record import Record, Trial, build_trial
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_half_width
-from dynbatch.harness.terminal.exit_handling import tell
+from dynbatch.harness.terminal.exit_handling import print_message
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import shorten_paths
 
@@ -183,7 +183,7 @@ class Reporter:
         if self._draws:
             self._console.print(line, markup=False, highlight=False)
         else:
-            tell(line)
+            print_message(line)
 
 
 Options = Mapping[str, Any]  # by the keys of the command line, with dots

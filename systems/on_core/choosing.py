@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from dynbatch.harness.contracts.choice import Candidate, Choice, Tell
+from dynbatch.harness.contracts.choice import Candidate, Choice, Report
 from dynbatch.harness.contracts.policy import explain_auto_exclusion, list_policy_names
 from dynbatch.harness.engine.switches import CHOICES, Switches
 from dynbatch.harness.errors import ConfigError, UnsupportedTrial
@@ -187,18 +187,18 @@ def choose(
     candidates: Iterable[Candidate],
     lab: Laboratory,
     n_mini_batches: int,
-    tell: Tell = lambda words: None,
+    report: Report = lambda words: None,
 ) -> Choice:
     """Choose a candidate by schedules, predictions and a race.
 
     Args:
         n_mini_batches: number of available mini-batches; at most N_MINI_BATCHES are raced on.
-        tell: callback that takes a progress line before each step that takes time.
+        report: callback that takes a progress line before each step that takes time.
 
     Raises:
         UnsupportedTrial: If no candidate can run.
     """
-    known = predict_times(candidates, lab, tell)
+    known = predict_times(candidates, lab, report)
     able = [candidate for candidate in known if candidate.predicted_s is not None]
     if not able:
         reason = next(
@@ -207,7 +207,7 @@ def choose(
         raise UnsupportedTrial(f"policy=auto has no candidates: {reason}")
     worth = _select_promising(able)
     n_used = _count_raced_mini_batches(worth, n_mini_batches)
-    tell(
+    report(
         f"{len(worth)} of {len(able)} candidates run {n_used} mini-batches in turn, for at most"
         f" {ENOUGH_S:g} s or {LEAST_ROUNDS} rounds"
     )
@@ -229,7 +229,7 @@ def choose(
         n_tries=outcome.n_rounds,
         ended=outcome.ended,
     )
-    tell(choice.words)
+    report(choice.words)
     return choice
 
 
@@ -264,7 +264,7 @@ def _select_winner(outcome: Race, worth: Sequence[Candidate]) -> int:
 
 
 def predict_times(
-    candidates: Iterable[Candidate], lab: Laboratory, tell: Tell = lambda words: None
+    candidates: Iterable[Candidate], lab: Laboratory, report: Report = lambda words: None
 ) -> list[Candidate]:
     """Return every candidate with its predicted seconds, or with the reason why it cannot run."""
     results = list(candidates)
@@ -276,7 +276,7 @@ def predict_times(
         ]
         asked = [index for index in mine if results[index].why_not is None]
         if asked:
-            tell(f"{granularity} granularity: {len(asked)} policies schedule a mini-batch")
+            report(f"{granularity} granularity: {len(asked)} policies schedule a mini-batch")
         batches = _schedule_candidates(results, asked, lab)
         if not batches:
             continue
@@ -285,7 +285,7 @@ def predict_times(
             for index in batches:
                 results[index] = replace(results[index], why_not=too_slow)
             continue
-        tell(f"{granularity} granularity: compiles and measures a batch of each type")
+        report(f"{granularity} granularity: compiles and measures a batch of each type")
         fewest = min(batches, key=lambda index: results[index].n_batches or 0)
         fixed_s, cost_s = lab.measure_cost(granularity, results[fewest])
         for index, n_of_type in batches.items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dynbatch.harness.contracts.choice import Choice, Stopwatch, Tell
+from dynbatch.harness.contracts.choice import Choice, Report, Stopwatch
 from dynbatch.harness.contracts.model import Model, Weights, explain_untrainable
 from dynbatch.harness.contracts.policy import (
     AUTO,
@@ -118,12 +118,12 @@ class Adapter(System):
         self,
         mini_batches: Sequence[Sequence[Any]],
         stopwatch: Stopwatch,
-        tell: Tell = lambda words: None,
+        report: Report = lambda words: None,
     ) -> Choice:
         """Choose policy and granularity, and reuse the engine that they were tried on."""
         model, weights = self._unprepared
         lab = Laboratory(model, weights, self.switches, self.settings, mini_batches, stopwatch)
-        choice = choose(self._candidates, lab, len(mini_batches), tell)
+        choice = choose(self._candidates, lab, len(mini_batches), report)
         chosen = choice.chosen
         self.policy_name, self.policy = chosen.policy, lab.prepare_policy(chosen.policy)
         self.switches = replace(self.switches, granularity=chosen.granularity)

@@ -101,9 +101,9 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from dynbatch.harness.terminal.exit_handling import run_command, tell
+from dynbatch.harness.terminal.exit_handling import run_command, print_message
 def work():
-    tell("progress")
+    print_message("progress")
     file = open(sys.argv[1], "w")  # where a stream is closed, it must not get its number
     print("x" * int(sys.argv[2]))
     file.write("kept")

@@ -70,7 +70,7 @@ PENDING = (
     None if DRAWABLE
     else find_pending(
         CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU,
-        *([] if NODES else [partial(explain_unsupported, results_dir=RESULTS, say=partial(print, file=sys.stderr))]),
+        *([] if NODES else [partial(explain_unsupported, results_dir=RESULTS, notify=partial(print, file=sys.stderr))]),
     )
 )
 if ONLY_CLAIMS and TYPED.dryrun: # a run prints it when it starts

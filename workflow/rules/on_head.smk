@@ -34,7 +34,7 @@ def count_threads(wildcards):
     return N_CPUS if SWEEPS[wildcards.sweep].is_timed else 1
 
 
-def say(line):
+def notify(line):
     print(line, file=sys.stderr)
 
 
@@ -45,7 +45,7 @@ def prepare_nodes():
             if is_alone:
                 end_lost_jobs()
         if ON_SLURM:
-            check_idle_nodes(NODES, RESULTS, say)
+            check_idle_nodes(NODES, RESULTS, notify)
         write_orders_of_counts()
 
 
@@ -61,7 +61,7 @@ def end_lost_jobs():
     ours = {f"rule_measure_wildcards_{name}" for name in JOBS}
     lost = [job for job, comment in list_jobs(Path.cwd()).items() if comment in ours]
     if lost:
-        say(f"canceling {len(lost)} jobs of an earlier run: {', '.join(lost)}")
+        notify(f"canceling {len(lost)} jobs of an earlier run: {', '.join(lost)}")
     cancel(lost)
 
 

@@ -27,7 +27,7 @@ def choose_patience_s() -> float:
 
 @contextmanager
 def lock_results_dirs(
-    results_dirs: Iterable[Path], holder: str, say: Callable[[str], None], *, alone: bool = True
+    results_dirs: Iterable[Path], holder: str, notify: Callable[[str], None], *, alone: bool = True
 ) -> Iterator[None]:
     """Lock results directories, so that only this run on this machine measures into them.
 
@@ -40,7 +40,7 @@ def lock_results_dirs(
                 folder,
                 holder,
                 choose_patience_s(),
-                say,
+                notify,
                 alone=alone,
                 first=partial(end_marked, MARK),
             )

@@ -150,47 +150,8 @@ def _fwd(sizes: LatticeSizes, weights: GateKinds, inputs: GateKinds, start: Pair
 
 def _bwd(sizes: LatticeSizes, saved: tuple[GateKinds, Kept, Ids], dh: Array) -> Any:
     """Return the gradients of weights, inputs and start; words of a step come first."""
-    weights, kept, ids = saved
+    _, kept, ids = saved
     width = sizes.widths[0]
-
-    def run_words(n: int, first: Array, i: Array, carried: Any) -> Any:
-        dsums, d, dgates = carried
-        at = first + i * n
-        sources, targets = slice_rows(ids["sources"], at, n), slice_rows(ids["targets"], at, n)
-        share, cell = slice_rows(kept.gates.shares, at, n), slice_rows(kept.cells, at, n)
-        _, backpropagate_weight = jax.vjp(weigh_cell, share, cell)
-        dshare, dcell = backpropagate_weight(tuple(x[targets] for x in dsums))
-        gates = slice_columns(kept.gates.words, at, n, 3)
-        _, backpropagate_word = jax.vjp(compute_word, gates, kept.states[1][sources])
-        dwords, dc = backpropagate_word(dcell + dshare @ weights.shares.T)
-        down = jnp.concatenate(dwords, axis=1)
-        below = down @ weights.words.T, dc
-        return (
-            dsums,
-            tuple(x.at[sources].add(y) for x, y in zip(d, below, strict=True)),
-            dgates._replace(
-                words=replace_rows(dgates.words, down, at),
-                shares=replace_rows(dgates.shares, dshare, at),
-            ),
-        )
-
-    def run_step(w: int, last: Array, s: Array, carried: Any) -> Any:
-        below, *others = carried
-        t = last - s
-        dsums, d, dgates = run_chunks(sizes, ids, t, run_words, tuple(others))
-        at, earlier = ids["starts"][t], jnp.where(t > 0, ids["starts"][t - 1], 0)
-        gates = slice_columns(kept.gates.characters, at - width, w, 4)
-        weight, weighted = (slice_rows(x, at, w) for x in kept.sums)
-        before = slice_rows(kept.states[1], earlier, w)
-        own = tuple(slice_rows(x, at, w) + y for x, y in zip(d, below, strict=True))
-        _, backpropagate = jax.vjp(compute_character, gates, before, (weight, weighted))
-        dcharacters, dc, dterms = backpropagate(own)
-        down = jnp.concatenate(dcharacters, axis=1)
-        dsums = tuple(replace_rows(x, y, at) for x, y in zip(dsums, dterms, strict=True))
-        characters = replace_rows(dgates.characters, down, at - width)
-        below = down @ weights.characters.T, dc
-        return below, dsums, d, dgates._replace(characters=characters)
-
     nothing = jnp.zeros_like(dh)
     carried: Any = (
         (dh[:0], dh[:0]),
@@ -202,7 +163,7 @@ def _bwd(sizes: LatticeSizes, saved: tuple[GateKinds, Kept, Ids], dh: Array) -> 
         below, *others = carried
         first, end = ids["bounds"][index], ids["bounds"][index + 1]
         padded = tuple(pad_rows(x, w) for x in below)
-        step = partial(run_step, w, end - 1)
+        step = partial(_backpropagate_step, sizes, saved, w, end - 1)
         carried = lax.fori_loop(0, end - first, step, (padded, *others))
     below, _, d, dgates = carried
     h = kept.states[0]
@@ -210,6 +171,60 @@ def _bwd(sizes: LatticeSizes, saved: tuple[GateKinds, Kept, Ids], dh: Array) -> 
     dweights = GateKinds(*(x.T @ down for x, down in zip(inputs, dgates, strict=True)))
     dstart = tuple(x[:width].sum(0) + y.sum(0) for x, y in zip(d, below, strict=True))
     return dweights, dgates, dstart, None
+
+
+def _backpropagate_step(
+    sizes: LatticeSizes,
+    saved: tuple[GateKinds, Kept, Ids],
+    w: int,
+    last: Array,
+    s: Array,
+    carried: Any,
+) -> Any:
+    """Backpropagate through step last - s of w characters, after the words that follow it."""
+    weights, kept, ids = saved
+    below, *others = carried
+    t = last - s
+    words = partial(_backpropagate_words, saved)
+    dsums, d, dgates = run_chunks(sizes, ids, t, words, tuple(others))
+    at, earlier = ids["starts"][t], jnp.where(t > 0, ids["starts"][t - 1], 0)
+    gates = slice_columns(kept.gates.characters, at - sizes.widths[0], w, 4)
+    weight, weighted = (slice_rows(x, at, w) for x in kept.sums)
+    before = slice_rows(kept.states[1], earlier, w)
+    own = tuple(slice_rows(x, at, w) + y for x, y in zip(d, below, strict=True))
+    _, backpropagate = jax.vjp(compute_character, gates, before, (weight, weighted))
+    dcharacters, dc, dterms = backpropagate(own)
+    down = jnp.concatenate(dcharacters, axis=1)
+    dsums = tuple(replace_rows(x, y, at) for x, y in zip(dsums, dterms, strict=True))
+    characters = replace_rows(dgates.characters, down, at - sizes.widths[0])
+    below = down @ weights.characters.T, dc
+    return below, dsums, d, dgates._replace(characters=characters)
+
+
+def _backpropagate_words(
+    saved: tuple[GateKinds, Kept, Ids], n: int, first: Array, i: Array, carried: Any
+) -> Any:
+    """Backpropagate through the i-th chunk of n words after row `first`."""
+    weights, kept, ids = saved
+    dsums, d, dgates = carried
+    at = first + i * n
+    sources, targets = slice_rows(ids["sources"], at, n), slice_rows(ids["targets"], at, n)
+    share, cell = slice_rows(kept.gates.shares, at, n), slice_rows(kept.cells, at, n)
+    _, backpropagate_weight = jax.vjp(weigh_cell, share, cell)
+    dshare, dcell = backpropagate_weight(tuple(x[targets] for x in dsums))
+    gates = slice_columns(kept.gates.words, at, n, 3)
+    _, backpropagate_word = jax.vjp(compute_word, gates, kept.states[1][sources])
+    dwords, dc = backpropagate_word(dcell + dshare @ weights.shares.T)
+    down = jnp.concatenate(dwords, axis=1)
+    below = down @ weights.words.T, dc
+    return (
+        dsums,
+        tuple(x.at[sources].add(y) for x, y in zip(d, below, strict=True)),
+        dgates._replace(
+            words=replace_rows(dgates.words, down, at),
+            shares=replace_rows(dgates.shares, dshare, at),
+        ),
+    )
 
 
 compute_gated_states.defvjp(_fwd, _bwd)
