@@ -2,10 +2,10 @@
 
     python -m scripts.verify_reference [DIRECTORY]
 
-Measures the engine next to a baseline on ten workloads of README.md, each pair in one block, and
-compares their ratio with the committed one. The baseline is the fastest that `make install` has,
-which leaves out DyNet's source builds. Records go to DIRECTORY, by default results/verify; valid
-ones are reused, so the same command resumes.
+Measures the engine next to a baseline on ten workloads of docs/results.md, each pair in one block,
+and compares their ratio with the committed one. The baseline is the fastest that `make install`
+has, which leaves out what a C++ compiler builds (DyNet, C++ by hand). Records go to DIRECTORY, by
+default results/verify; valid ones are reused, so the same command resumes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import build_choices, find_available
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
-from dynbatch.harness.terminal.exit_handling import EXIT_USAGE
+from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
 from dynbatch.plots.tables.answers import select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
@@ -31,14 +32,13 @@ from scripts.write_results import (
     BETWEEN_RUNS,
     FIRST_CPU,
     classify,
-    exclude_manual,
     load_answers,
     load_results,
 )
 
 N_POINTS = 10
 ENGINE = "vertex"
-SOURCE_BUILT = "DyNet"
+COMPILED = ("DyNet", "C++ by hand")  # frameworks that need a C++ compiler
 MIN_SECONDS = 1.0
 # Chosen here, not by the command of the committed record.
 OWN_KEYS = ("-m", "data_root", "results_dir", "rounds", "system", "mode", "timing.min_seconds")
@@ -80,9 +80,12 @@ class Point:
         return ORDER_HOLDS if same else DIFFERS
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("verify-reference", again="make verify-reference")
+def main(arguments: list[str]) -> int:
     """Measure and print the table; return 0, or 1 if no point has a number."""
-    (folder,) = (sys.argv[1:] if arguments is None else arguments) or ["results/verify"]
+    if len(arguments) > 1:
+        raise ConfigError(f"expected at most one directory, got {' '.join(arguments)}")
+    folder = arguments[0] if arguments else "results/verify"
     points = list_points()
     measured = []
     for k, point in enumerate(points, start=1):
@@ -94,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def list_points() -> list[Point]:
     """Return the workloads with the smallest speedups, of every experiment before a second one."""
-    answers = exclude_manual(load_results(FIRST_CPU)).answers
-    is_installed = ~answers.is_engine & (answers.framework != SOURCE_BUILT)
+    answers = load_results(FIRST_CPU).answers
+    is_installed = ~answers.is_engine & ~answers.framework.isin(COMPILED)
     answers = answers[is_installed & (answers.speedup_status == "ok")].sort_values("speedup")
     answers = answers.drop_duplicates(["experiment", "workload"])
     answers["rank"] = answers.groupby("experiment").cumcount()

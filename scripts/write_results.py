@@ -30,11 +30,7 @@ from dynbatch.plots.figures.forest import describe_forest, draw_forest
 from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
 from dynbatch.plots.figures.heat import describe_heat, draw_heat
 from dynbatch.plots.report import shrink_picture
-from dynbatch.plots.tables.answers import (
-    evaluate_answers,
-    evaluate_strategies,
-    find_fastest_baselines,
-)
+from dynbatch.plots.tables.answers import evaluate_answers, evaluate_strategies
 from dynbatch.plots.tables.cells import (
     DAGGER,
     EN_DASH,
@@ -123,12 +119,6 @@ def select_first_results(
     return pd.concat([rows for _, rows in ordered], ignore_index=True)
 
 
-def exclude_manual(results: CpuResults) -> CpuResults:
-    """Return the results of frameworks; C++ by hand runs only some of the models."""
-    answers = results.answers[results.answers.system != MANUAL].reset_index(drop=True)
-    return CpuResults(find_fastest_baselines(answers), results.strategies)
-
-
 def has_answer(rows: pd.DataFrame) -> bool:
     return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
 
@@ -193,8 +183,9 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
 
 def build_bullets(first: CpuResults, second: CpuResults) -> str:
     """Summarize the results in seven bullets; every number is computed from the records."""
-    rows, others = select_answers(exclude_manual(first)), exclude_manual(second).answers
-    others = others[~others.is_engine & (others.speedup_status == "ok")]
+    rows, others = select_answers(first), second.answers
+    is_framework = ~others.is_engine & (others.system != MANUAL)
+    others = others[is_framework & (others.speedup_status == "ok")]
     smallest = others.groupby("workload").speedup.min()
     classes = [classify(*ends) for ends in rows[["speedup_low", "speedup_high"]].to_numpy()]
     n = {name: classes.count(name) for name in ("faster", "slower", "unclear")}
@@ -218,9 +209,10 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             "- **Cause.** The gain over frameworks is the engine's, not the policy's: on a CPU, a"
             " kernel is cheap to launch, so fewer batches alone gain"
             f" little{describe_batches(first)}. Larger matmuls and less copying gain more.",
-            f"- **Exception among frameworks.** {slowest.workload}: {slowest.label} is faster"
+            f"- **Exception.** {slowest.workload}: {slowest.label} is faster"
             f" (speedup {slowest.speedup:.2f}){REASONS.get(slowest.label, '')}.",
-            '- **Confidence.** 95% intervals over six rounds; "clearly": the'
+            "- **Confidence.** 95% intervals over six rounds (some DyNet rows: range of two);"
+            ' "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
             " of unchanged code. On a"
             f" second CPU, an Intel Xeon (three rounds), speedups over frameworks on"
@@ -249,7 +241,7 @@ def describe_earlier(measured: pd.DataFrame, kept: pd.DataFrame) -> str:
     slowest = measured.loc[measured.speedup.idxmin()]
     if slowest.workload in set(kept.workload):
         return ""
-    return f" ({slowest.speedup:.2f} on {slowest.workload} there, before sharing products)"
+    return f" ({slowest.speedup:.2f} on {slowest.workload} with an earlier engine)"
 
 
 def describe_gpu(answers: pd.DataFrame) -> str:
@@ -378,10 +370,9 @@ def pivot_texts(texts: pd.DataFrame, rows: Mapping[str, str], column: str) -> st
 def build_parts() -> dict[MarkedPage, str]:
     first, second = load_results(FIRST_CPU), load_results(SECOND_CPU)
     answers = select_answers(first)
-    smallest = select_smallest(select_answers(exclude_manual(first)))
     return {
         MarkedPage(README, "write_results", "answer"): build_bullets(first, second),
-        MarkedPage(README, "write_results", "table"): build_table(smallest),
+        MarkedPage(README, "write_results", "table"): build_table(select_smallest(answers)),
         MarkedPage(RESULTS, "write_results", "first CPU"): build_table(answers),
         MarkedPage(RESULTS, "write_results", "second CPU"): build_table(select_answers(second)),
         MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(first),

@@ -96,7 +96,7 @@ def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
 def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:
     """Select each framework's fastest baseline; `is_best` marks the fastest on its workload."""
     baselines = numbers[~numbers.is_engine.astype(bool) & numbers.speedup.notna()]
-    ranked = baselines.sort_values("value", ascending=False, kind="stable")
+    ranked = baselines.sort_values("speedup", kind="stable")
     marks = ranked.drop_duplicates(["workload", "framework"])
     return marks.assign(is_best=~marks.duplicated("workload")).sort_index()
 

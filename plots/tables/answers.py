@@ -50,11 +50,7 @@ def evaluate_answers(experiment: Experiment) -> pd.DataFrame:
         speedup_low, ..., speedup_warnings of the engine over it. n_baselines and n_frameworks count
         the workload's baselines that have a speedup, and their frameworks.
     """
-    return find_fastest_baselines(compare_with_engine(experiment, FRAMEWORK))
-
-
-def find_fastest_baselines(results: pd.DataFrame) -> pd.DataFrame:
-    """Mark the first baseline with a speedup of each workload, and count them and frameworks."""
+    results = compare_with_engine(experiment, FRAMEWORK)
     baselines = results[(results.speedup_status == "ok") & ~results.is_engine]
     groups = baselines.groupby("workload")
     return results.assign(

@@ -53,7 +53,7 @@ def test_a_speedup_confirms_order_or_number(
 def test_ten_points_of_all_experiments_with_an_installed_baseline() -> None:
     points = list_points()
     assert len({point.folder for point in points}) == len(points) == N_POINTS
-    assert not any(point.baseline.startswith("dynet") for point in points)
+    assert not any(point.baseline.startswith(("dynet", "native")) for point in points)
     for point in points:
         arguments = build_arguments(point, Path("results"), {})
         keys = [argument.partition("=")[0] for argument in arguments]
@@ -86,3 +86,16 @@ def test_a_small_point_is_measured_and_judged(
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()]
     table = pd.DataFrame(rows[2:], columns=rows[0]).map(str.strip)
     assert [row.split()[-1] for row in table.iloc[:, -2]] == [HOLDS, "unsupported"]
+
+
+def test_an_interrupt_is_one_line_that_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify_reference, "list_points", lambda: [make_point(1, 2)])
+    monkeypatch.setattr(verify_reference, "measure", interrupt)
+    assert verify_reference.main([str(tmp_path)]) == 130
+    assert capsys.readouterr().err.splitlines()[-1].endswith("make verify-reference")
+    assert verify_reference.main(["one", "two"]) == 1
