@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.errors import DataError
-from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.arrays import IntArray, IntTable, as_int_array
 from dynbatch.harness.values.parsed import ParsedSentence, check_equally_long, check_ids
 
 TREE_ROWS = ("words", "labels", "left", "right")
+STATE_ROWS, ARC_ROWS = ("arc_counts", "tags"), ("sources", "tokens")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -149,6 +150,8 @@ class Lattice:
         sources: (n_arcs,) state at which each arc starts.
         tokens: (n_arcs,) id of each arc's character or word, which have separate ids.
         arc_counts: (n_states,) number of arcs into each state.
+        states: (2, n_states) rows STATE_ROWS.
+        arcs: (2, n_arcs) rows ARC_ROWS.
     """
 
     tags: IntArray
@@ -156,6 +159,8 @@ class Lattice:
     sources: IntArray
     tokens: IntArray
     arc_counts: IntArray = field(init=False, repr=False)
+    states: IntTable = field(init=False, repr=False)
+    arcs: IntTable = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("tags", "arc_start", "sources", "tokens"):
@@ -163,6 +168,9 @@ class Lattice:
         self._check_lengths()
         object.__setattr__(self, "arc_counts", as_int_array(np.diff(self.arc_start)))
         self._check_arcs()
+        for table, rows in (("states", STATE_ROWS), ("arcs", ARC_ROWS)):
+            stacked = as_int_array(np.stack([getattr(self, name) for name in rows]))
+            object.__setattr__(self, table, stacked)
 
     def _check_lengths(self) -> None:
         n, starts = self.n_states, self.arc_start

@@ -290,7 +290,7 @@ class Adapter(System):
         return super().effective_options() | {
             "matmul precision": str(precision),
             "threads of XLA": os.environ["PJRT_NPROC"],
-            **self._compiler_options,
+            **{name: str(value) for name, value in self._compiler_options.items()},
             **({"memory": "taken as needed"} if self._device.platform != "cpu" else {}),
         }
 
@@ -303,13 +303,16 @@ class Adapter(System):
         }
 
 
-def choose_compiler_options(platform: str, cpu: str) -> dict[str, str]:
+def choose_compiler_options(platform: str, cpu: str) -> dict[str, str | bool]:
     """Return XLA's options other than its defaults, for a platform and a processor of this name.
 
     On Intel's processors, XLA prefers vectors of 256 bits. Tree-LSTM is faster with 512
-    (docs/systems.md); other processors have not been tried.
+    (docs/systems.md); other processors have not been tried. On a GPU, XLA tries many kernels for
+    every matmul; on an H200, Tree-LSTM's programs were not compiled after 150 s.
     """
-    return {"xla_cpu_prefer_vector_width": "512"} if platform == "cpu" and "Intel" in cpu else {}
+    if platform != "cpu":
+        return {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
+    return {"xla_cpu_prefer_vector_width": "512"} if "Intel" in cpu else {}
 
 
 def _step(

@@ -30,7 +30,7 @@ from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.program import Phase
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
-from dynbatch.harness.engine.backends.cuda.words import ChildOf, Words
+from dynbatch.harness.engine.backends.cuda.words import ChildOf, TransposedOf, Words
 from dynbatch.harness.engine.backends.stepwise.kernels import ELEMENTWISE
 from dynbatch.harness.vertex.operators import Node
 from tests.support.engine_setting import Setting
@@ -115,7 +115,9 @@ def of_the_other_slot(kind: TileKind) -> TileKind:
     """Use the matrix block of the other child for the gradient of one child."""
     return replace(
         kind,
-        products=tuple(replace(p, row=0) if p.transposed and p.row else p for p in kind.products),
+        products=tuple(
+            replace(p, column=0) if isinstance(p.weight, TransposedOf) else p for p in kind.products
+        ),
     )
 
 

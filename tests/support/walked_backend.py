@@ -37,6 +37,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     SoftmaxKind,
     SumKind,
     TileKind,
+    TransposeKind,
 )
 from dynbatch.harness.engine.backends.cuda.memory import DeviceMemory
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
@@ -147,6 +148,10 @@ class Walk:
         found = self.launch.floats[array]
         return found.reshape(-1, found.shape[-1]) if found.ndim > 1 else found
 
+    def matrix(self, columns: Columns) -> Values:
+        """Return an array with the rows of columns; a vector has one."""
+        return self.launch.floats[columns.array].reshape(-1, columns.width)
+
     def base(self, base: Base, rows: Rows) -> Words:
         first = rows.start if base is Base.ROWS else rows.state_row
         return np.arange(first, first + rows.n, dtype=np.int32)
@@ -159,9 +164,7 @@ class Walk:
         self, columns: Columns, rows: Rows, width: int, part: NDArray[Any] | None = None
     ) -> Values:
         """Return columns of rows (n, width); with `part`, of each row of the vertices' matrices."""
-        array = self.array(columns.array)
-        assert array.ndim == 2
-        assert array.shape[1] == columns.width
+        array = self.matrix(columns)
         if isinstance(columns.row, RowList):
             return self._listed(array, columns, columns.row, rows, width)
         index = self.index(columns.row, rows)
@@ -199,13 +202,14 @@ class Walk:
         self, columns: Columns, rows: Rows, values: Values, width: int, part: Any = None
     ) -> None:
         assert isinstance(columns.row, Row)
-        index = self.index(columns.row, rows)
-        cols = columns.start + np.arange(width)[None, :]
+        skipped, start = divmod(columns.start, columns.width)  # a block below the first rows
+        index = self.index(columns.row, rows) + skipped
+        cols = start + np.arange(width)[None, :]
         if part is not None:
             index = index.repeat(part.max() + 1)
             cols = cols + (part * width)[:, None]
         values = np.broadcast_to(values, (len(index), width))
-        self.writes.append((self.array(columns.array), (index[:, None], cols), values))
+        self.writes.append((self.matrix(columns), (index[:, None], cols), values))
 
     # --- kinds ---
 
@@ -226,10 +230,9 @@ class Walk:
             x = self.block(p.x, rows, p.k, part)
             weight = self.array(p.weight)
             assert weight.shape[1] == p.leading
-            height, width = (kind.width, p.k) if p.transposed else (p.k, kind.width)
-            block = weight[p.row : p.row + height, p.column : p.column + width]
-            assert block.shape == (height, width)
-            values[p.into] = values[p.into] + x @ (block.T if p.transposed else block)
+            block = weight[p.row : p.row + p.k, p.column : p.column + kind.width]
+            assert block.shape == (p.k, kind.width)
+            values[p.into] = values[p.into] + x @ block
         for name, one in kind.loads:
             values[name] = self.operand(one, rows, kind.width, part)
         for one in kind.operations:
@@ -281,9 +284,17 @@ class Walk:
     @_run.register
     def _sum(self, kind: SumKind, rows: Rows) -> None:
         shape = (kind.height, kind.width) if kind.height else (kind.width,)
+        for part in range(kind.parts):
+            self._sum_part(kind, rows, part, shape)
+
+    def _sum_part(self, kind: SumKind, rows: Rows, number: int, shape: tuple[int, ...]) -> None:
+        """Sum an equal share of the rows; the kernel's shares are whole steps of its loop."""
         total: Values = np.zeros(shape, dtype=np.float32)
         for one in kind.summands:
             mine = rows if one.count is None else Rows(0, int(self.words[one.count][0]))
+            size = -(-mine.n // kind.parts)
+            first = min(mine.n, number * size)
+            mine = Rows(mine.start + first, min(size, mine.n - first), mine.state_row + first)
             part = np.tile(np.arange(one.per_row), mine.n) if one.per_row > 1 else None
             if not mine.n:
                 continue
@@ -293,9 +304,11 @@ class Walk:
             else:
                 total = total + self.block(one.x, mine, kind.height, part).T @ dy
         gradient = self.array(kind.gradient)
-        columns = kind.column + np.arange(kind.width)
+        columns = kind.column + number * kind.width + np.arange(kind.width)
         down = (kind.row + np.arange(kind.height))[:, None]
         place = (down, columns[None, :]) if kind.height else (columns,)
+        if gradient.ndim == 2 and not kind.height:
+            place = (np.zeros_like(columns), columns)
         before = gradient[place] if kind.adds else np.float32(0.0)
         self.writes.append((gradient, place, total + before))
 
@@ -307,6 +320,11 @@ class Walk:
         place = (columns,) if out.ndim == 1 else (down, columns[None, :])
         value = source[..., kind.source_column : kind.source_column + kind.width].copy()
         self.writes.append((out, place, value))
+
+    @_run.register
+    def _transpose(self, kind: TransposeKind, rows: Rows) -> None:
+        place = tuple(np.indices((kind.width, kind.height)))
+        self.writes.append((self.array(kind.out), place, self.array(kind.source).T.copy()))
 
 
 def walked_setting(name: str) -> Setting:

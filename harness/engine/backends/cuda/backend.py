@@ -21,6 +21,7 @@ from dynbatch.harness.engine.backends.cuda.launching import (
     GraphLauncher,
     Kernel,
     Launch,
+    Launches,
     PhaseByPhase,
     Staging,
     compute_starts,
@@ -107,6 +108,7 @@ OTHER_OPERATORS = (
     *("pick_neg_log_softmax", "softmax_minus_one_hot", *(form.value for form in MatrixForm)),
 )
 PROGRAMS_PER_PROCESSOR = 2
+BACKWARD, UPDATE = ("backward", "backward_lazy"), "update"  # see model.KERNELS
 N_PROGRAMS_INTERPRETED = 2  # in Triton's interpreter, which runs them one after another
 
 
@@ -133,6 +135,7 @@ class Backend(TorchBackend):
         self._kernels: set[str] = set()  # their sources
         self._launches: dict[str, tuple[KernelModule, Launch]] = {}
         self._prepared: PreparedMiniBatch | None = None
+        self._learning_rate = 0.0
 
     def _choose_launcher(self) -> PhaseByPhase:
         return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
@@ -205,7 +208,10 @@ class Backend(TorchBackend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Start all forward stages or all backward stages of the current mini-batch."""
-        self._start(*_select_kernels(runs))
+        kernels = _select_kernels(runs)
+        self._start(*kernels)
+        if kernels == BACKWARD:  # a pass without an update compiles everything, too
+            self._launcher.prepare(UPDATE, self._list_work(UPDATE))
 
     def run_segments(
         self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
@@ -235,12 +241,16 @@ class Backend(TorchBackend):
                     self.tally.n_launches += 1
 
     def _start(self, *kernels: str) -> None:
-        assert self._prepared is not None
-        counts = {kernel: self._prepared.count_phases(kernel) for kernel in kernels}
-        work = [(self._launch(kernel), n) for kernel, n in counts.items() if n]
+        work = self._list_work(*kernels)
         if work:
             self._launcher.start(" ".join(kernels), work)
             self.tally.n_launches += self._launcher.count_calls(work)
+
+    def _list_work(self, *kernels: str) -> Launches:
+        """Return the launches of kernels that have phases in the current mini-batch."""
+        assert self._prepared is not None
+        counts = {kernel: self._prepared.count_phases(kernel) for kernel in kernels}
+        return [(self._launch(kernel), n) for kernel, n in counts.items() if n]
 
     def _launch(self, name: str) -> Launch:
         """Return a kernel with its arguments, which is reused until an array moves."""
@@ -275,10 +285,11 @@ class Backend(TorchBackend):
             self._memory.provide_gradient(name).zero_()
 
     def update(self, learning_rate: float) -> None:
-        """Apply an SGD step with torch's kernels: dense parameters whole, tables row by row."""
-        having = sorted(self._preparation.kinds.summed)
-        looked_up = self._make_results().yield_row_gradients()
-        self._memory.update_parameters(learning_rate, having, looked_up)
+        """Apply an SGD step to all parameters and their copies."""
+        if learning_rate != self._learning_rate:
+            self._memory.learning_rate.fill_(learning_rate)
+            self._learning_rate = learning_rate
+        self._start(UPDATE)
 
     # --- results ---
 
@@ -341,5 +352,5 @@ def _describe_launch(phase: Phase) -> Details:
 
 def _select_kernels(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the kernels that run the given stages."""
-    backward = bool(runs) and runs[0][0].startswith("backward")
-    return ("backward", "backward_lazy") if backward else ("forward",)
+    is_backward = bool(runs) and runs[0][0].startswith("backward")
+    return BACKWARD if is_backward else ("forward",)

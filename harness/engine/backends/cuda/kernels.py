@@ -18,6 +18,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     Summand,
     Tile,
     TileKind,
+    TransposeKind,
     compute_matrix_width,
 )
 from dynbatch.harness.engine.backends.cuda.text import (
@@ -207,6 +208,8 @@ def _write_matrix(kind: MatrixKind, text: TileText, tile: Tile, precision: str) 
 def _write_sum(kind: SumKind, text: TileText, tile: Tile, precision: str) -> None:
     """Write a block of a gradient: one loop per function over the rows that contribute."""
     across = -(-kind.width // tile.columns)
+    if kind.parts > 1:
+        text.add(f"part = tile % {kind.parts}", f"tile = tile // {kind.parts}")
     text.add(
         f"j = (tile % {across}) * {tile.columns} + tl.arange(0, {tile.columns})",
         f"in_j = j < {kind.width}",
@@ -222,13 +225,12 @@ def _write_sum(kind: SumKind, text: TileText, tile: Tile, precision: str) -> Non
     for summand in kind.summands:
         _add_rows(text, kind, summand, tile, precision)
     out = text.declare_pointer(kind.gradient)
+    column = f"{kind.column} + part * {kind.width}" if kind.parts > 1 else f"{kind.column}"
     if kind.height:
-        target = (
-            f"{out} + ({kind.row} + i)[:, None] * {kind.leading} + ({kind.column} + j)[None, :]"
-        )
+        target = f"{out} + ({kind.row} + i)[:, None] * {kind.leading} + ({column} + j)[None, :]"
         mask = "in_i[:, None] & in_j[None, :]"
     else:
-        target, mask = f"{out} + {kind.column} + j", "in_j"
+        target, mask = f"{out} + {column} + j", "in_j"
     if kind.adds:
         text.add(f"total += tl.load({target}, mask={mask}, other=0.0)")
     text.add(f"tl.store({target}, total, mask={mask})")
@@ -242,16 +244,25 @@ def _add_rows(text: TileText, kind: SumKind, summand: Summand, tile: Tile, preci
         count = f"tl.load({text.begin(summand.count)})"
         zero = "start * 0"
         text.add(f"count{name} = {count}", f"first{name} = {zero}", f"first_state{name} = {zero}")
-    text.add(f"for m0 in range(0, count{name} * {summand.per_row}, {tile.inner}):")
+    text.add(f"end{name} = count{name} * {summand.per_row}")
+    begin = "0"
+    if kind.parts > 1:
+        begin = f"begin{name}"
+        text.add(
+            f"size{name} = tl.cdiv(tl.cdiv(end{name}, {tile.inner}), {kind.parts}) * {tile.inner}",
+            f"{begin} = part * size{name}",
+            f"end{name} = tl.minimum(end{name}, {begin} + size{name})",
+        )
+    text.add(f"for m0 in range({begin}, end{name}, {tile.inner}):")
     text.depth += 1
-    text.add(f"m = m0 + tl.arange(0, {tile.inner})", f"live = m < count{name} * {summand.per_row}")
+    text.add(f"m = m0 + tl.arange(0, {tile.inner})", f"live = m < end{name}")
     if summand.per_row > 1:
-        text.add(f"part = m % {summand.per_row}", f"m = m // {summand.per_row}")
+        text.add(f"own = m % {summand.per_row}", f"m = m // {summand.per_row}")
     text.add(f"rows = first{name} + m", f"states = first_state{name} + m")
     text.forget_rows()
     assert isinstance(dy.row, Row)
     index, mask = text.load_row(dy.row)
-    part = f" + part[:, None] * {kind.width}" if summand.per_row > 1 else ""
+    part = f" + own[:, None] * {kind.width}" if summand.per_row > 1 else ""
     at = f"{text.declare_pointer(dy.array)} + {index}[:, None] * {dy.width}{part}"
     at += f" + ({dy.start} + j)[None, :]"
     text.add(f"right = tl.load({at}, mask={mask}[:, None] & in_j[None, :], other=0.0)")
@@ -260,7 +271,7 @@ def _add_rows(text: TileText, kind: SumKind, summand: Summand, tile: Tile, preci
     else:
         assert isinstance(x.row, Row)
         index, mask = text.load_row(x.row)
-        part = f" + part[None, :] * {kind.height}" if summand.per_row > 1 else ""
+        part = f" + own[None, :] * {kind.height}" if summand.per_row > 1 else ""
         at = f"{text.declare_pointer(x.array)} + {index}[None, :] * {x.width}{part}"
         at += f" + ({x.start} + i)[:, None]"
         text.add(
@@ -287,3 +298,17 @@ def _write_copy(kind: CopyKind, text: TileText, tile: Tile, precision: str) -> N
     value = f"{source} + row * {kind.source_leading} + {kind.source_column} + column"
     target = f"{out} + row * {kind.out_leading} + {kind.out_column} + column"
     text.add(f"x = tl.load({value}, mask=live, other=0.0)", f"tl.store({target}, x, mask=live)")
+
+
+@write_kind.register
+def _write_transpose(kind: TransposeKind, text: TileText, tile: Tile, precision: str) -> None:
+    across = -(-kind.width // tile.columns)
+    source, out = text.declare_pointer(kind.source), text.declare_pointer(kind.out)
+    text.add(
+        f"i = (tile // {across}) * {tile.rows} + tl.arange(0, {tile.rows})",
+        f"j = (tile % {across}) * {tile.columns} + tl.arange(0, {tile.columns})",
+        f"there = (i < {kind.height})[:, None] & (j < {kind.width})[None, :]",
+        f"x = tl.load({source} + i[:, None] * {kind.width} + j[None, :], mask=there, other=0.0)",
+        f"target = {out} + j[:, None] * {kind.height} + i[None, :]",
+        "tl.store(target, tl.trans(x), mask=tl.trans(there))",
+    )

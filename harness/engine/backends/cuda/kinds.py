@@ -123,7 +123,6 @@ class Product:
 
     Attributes:
         leading: elements between rows of the matrix.
-        transposed: the rows of the block are the columns of the value.
     """
 
     into: str
@@ -133,7 +132,6 @@ class Product:
     leading: int
     row: int
     column: int
-    transposed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +237,12 @@ class SumKind:
     """Sum of contributions to a block of a parameter's gradient.
 
     Attributes:
+        gradient: the gradient, or partial sums of the block.
         leading: elements between rows of the gradient.
         height: rows of the block; 0 for a vector.
         adds: whether the sum is added to the present value instead of replacing it.
+        parts: number of equal ranges of the contributing rows; each has a sum of its own, `width`
+            columns after the one before.
     """
 
     gradient: FloatArray
@@ -252,6 +253,7 @@ class SumKind:
     width: int
     summands: tuple[Summand, ...]
     adds: bool
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,16 @@ class CopyKind:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class TransposeKind:
+    """Copy of a matrix (height, width) to its transpose."""
+
+    source: FloatArray
+    out: FloatArray
+    height: int
+    width: int
+
+
 def find_parameters(kind: Kind) -> set[str]:
     """Return the names of the parameters that a kind of row tiles or a softmax reads."""
     arrays: list[FloatArray | None] = []
@@ -280,7 +292,20 @@ def find_parameters(kind: Kind) -> set[str]:
     return {array.name for array in arrays if isinstance(array, ParameterOf)}
 
 
-Kind = TileKind | SoftmaxKind | RowSumKind | MatrixKind | SumKind | CopyKind
+Kind = TileKind | SoftmaxKind | RowSumKind | MatrixKind | SumKind | CopyKind | TransposeKind
+
+
+@dataclass(frozen=True, slots=True)
+class UnbatchedKind:
+    """Kind that runs once per mini-batch.
+
+    Attributes:
+        n_rows: number of its rows, or an array with an element for each of them.
+    """
+
+    kind: Kind
+    phase: int
+    n_rows: int | WordArray = 1
 
 
 MANY = 2**31 - 1  # any number of rows
@@ -315,18 +340,20 @@ class Tiling:
     Attributes:
         products: (most rows, tile) of kinds with products; the last entry is for any number of
             rows. With large tiles, a level of few rows would have too few tiles to keep all
-            processors busy. The largest tile has an inner size of 16: with 32 it would spill up to
-            48 bytes per thread and save no instructions.
+            processors busy. Measured on an H200 with Tree-LSTM at hidden 256 (docs/gpu.md).
         plain: tile of kinds without products, of matrices and of copies.
+        square: tile of transposes.
     """
 
     products: tuple[tuple[int, Tile], ...] = (
-        (16, Tile(4, 8, 64, spread=True)),
+        (32, Tile(4, 8, 64, spread=True)),
+        (96, Tile(16, 16, 64)),
         (256, Tile(16, 32, 32)),
-        (MANY, Tile(64, 32, 16)),
+        (MANY, Tile(32, 32, 32)),
     )
     plain: Tile = Tile(16, 64, 1)
     sums: Tile = Tile(64, 64, 32)
+    square: Tile = Tile(32, 32, 1)
     wide_rows: Tile = Tile(4, 256, 1)
 
     def __post_init__(self) -> None:
@@ -342,6 +369,8 @@ class Tiling:
             return tuple(t for _, t in self.products) if kind.products else (self.plain,)
         if isinstance(kind, SumKind):
             return (self.sums,)
+        if isinstance(kind, TransposeKind):
+            return (self.square,)
         if isinstance(kind, SoftmaxKind | RowSumKind):
             return (self.wide_rows,)
         return (self.plain,)
@@ -369,7 +398,9 @@ def make_cut(kind: Kind, tile: Tile) -> Cut:
         return Cut(tile.rows, 1)
     if isinstance(kind, SumKind):
         down = math.ceil(kind.height / tile.rows) if kind.height else 1
-        return Cut(0, down * math.ceil(kind.width / tile.columns))
+        return Cut(0, down * math.ceil(kind.width / tile.columns) * kind.parts)
+    if isinstance(kind, TransposeKind):
+        return Cut(0, math.ceil(kind.height / tile.rows) * math.ceil(kind.width / tile.columns))
     if isinstance(kind, CopyKind):
         return Cut(0, math.ceil(kind.n_rows * kind.width / FLAT))
     raise TypeError(f"unknown kind {type(kind).__name__}")

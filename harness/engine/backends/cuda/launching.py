@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dynbatch.harness.engine.backends.cuda.text import N_STAGES
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.lowering.plan import GROWTH
 
@@ -73,9 +74,8 @@ def compute_starts(arrays: Sequence[Words]) -> Words:
 
 # Capacities of graphs in phases; launches past the end of a program return immediately.
 BUCKETS = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-# num_stages: two would mean one buffer, so that each step of a product waits for its operands.
 # enable_fp_fusion: fused multiply-add, as in cuBLAS; Triton's default depends on its version.
-OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
+OPTIONS = {"num_warps": 4, "num_stages": N_STAGES, "enable_fp_fusion": True}
 
 
 Kernel = Callable[..., Any]
@@ -119,6 +119,9 @@ class PhaseByPhase:
         """Return the number of calls that `start` makes."""
         return sum(n_phases for _, n_phases in work)
 
+    def prepare(self, name: str, work: Launches) -> None:
+        """Do what precedes the first `start` of this work, which is nothing here."""
+
     def start(self, name: str, work: Launches) -> None:
         """Launch all phases; equal launches have the same name in all mini-batches."""
         for launch, n_phases in work:
@@ -145,16 +148,22 @@ class GraphLauncher(PhaseByPhase):
         """Return 1."""
         return 1
 
+    def prepare(self, name: str, work: Launches) -> None:
+        """Capture a graph with capacity for all phases, unless there is one."""
+        self._provide_graph(name, work)
+
     def start(self, name: str, work: Launches) -> None:
         """Replay a graph with capacity for all phases."""
+        self._provide_graph(name, work).replay()
+
+    def _provide_graph(self, name: str, work: Launches) -> Any:
         buckets = tuple(select_bucket(n_phases) for _, n_phases in work)
         launches = [launch for launch, _ in work]
         captured, graph = self._graphs.get((name, buckets), ([], None))
         if captured != launches:  # compared by identity: a moved array makes a new launch
             graph = self._capture_graph(launches, buckets)
             self._graphs[name, buckets] = launches, graph
-        assert graph is not None
-        graph.replay()
+        return graph
 
     def forget(self) -> None:
         """Discard all graphs, because they contain addresses."""

@@ -16,7 +16,6 @@ from dynbatch.harness.engine.backends.cuda.kinds import Tiling
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds, find_model_kinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule, list_entries, write_module
 from dynbatch.harness.engine.backends.cuda.program import (
-    BatchRows,
     KernelProgramWriter,
     build_batch_rows,
 )
@@ -25,10 +24,14 @@ from dynbatch.harness.engine.backends.cuda.words import (
     SHARED,
     BufferOf,
     FloatArray,
+    GradientOf,
     Indices,
+    LearningRate,
     ParameterOf,
+    PartialOf,
     PullOf,
     Reader,
+    TransposedOf,
     WordArray,
     Words,
 )
@@ -51,6 +54,7 @@ class DeviceMemory(TorchParameters):
 
     Attributes:
         on_move: called before a buffer is reallocated, so that its old address is no longer used.
+        learning_rate: one element, which updates read.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -60,6 +64,8 @@ class DeviceMemory(TorchParameters):
         self.buffers: dict[BufferOf, Tensor] = {}
         self.widths: dict[BufferOf, int] = {}
         self.on_move: Callable[[], None] = _do_nothing
+        self.learning_rate = torch.zeros(1, device=device)
+        self._copies: dict[TransposedOf | PartialOf, Tensor] = {}
         self._shared: list[BufferOf] = []
         self._room: dict[int, tuple[int, int]] = {}  # capacity in rows and edges
 
@@ -127,8 +133,20 @@ class DeviceMemory(TorchParameters):
         """Return the tensor of a float array."""
         if isinstance(array, BufferOf):
             return self.buffers[array]
-        is_parameter = isinstance(array, ParameterOf)
-        return self.values[array.name] if is_parameter else self.provide_gradient(array.name)
+        if isinstance(array, ParameterOf):
+            return self.values[array.name]
+        if isinstance(array, GradientOf):
+            return self.provide_gradient(array.name)
+        if isinstance(array, LearningRate):
+            return self.learning_rate
+        if array not in self._copies:
+            self._copies[array] = self._make_copy(array)
+        return self._copies[array]
+
+    def _make_copy(self, array: TransposedOf | PartialOf) -> Tensor:
+        if isinstance(array, PartialOf):
+            return self.allocate(array.height, array.parts * array.width)
+        return self.values[array.name].t().contiguous()
 
 
 def _check_size(what: str, n_elements: int, option: str) -> None:
@@ -274,10 +292,20 @@ class Preparation:
         writers = self._writers
         back = [run for run in rows.backward if run[0] == "backward"]
         lazy = [run for run in rows.backward if run[0] == "backward_lazy"]
+
+        def count(array: WordArray) -> int:
+            return len(arrays[self.places[array] - N_SLOTS])
+
+        def write_with_others(kernel: str, runs: Sequence[Run]) -> Words:
+            others = writers[kernel].make_kind_rows(self.kinds.unbatched[kernel], count)
+            return writers[kernel].write(runs, of_batches, others)
+
+        is_backward = bool(rows.backward)
         programs = (
             writers["forward"].write(rows.forward, of_batches),
             writers["backward"].write(back, of_batches),
-            self._write_lazy(lazy, of_batches),
+            write_with_others("backward_lazy", lazy) if is_backward else NOTHING,
+            write_with_others("update", ()) if is_backward else NOTHING,
         )
         return PreparedMiniBatch(rows, programs, arrays)
 
@@ -290,7 +318,10 @@ class Preparation:
     def find_kinds(self) -> ModelKinds:
         """Return the kinds of all functions; tests modify some."""
         shapes = self._memory.shapes
-        return find_model_kinds(self._plans, shapes, self._several, fuse=self._switches.fusion)
+        return find_model_kinds(
+            self._plans, shapes, self._memory.packs, self._several, self._tiling,
+            fuse=self._switches.fusion,
+        )  # fmt: skip
 
     def _write_kernels(self) -> None:
         self.kinds = kinds = self.find_kinds()
@@ -303,21 +334,8 @@ class Preparation:
             self._writers[kernel] = KernelProgramWriter.from_module(
                 module, self._tiling, mine, kinds.select_stages(kernel), tuple(self._plans)
             )
-        for type_id, plan in self._plans.items():  # an update needs these arrays, too
+        for type_id, plan in self._plans.items():  # results need these arrays, too
             for node in plan.list_row_sums():
                 pull = PullOf(type_id, plan.nodes[node.inputs[0]].name)
                 self.places.setdefault(pull, N_SLOTS + len(self.places))
         self.modules = modules
-        at = kinds.sums_after
-        groups = [[kind for kind in kinds.sums if not kind.adds]]
-        groups += [[kind] for kind in kinds.sums if kind.adds]  # one after another
-        sums = [(kind, at + k, 1) for k, group in enumerate(groups) for kind in group]
-        self._sums = self._writers["backward_lazy"].make_kind_rows(sums)
-
-    # --- once per mini-batch ---
-
-    def _write_lazy(self, runs: Sequence[Run], of_batches: BatchRows) -> Words:
-        """Write the program of the lazy stage; add parameter gradients as early as possible."""
-        if not runs:
-            return NOTHING
-        return self._writers["backward_lazy"].write(runs, of_batches, self._sums)

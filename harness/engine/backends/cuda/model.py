@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
@@ -21,6 +21,8 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     Store,
     SumKind,
     TileKind,
+    Tiling,
+    UnbatchedKind,
 )
 from dynbatch.harness.engine.backends.cuda.places import (
     Places,
@@ -29,7 +31,9 @@ from dynbatch.harness.engine.backends.cuda.places import (
     Sum,
     Terms,
     find_parameter_shape,
+    locate_weight,
 )
+from dynbatch.harness.engine.backends.cuda.splitting import place_sums
 from dynbatch.harness.engine.backends.cuda.stage import (
     PlacedKind,
     Stage,
@@ -38,6 +42,7 @@ from dynbatch.harness.engine.backends.cuda.stage import (
     write_operator,
     write_softmax_loss,
 )
+from dynbatch.harness.engine.backends.cuda.updates import build_updates, find_transposed
 from dynbatch.harness.engine.backends.cuda.words import GradientOf, ParameterOf, Reader
 from dynbatch.harness.engine.lowering.plan import (
     STAGES,
@@ -55,6 +60,7 @@ from dynbatch.harness.engine.lowering.plan import (
     Step,
     name_gradient_buffer,
 )
+from dynbatch.harness.vertex.subgraph.columns import Pack
 
 
 @dataclass(slots=True)
@@ -158,14 +164,13 @@ class StageConverter:
         """Add a product with every row of each vertex's matrix."""
         stage = self.stage
         stage.need(step.out)
-        leading = find_parameter_shape(stage.places, step.parameter)[1]
         x, out = stage.locate_columns(step.x), stage.places.locate_own(step.out)
-        k, weight = step.x.width // per_row, ParameterOf(step.parameter)
+        weight, leading = locate_weight(stage.places, step)
         start = (Load(out),) if step.accumulate else ()
         kind = TileKind(
             step.out.width // per_row,
             sums=(("s0", (*start, *_make_bias(step))),),
-            products=(Product("s0", x, k, weight, leading, 0, 0, step.transposed),),
+            products=(Product("s0", x, step.x.width // per_row, weight, leading, 0, 0),),
             stores=(Store(out, "s0"),),
             per_row=per_row,
         )
@@ -207,7 +212,7 @@ def _make_bias(step: MatmulStep) -> tuple[Operand, ...]:
 
 FORWARD = ("eager", "batch", "lazy")
 # A launch runs one kernel. Few kinds per kernel limit registers and compilation time.
-KERNELS = ("forward", "backward", "backward_lazy")
+KERNELS = ("forward", "backward", "backward_lazy", "update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +220,16 @@ class ModelKinds:
     """Kinds of all functions.
 
     Attributes:
-        sums: gradients over all rows; those that add to a present value run one after another.
-        sums_after: phase of the lazy stage in which `sums` start.
+        stages: kinds of each stage by type id.
+        unbatched: kinds that run once, by kernel: sums of gradients over all rows in the phases
+            that end the lazy stage, and those of the update.
+        summed: parameters with dense gradients.
         added_to: parameters whose gradients must be zeroed first.
     """
 
     stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]]
-    sums: tuple[SumKind, ...]
-    sums_after: int
+    unbatched: Mapping[str, Sequence[UnbatchedKind]]
+    summed: frozenset[str]
     added_to: frozenset[str]
     readers: frozenset[Reader]
 
@@ -233,31 +240,31 @@ class ModelKinds:
 
     def list_kinds(self, kernel: str) -> list[Kind]:
         """Return the kinds that one kernel runs, including equal ones."""
-        stages = self.select_stages(kernel).values()
-        kinds = [
-            placed.kind
-            for of_type in stages
-            for placed_kinds in of_type.values()
-            for placed in placed_kinds
-        ]
-        return [*kinds, *(self.sums if kernel == "backward_lazy" else ())]
+        kinds = [placed.kind for placed in _list_placed(self.select_stages(kernel))]
+        return [*kinds, *(one.kind for one in self.unbatched.get(kernel, ()))]
 
-    @property
-    def summed(self) -> frozenset[str]:
-        """Parameters with dense gradients."""
-        batchwise = (
-            placed.kind
-            for placed_kinds in self.stages["backward"].values()
-            for placed in placed_kinds
-        )
-        arrays = (kind.gradient for kind in (*self.sums, *batchwise) if isinstance(kind, SumKind))
-        return frozenset(array.name for array in arrays if isinstance(array, GradientOf))
+
+def _list_placed(stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]]) -> list[PlacedKind]:
+    return [
+        placed
+        for of_type in stages.values()
+        for placed_kinds in of_type.values()
+        for placed in placed_kinds
+    ]
+
+
+def _name_gradients(kinds: Iterable[Kind]) -> frozenset[str]:
+    """Return the parameters whose gradients are sums of these kinds."""
+    arrays = [kind.gradient for kind in kinds if isinstance(kind, SumKind)]
+    return frozenset(array.name for array in arrays if isinstance(array, GradientOf))
 
 
 def find_model_kinds(
     plans: Mapping[int, Plan],
     shapes: Mapping[str, Sequence[int]],
+    packs: Mapping[str, Pack],
     several: Collection[Reader],
+    tiling: Tiling,
     *,
     fuse: bool,
 ) -> ModelKinds:
@@ -280,12 +287,9 @@ def find_model_kinds(
             if stage == "backward_lazy":
                 sums_after = max(sums_after, writer.sums_after)
     sums, added_to = build_lazy_sums(places.values())
-    batchwise = [
-        placed.kind for placed_kinds in stages["backward"].values() for placed in placed_kinds
-    ]
-    added_to |= {
-        kind.gradient.name
-        for kind in batchwise
-        if isinstance(kind, SumKind) and isinstance(kind.gradient, GradientOf)
-    }
-    return ModelKinds(stages, tuple(sums), sums_after, added_to, pulls.readers)
+    kinds = [placed.kind for placed in _list_placed(stages)]
+    added_to |= _name_gradients(kinds)
+    summed = added_to | _name_gradients(sums)
+    updates = build_updates(places.values(), summed, find_transposed(kinds), packs, shapes)
+    unbatched = {"backward_lazy": place_sums(sums, sums_after, tiling), "update": updates}
+    return ModelKinds(stages, unbatched, summed, added_to, pulls.readers)

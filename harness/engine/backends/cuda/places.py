@@ -36,10 +36,12 @@ from dynbatch.harness.engine.backends.cuda.words import (
     ChildOf,
     Composed,
     EdgeStartOf,
+    FloatArray,
     OwnerOf,
     ParameterOf,
     PullOf,
     StateRowOf,
+    TransposedOf,
 )
 from dynbatch.harness.engine.lowering.plan import (
     STAGES,
@@ -270,14 +272,10 @@ class ProductPart:
         return (self.step.x,)
 
     def build_terms(self, into: str, start: int, width: int) -> Terms:
-        step, at, products = self.step, 0, []
-        leading = find_parameter_shape(self.places, step.parameter)[1]
-        for columns, k in self.places.list_pieces(step.x):
-            row, column = (start, at) if step.transposed else (at, start)
-            weight = ParameterOf(step.parameter)
-            products.append(
-                Product(into, columns, k, weight, leading, row, column, step.transposed)
-            )
+        at, products = 0, []
+        weight, leading = locate_weight(self.places, self.step)
+        for columns, k in self.places.list_pieces(self.step.x):
+            products.append(Product(into, columns, k, weight, leading, at, start))
             at += k
         return Terms(tuple(products))
 
@@ -309,7 +307,7 @@ class PulledPart:
     def build_terms(self, into: str, start: int, width: int) -> Terms:
         total = Terms()
         for terms in self.given_back:
-            products = tuple(replace(p, into=into, row=p.row + start) for p in terms.products)
+            products = tuple(replace(p, into=into, column=p.column + start) for p in terms.products)
             total = total.join(
                 Terms(products, tuple(_shift_operand(x, start) for x in terms.operands))
             )
@@ -382,3 +380,11 @@ def find_parameter_shape(places: Places, name: str) -> Sequence[int]:
     """Return the shape of a parameter of a plan."""
     nodes = places.plan.nodes
     return next(node.shape for node in nodes if node.op == "parameter" and node.name == name)
+
+
+def locate_weight(places: Places, step: MatmulStep) -> tuple[FloatArray, int]:
+    """Return the matrix by which a step multiplies from the right, and its number of columns."""
+    height, width = find_parameter_shape(places, step.parameter)
+    if step.transposed:
+        return TransposedOf(step.parameter), height
+    return ParameterOf(step.parameter), width

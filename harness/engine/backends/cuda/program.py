@@ -6,7 +6,7 @@ phase by phase, the instructions of the kinds of every batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,13 +19,14 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     CopyKind,
     Kind,
     Tiling,
+    UnbatchedKind,
     count_rows_per_vertex,
     has_state_rows,
     make_cut,
 )
 from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
-from dynbatch.harness.engine.backends.cuda.words import Words
+from dynbatch.harness.engine.backends.cuda.words import WordArray, Words
 from dynbatch.harness.engine.rows.fields import TypeGeometry
 from dynbatch.harness.engine.rows.segments import ALL_ROWS, Run
 from dynbatch.harness.values.arrays import Flags, IntArray, Ints, IntTable, Longs
@@ -100,18 +101,21 @@ def write_instructions(
 
     Args:
         others: (n, 3) kind, phase and rows of kinds without batches, which share the last run's
-            phases.
+            phases, or have phases of their own if there is no run.
     """
     room = _bound_instructions(kinds, rows, runs, first_type) + len(others)
     table = np.zeros((room, WORDS), dtype=np.int32)
     ends = np.zeros(room + 1, dtype=np.int32)
     n, n_phases = 0, 0
-    for run in range(len(runs.stages)):
-        at, end = runs.starts[run], runs.starts[run + 1]
-        kinds_at = runs.stages[run] * len(rows.first) - first_type
+    n_runs = len(runs.stages)
+    for run in range(max(1, n_runs)):
+        at, end, kinds_at, at_once = 0, 0, 0, True
+        if n_runs > 0:
+            at, end, at_once = runs.starts[run], runs.starts[run + 1], runs.at_once[run]
+            kinds_at = runs.stages[run] * len(rows.first) - first_type
         while True:
-            stop = end if runs.at_once[run] else min(at + 1, end)
-            is_last = run == len(runs.stages) - 1 and stop == end
+            stop = end if at_once else min(at + 1, end)
+            is_last = run >= n_runs - 1 and stop == end
             batches, beside = runs.batches[at:stop], others if is_last else others[:0]
             for phase in range(_count_phases(kinds, batches, kinds_at, beside)):
                 n_before = n
@@ -319,9 +323,25 @@ class KernelProgramWriter:
         )
         return cls(module, tuple(stages), types[0], table, numbers)
 
-    def make_kind_rows(self, kinds: Iterable[tuple[Kind, int, int]]) -> IntArray:
-        """Return kinds without batches, with their phases and rows, as `others` of `write`."""
-        return _make_table([(self.numbers[id(kind)], phase, n) for kind, phase, n in kinds], 3)
+    def make_kind_rows(
+        self, kinds: Iterable[UnbatchedKind], count: Callable[[WordArray], int]
+    ) -> IntArray:
+        """Return kinds without batches, with their phases and rows, as `others` of `write`.
+
+        Args:
+            count: returns the length of an array in this mini-batch.
+        """
+        return _make_table(
+            [
+                (
+                    self.numbers[id(one.kind)],
+                    one.phase,
+                    one.n_rows if isinstance(one.n_rows, int) else count(one.n_rows),
+                )
+                for one in kinds
+            ],
+            3,
+        )
 
     def write(self, runs: Sequence[Run], rows: BatchRows, others: IntArray = NO_KINDS) -> Words:
         """Write a program that executes one run after another.

@@ -78,7 +78,10 @@ def sigmoid(x):
 
 
 INDENT = "    "
-N_SLOTS = 3  # header slots of programs, which precede those of int32 arrays
+# Steps of a loop over an inner dimension whose operands are loaded at the same time. A step waits
+# for memory much longer than it multiplies.
+N_STAGES = 5
+N_SLOTS = 4  # header slots of programs, which precede those of int32 arrays
 
 
 @dataclass(slots=True)
@@ -361,7 +364,9 @@ def _write_loop(
         if x.row.optional:
             text.add(f"if tl.max({mask}.to(tl.int32), 0) > 0:")
             text.depth += 1
-    text.add(f"for k0 in range(0, {k}, {tile.inner}):")
+    # Triton pipelines loops with tl.dot; another one, only where that is requested.
+    stages = f", num_stages={N_STAGES}" if tile.spread else ""
+    text.add(f"for k0 in tl.range(0, {k}, {tile.inner}{stages}):")
     text.depth += 1
     text.add(f"k = k0 + tl.arange(0, {tile.inner})")
     within = f"(k < {k})" if k % tile.inner else ""
@@ -386,12 +391,9 @@ def _write_loop(
 def _write_product(
     text: TileText, product: Product, tile: Tile, within: str, inside: str, precision: str
 ) -> None:
-    down, across = ("cols[None, :]", "k[:, None]") if product.transposed else (
-        "k[:, None]", "cols[None, :]",
-    )  # fmt: skip
     masks = [f"{within}[:, None]"] * bool(within) + [inside] * bool(inside)
     mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
-    at = f"({product.row} + {down}) * {product.leading} + {product.column} + {across}"
+    at = f"({product.row} + k[:, None]) * {product.leading} + {product.column} + cols[None, :]"
     text.add(f"w = tl.load({text.declare_pointer(product.weight)} + {at}{mask})")
     into = product.into
     if tile.spread:

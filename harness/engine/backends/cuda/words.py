@@ -50,7 +50,36 @@ class GradientOf:
     name: str
 
 
-FloatArray = BufferOf | ParameterOf | GradientOf
+@dataclass(frozen=True, slots=True)
+class TransposedOf:
+    """Transposed copy of a parameter, which matmuls read as fast as the parameter itself."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartialOf:
+    """Partial sums of one block of a parameter's gradient, next to each other in `parts` blocks.
+
+    Attributes:
+        row: first row of the block in the gradient.
+        column: first column of the block in the gradient.
+    """
+
+    name: str
+    row: int
+    column: int
+    height: int
+    width: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """The learning rate, as an array of one element."""
+
+
+FloatArray = BufferOf | ParameterOf | GradientOf | TransposedOf | PartialOf | LearningRate
 
 
 # --- int32 arrays ---
@@ -230,6 +259,83 @@ def group_by_row(read: Words, n_rows: int) -> Grouped:
         order[free[read[k]]] = k
         free[read[k]] += 1
     return starts, order
+
+
+@compiled
+def group_by_word(words: Words, n_words: int) -> tuple[Words, Words, Words]:
+    """Group positions by their word, of n_words words.
+
+    Returns:
+        The distinct words in the order of their first positions, (n,); offsets of their groups,
+        (n + 1,); and the grouped positions.
+    """
+    group_of = np.full(n_words, NONE, dtype=np.int32)
+    distinct = np.empty(len(words), dtype=np.int32)
+    sizes = np.zeros(len(words) + 1, dtype=np.int32)
+    n = 0
+    for word in words:
+        if group_of[word] == NONE:
+            group_of[word], distinct[n] = n, word
+            n += 1
+        sizes[group_of[word] + 1] += 1
+    for group in range(n):
+        sizes[group + 1] += sizes[group]
+    free = sizes[:n].copy()
+    order = np.empty(len(words), dtype=np.int32)
+    for k in range(len(words)):
+        group = group_of[words[k]]
+        order[free[group]] = k
+        free[group] += 1
+    return distinct[:n].copy(), sizes[: n + 1].copy(), order
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """Rows of a table that the rows of a function looked up, and which of them looked each up.
+
+    Attributes:
+        n_words: rows of the table.
+    """
+
+    pull: PullOf
+    n_words: int
+
+    def group(self, indices: Indices) -> tuple[Words, Words, Words]:
+        """Group the rows of the function by the table row that they looked up."""
+        return indices.memoize(
+            ("looked up", self.pull.type_id, self.pull.name),
+            lambda: group_by_word(self.pull.find(indices), self.n_words),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctWordsOf:
+    """Distinct table rows that were looked up."""
+
+    looked_up: LookedUp
+
+    def find(self, indices: Indices) -> Words:
+        return self.looked_up.group(indices)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LookupsStartOf:
+    """Offsets in LookupsOf of the lookups of every distinct table row, (n + 1,)."""
+
+    looked_up: LookedUp
+
+    def find(self, indices: Indices) -> Words:
+        return self.looked_up.group(indices)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class LookupsOf:
+    """Rows of the function, grouped by the table row that they looked up."""
+
+    looked_up: LookedUp
+
+    def find(self, indices: Indices) -> Words:
+        return self.looked_up.group(indices)[2]
 
 
 @dataclass(frozen=True, slots=True)
