@@ -51,7 +51,7 @@ def main() -> int:
 
 def count_work(workload: GpuWorkload) -> CountedWorkload:
     """Count the programs of a few mini-batches."""
-    replays = 2 if workload.mode == "train" else 1
+    replays = 3 if workload.mode == "train" else 1  # forward, backward, update
     rows = [
         _count_mini_batch(backend, n_batches, replays)
         for backend, n_batches in workload.arrange_mini_batches(N_MINI_BATCHES)

@@ -1,12 +1,11 @@
-"""Measure the ceilings of a device, or profile a training step on it.
+"""Measure the ceilings of a device, or profile the engine's programs on it.
 
     python -m scripts.gpu_device ceilings cuda > ceilings.json
     python -m scripts.gpu_device profile cuda [overrides of bench]
 
 Ceilings are the rates of copies and exact float32 matmuls at the engine's shapes, and the times of
-launches; the design of the engine's CUDA backend depends on them. A profile has the passes of one
-trial under PyTorch's profiler, after warm-up passes. No record is written, because a profiler slows
-down the code that it profiles.
+launches; the design of the engine's CUDA backend depends on them. A profile has the time of every
+instruction of a mini-batch's programs, each replayed alone. No record is written.
 """
 
 from __future__ import annotations
@@ -16,13 +15,20 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
 
 from dynbatch.harness.contracts.system import load_adapter
+from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.backends.cuda.kinds import Kind, SumKind, TileKind
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.backends.cuda.module import WORDS
+from dynbatch.harness.engine.backends.cuda.words import Words
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.clock import PhaseClock
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
@@ -35,18 +41,18 @@ N_LAUNCHES = 1000
 # (rows, inner, columns): levels of a tree at hidden sizes 256 and 512, and the leaves of 64 trees.
 PRODUCTS = ((16, 512, 768), (64, 512, 768), (1280, 256, 768), (64, 1024, 1536), (2048, 2048, 2048))
 TREE_LSTM = ("system=vertex", "model=tree_lstm", "dataset=sst", "batch_size=64", "hidden_size=256")
-MAX_LINES = 25
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print ceilings as a JSON object, or a table of kernels and a JSON object of totals."""
+    """Print ceilings or a profile as a JSON object."""
     command, device, *overrides = arguments
     if command == "ceilings":
         torch.backends.cuda.matmul.allow_tf32 = False
-        print(json.dumps(measure_ceilings(device), indent=2))
+        print(json.dumps(measure_ceilings(device), indent=1))
     else:
         chosen = [*TREE_LSTM, "mode=train", f"device={device}", *overrides]
-        print(profile_trial(Composer().resolve_trial(read_settings(chosen))))
+        profile = profile_trial(Composer().resolve_trial(read_settings(chosen)))
+        print(json.dumps(profile, indent=1))
     return 0
 
 
@@ -113,43 +119,91 @@ def measure_seconds(run: Callable[[], object], device: str) -> float:
     return statistics.median(times[1:])
 
 
-def profile_trial(spec: TrialSpec) -> str:
-    """Profile a pass of a trial; return a table of kernels and a JSON object of totals."""
-    workload = load_workload(spec)
-    adapter = load_adapter(spec.adapter)(build_run_settings(spec))
-    adapter.prepare(workload.model, workload.weights)
+def profile_trial(spec: TrialSpec) -> dict[str, object]:
+    """Time the programs of a trial's last mini-batch, whole and instruction by instruction.
 
-    def run_all() -> float:
-        begin = time.perf_counter()
-        for mini_batch in workload.mini_batches:
+    Raises:
+        ConfigError: the trial does not run on the engine's CUDA backend.
+    """
+    workload = load_workload(spec)
+    adapter: Any = load_adapter(spec.adapter)(build_run_settings(spec))
+    adapter.prepare(workload.model, workload.weights)
+    mini_batch_s = _time_mini_batches(adapter, workload.mini_batches)
+    backend = getattr(getattr(adapter, "engine", None), "backend", None)
+    if not isinstance(backend, Backend):
+        raise ConfigError(f"profile times the CUDA backend, got system={spec.system}")
+    kernels = {}
+    for kernel in KERNELS:
+        program = backend.programs[kernel]
+        if program[0]:
+            kernels[kernel] = _profile_kernel(backend, kernel, program, spec.device)
+    return {
+        "trial": spec.to_dict(),
+        "versions": backend.list_versions(),
+        "mini_batch_us": 1e6 * mini_batch_s,
+        "kernels": kernels,
+    }
+
+
+def _time_mini_batches(adapter: Any, mini_batches: Sequence[Any]) -> float:
+    """Return the median time of a mini-batch, with the host's work, after warm-up passes."""
+    times = []
+    for _ in range(N_REPEATS + 1):
+        for mini_batch in mini_batches:
+            begin = time.perf_counter()
             adapter.load(mini_batch)
             clock = PhaseClock(adapter.synchronize)
             clock.start(marked=False)
             adapter.run(clock)
             clock.stop()
-        return time.perf_counter() - begin
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times[len(mini_batches) :])
 
-    run_all()
-    alone_s = run_all()
-    activities = [ProfilerActivity.CPU]
-    if spec.device == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as profiler:
-        watched_s = run_all()
-    averages: Any = profiler.key_averages()
-    on_device = "cuda" if spec.device == "cuda" else "cpu"
-    # An operator of PyTorch has the times of its kernels too, which are rows of their own.
-    kernels = [row for row in averages if row.device_type == DeviceType.CUDA]
-    facts = {
-        "trial": spec.to_dict(),
-        "torch": torch.__version__,
-        "n_mini_batches": len(workload.mini_batches),
-        "alone_s": alone_s,
-        "watched_s": watched_s,
-        "device_busy_s": sum(kernel.self_device_time_total for kernel in kernels) / 1e6,
-    }
-    table = averages.table(sort_by=f"self_{on_device}_time_total", row_limit=MAX_LINES)
-    return f"{table}\n{json.dumps(facts)}"
+
+def _profile_kernel(backend: Backend, kernel: str, program: Words, device: str) -> dict[str, Any]:
+    module, launch = backend.bind(kernel)
+    n_phases = int(program[0])
+
+    def run_all() -> None:
+        for phase in range(n_phases):
+            launch.start(phase)
+
+    # The same instructions, each in a phase of its own.
+    ends, table = program[1 : 2 + n_phases], program[2 + n_phases :].reshape(-1, WORDS)
+    alone = np.concatenate([[len(table)], np.arange(len(table) + 1), table.ravel()])
+    words = torch.cat([launch.words, torch.from_numpy(alone.astype(np.int32)).to(launch.words)])
+    words[launch.slot] = len(launch.words)
+    one_by_one = replace(launch, words=words)
+    rows = []
+    for k, (number, _, n_rows, _, n_tiles, *_) in enumerate(table.tolist()):
+        us = 1e6 * _replay(partial(one_by_one.start, k), device)
+        what = describe_kind(module.entries[number].kind)
+        rows.append((int(np.searchsorted(ends, k, side="right")) - 1, what, n_rows, n_tiles, us))
+    return {"us": 1e6 * _replay(run_all, device), "phases": n_phases, "instructions": rows}
+
+
+def describe_kind(kind: Kind) -> str:
+    """Return the name of a kind and its sizes."""
+    name = type(kind).__name__
+    if isinstance(kind, TileKind):
+        inner = " + ".join(str(product.k) for product in kind.products)
+        return f"{name}, width {kind.width}" + (f", inner {inner}" if inner else "")
+    if isinstance(kind, SumKind):
+        return f"{name}, {kind.height} x {kind.width}, {kind.parts} parts"
+    return name
+
+
+def _replay(run: Callable[[], object], device: str) -> float:
+    """Return the median time of a run within a graph of several; on a CPU, of a single run."""
+    if not device.startswith("cuda"):
+        return measure_seconds(run, device)
+    run()  # compiles
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(N_REPEATS):
+            run()
+    return measure_seconds(graph.replay, device) / N_REPEATS
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ FOREST_TITLE = "Speedup of the engine over each framework's fastest baseline"
 CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
 PIXELS = 1200  # width of a figure
 REASONS = {  # for a baseline that is faster than the engine
-    "TorchFold": ", because it merges equal leaves and subtrees, and so skips half of the vertices"
+    "TorchFold": ", because it merges equal subtrees, half of the vertices"
 }
 MANUAL = "native_levels"  # C++ by hand
 FEW_STRATEGIES = 3  # too few for a comparison
@@ -211,7 +211,7 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" little{describe_batches(first)}. Larger matmuls and less copying gain more.",
             f"- **Exception.** {slowest.workload}: {slowest.label} is faster"
             f" (speedup {slowest.speedup:.2f}){REASONS.get(slowest.label, '')}.",
-            "- **Confidence.** 95% intervals over six rounds (some DyNet rows: range of two);"
+            "- **Confidence.** 95% intervals over six rounds (some DyNet rows: two);"
             ' "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
             " of unchanged code. On a"
@@ -254,7 +254,7 @@ def describe_gpu(answers: pd.DataFrame) -> str:
     frameworks = sorted(answers.framework[is_baseline].unique())
     return (
         f"On an {GPU_NAME}, speedups over the fastest of {' and '.join(frameworks)}, the only ones"
-        f" measured, are {' and '.join(parts)}: [two rounds](docs/gpu.md)."
+        f" measured, are {' and '.join(parts)}: [three rounds](docs/gpu.md)."
     )
 
 
@@ -265,9 +265,9 @@ def join_names(medians: pd.Series) -> str:
 
 
 def format_slower_strategies(medians: pd.Series) -> str:
-    """Return "1.05 times as fast as A's, 1.2 times as B's", in ascending order."""
-    parts = [f"{value:.2f} times as fast as {shorten(str(k))}'s" for k, value in medians.items()]
-    return ", ".join(parts)
+    """Return "1.05 times as fast as A's, 1.2 times B's", in ascending order."""
+    parts = [f"{value:.2f} times {shorten(str(k))}'s" for k, value in medians.items()]
+    return ", ".join(parts).replace(" times ", " times as fast as ", 1)
 
 
 def shorten(label: str) -> str:

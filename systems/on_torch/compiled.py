@@ -319,6 +319,8 @@ class Adapter(LevelsAdapter):
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Compile for every hidden size of the model's cells."""
+        # Processes that compile in parallel would still start while other systems have their turn.
+        inductor.compile_threads = 1
         torch._dynamo.config.automatic_dynamic_shapes = False  # only rows are dynamic
         torch._dynamo.config.recompile_limit = 64  # one function per hidden size and mode
         super().prepare(model, weights)

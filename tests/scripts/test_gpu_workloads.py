@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from dynbatch.harness.engine.backends.cuda.backend import Backend
+from dynbatch.harness.engine.backends.cuda.model import KERNELS
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.models.seq2seq import Seq2Seq
 from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
+from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.values.paths import CONF_DIR
 from scripts import gpu_device
 from scripts.gpu_workloads import WORKLOADS
@@ -44,3 +50,27 @@ def test_ceilings_of_a_device_without_launches(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(products, dict)
     assert list(products) == ["2x3x4"]
     assert products["2x3x4"] > 0
+
+
+def test_a_profile_has_all_instructions_of_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_device, "N_REPEATS", 1)
+    if (reason := Backend.explain_unavailable(Switches(), "cpu")) is not None:
+        pytest.skip(reason)
+    overrides = ["dataset=complete_trees", "hidden_size=4", "batch_size=2", "mode=train"]
+    overrides += ["system=vertex", "model=tree_fc", "device=cpu", "system.options.backend=cuda"]
+    overrides += ["dataset.options.n_leaves=2"]
+    spec = Composer().resolve_trial(read_settings([*overrides, "timing.n_mini_batches=1"]))
+    found: Any = gpu_device.profile_trial(spec)
+    assert json.loads(json.dumps(found)).keys() == found.keys()
+    assert found["kernels"].keys() == set(KERNELS)
+    for kernel in found["kernels"].values():
+        phases = [phase for phase, *_ in kernel["instructions"]]
+        assert sorted(set(phases)) == list(range(kernel["phases"]))
+        assert all(us > 0 for *_, us in kernel["instructions"])
+
+
+def test_a_profile_of_another_system_is_refused() -> None:
+    overrides = ["dataset=sst_synthetic", "hidden_size=4", "batch_size=2", "model=tree_lstm"]
+    spec = Composer().resolve_trial(read_settings([*overrides, "system=torch_levels"]))
+    with pytest.raises(ConfigError, match=r"^profile .* got system=torch_levels$"):
+        gpu_device.profile_trial(spec)

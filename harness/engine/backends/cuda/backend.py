@@ -40,7 +40,7 @@ from dynbatch.harness.engine.backends.cuda.triton_setup import (
     explain_failing_kernel,
     use_own_kernel_cache,
 )
-from dynbatch.harness.engine.backends.cuda.words import PullOf
+from dynbatch.harness.engine.backends.cuda.words import PullOf, Words
 from dynbatch.harness.engine.lowering.plan import Abilities, Plan, Ref
 from dynbatch.harness.engine.rows.segments import Run, Segment
 from dynbatch.harness.engine.switches import Switches
@@ -233,8 +233,7 @@ class Backend(TorchBackend):
         """Run the current mini-batch phase by phase, for a timeline."""
         assert self._prepared is not None
         for name in _select_kernels(runs):
-            words_of_program = self._prepared.programs[KERNELS.index(name)]
-            phases = read_program(self._preparation.modules[name], words_of_program)
+            phases = read_program(self._preparation.modules[name], self.programs[name])
             for number, phase in enumerate(phases):
                 with part("kernel", f"{name}, phase {number}", _describe_launch(phase)):
                     self._launch(name).start(number)
@@ -251,6 +250,16 @@ class Backend(TorchBackend):
         assert self._prepared is not None
         counts = {kernel: self._prepared.count_phases(kernel) for kernel in kernels}
         return [(self._launch(kernel), n) for kernel, n in counts.items() if n]
+
+    @property
+    def programs(self) -> Mapping[str, Words]:
+        """Programs of the current mini-batch, by kernel."""
+        assert self._prepared is not None
+        return dict(zip(KERNELS, self._prepared.programs, strict=True))
+
+    def bind(self, kernel: str) -> tuple[KernelModule, Launch]:
+        """Return a kernel with the arguments that it has now, for measurements."""
+        return self._preparation.modules[kernel], self._launch(kernel)
 
     def _launch(self, name: str) -> Launch:
         """Return a kernel with its arguments, which is reused until an array moves."""

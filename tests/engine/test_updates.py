@@ -1,0 +1,144 @@
+"""Updates and sums of gradients of the CUDA backend: what is written, and in which phase."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dynbatch.harness.engine.engine
+from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backends.cuda.kinds import (
+    SumKind,
+    TileKind,
+    Tiling,
+    TransposeKind,
+    UnbatchedKind,
+)
+from dynbatch.harness.engine.backends.cuda.model import ModelKinds
+from dynbatch.harness.engine.backends.cuda.splitting import MAX_PARTS, WANTED_TILES, place_sums
+from dynbatch.harness.engine.backends.cuda.words import (
+    DistinctWordsOf,
+    GradientOf,
+    PartialOf,
+    group_by_word,
+)
+from tests.support.engine_setting import Setting
+from tests.support.walked_backend import WalkedBackend
+
+N_STEPS = 3
+Keep = Callable[[UnbatchedKind], bool]
+
+
+@given(st.lists(st.integers(0, 7)))
+def test_positions_are_grouped_by_word(chosen: list[int]) -> None:
+    distinct, starts, order = group_by_word(np.array(chosen, dtype=np.int32), 8)
+    assert distinct.tolist() == list(dict.fromkeys(chosen))
+    groups = [order[a:b].tolist() for a, b in itertools.pairwise(starts)]
+    assert groups == [[k for k, word in enumerate(chosen) if word == w] for w in distinct]
+
+
+def follows_the_reference(monkeypatch: pytest.MonkeyPatch, name: str, keep: Keep) -> bool:
+    """Return whether several steps have the reference's gradients at the parameters of each."""
+
+    class Changed(WalkedBackend):
+        def load(self, weights: Weights) -> None:
+            super().load(weights)
+            find = self._preparation.find_kinds
+
+            def find_kept() -> ModelKinds:
+                kinds = find()
+                updates = [one for one in kinds.unbatched["update"] if keep(one)]
+                return replace(kinds, unbatched={**kinds.unbatched, "update": updates})
+
+            self._preparation.find_kinds = find_kept  # type: ignore[method-assign]
+
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Changed)
+    setting = Setting(name)
+    for _ in range(N_STEPS):
+        before = setting.backend.read_weights()
+        if setting.wrong(setting.instances, 1e-3):
+            return False
+        gradients = setting.backend.gradients()
+        setting.engine.update(0.1)
+        after = setting.backend.read_weights()
+        for parameter, weight in before.items():
+            expected = weight - 0.1 * gradients[parameter]
+            if not np.allclose(after[parameter], expected, rtol=1e-4, atol=1e-6):
+                return False
+    return True
+
+
+def is_any(_: UnbatchedKind) -> bool:
+    return True
+
+
+def is_dense(one: UnbatchedKind) -> bool:
+    return isinstance(one.kind, TileKind) and not isinstance(one.n_rows, DistinctWordsOf)
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "lattice_lstm", "matrices"])
+def test_parameters_and_their_copies_follow_the_reference(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert follows_the_reference(monkeypatch, name, is_any)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda one: not isinstance(one.kind, TransposeKind),
+        lambda one: not isinstance(one.n_rows, DistinctWordsOf),
+        lambda one: not is_dense(one),
+    ],
+    ids=["no transposes", "no tables", "no dense parameters"],
+)
+def test_an_incomplete_update_is_found(monkeypatch: pytest.MonkeyPatch, keep: Keep) -> None:
+    assert not follows_the_reference(monkeypatch, "tree_lstm", keep)
+
+
+def make_sum(width: int, *, adds: bool = False, row: int = 0) -> SumKind:
+    return SumKind(GradientOf("W"), 512, row, 0, 512, width, (), adds)
+
+
+def test_few_sums_are_split_and_added_up_in_the_next_phase() -> None:
+    placed = place_sums([make_sum(64), make_sum(64, row=512)], 2, Tiling())
+    partial, total = placed[:2], placed[2:]
+    arrays = [one.kind.gradient for one in partial if isinstance(one.kind, SumKind)]
+    assert [one.phase for one in placed] == [2, 2, 3, 3]
+    assert len(set(arrays)) == 2
+    assert all(isinstance(array, PartialOf) and array.parts == MAX_PARTS for array in arrays)
+    assert [one.n_rows for one in total] == [512, 512]
+
+
+def test_many_sums_stay_whole() -> None:
+    n_wide = 8 * WANTED_TILES // (512 // 64)  # blocks of 512 x 64
+    (placed,) = place_sums([make_sum(64 * n_wide)], 0, Tiling())
+    assert placed == UnbatchedKind(make_sum(64 * n_wide), 0)
+
+
+def test_sums_that_add_run_one_after_another() -> None:
+    placed = place_sums([make_sum(64, adds=True), make_sum(64, adds=True)], 1, Tiling())
+    assert [one.phase for one in placed] == [1, 2]
+    assert all(one.kind == make_sum(64, adds=True) for one in placed)
+
+
+def test_a_word_that_many_rows_look_up_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+    setting = Setting("tree_lstm")
+    setting.train(setting.instances * 5)
+    backend: Any = setting.backend
+    (words,) = (
+        values
+        for place, values in zip(
+            backend._preparation.places, backend._prepared.indices, strict=True
+        )
+        if isinstance(place, DistinctWordsOf)
+    )
+    assert len(set(words.tolist())) == len(words)
