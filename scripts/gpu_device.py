@@ -5,7 +5,9 @@
 
 Ceilings are the rates of copies and exact float32 matmuls at the engine's shapes, and the times of
 launches; the design of the engine's CUDA backend depends on them. A profile has the time of every
-instruction of a mini-batch's programs, each replayed alone. No record is written.
+instruction of a mini-batch's programs, each replayed alone several times, so with warm caches:
+their sum is not the time of a whole program. Parameters have changed afterwards. No record is
+written.
 """
 
 from __future__ import annotations

@@ -253,8 +253,8 @@ def describe_gpu(answers: pd.DataFrame) -> str:
     is_baseline = ~answers.is_engine & (answers.speedup_status == "ok")
     frameworks = sorted(answers.framework[is_baseline].unique())
     return (
-        f"On an {GPU_NAME}, speedups over the fastest of {' and '.join(frameworks)}, the only ones"
-        f" measured, are {' and '.join(parts)}: [three rounds](docs/gpu.md)."
+        f"On an {GPU_NAME}, speedups over the fastest of {' and '.join(frameworks)} (no others"
+        f" measured, no `torch.compile`) are {' and '.join(parts)}: [three rounds](docs/gpu.md)."
     )
 
 

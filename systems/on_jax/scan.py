@@ -310,9 +310,9 @@ def choose_compiler_options(platform: str, cpu: str) -> dict[str, str | bool]:
     (docs/systems.md); other processors have not been tried. On a GPU, XLA tries many kernels for
     every matmul; on an H200, Tree-LSTM's programs were not compiled after 150 s.
     """
-    if platform != "cpu":
+    if platform in ("gpu", "cuda"):
         return {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
-    return {"xla_cpu_prefer_vector_width": "512"} if "Intel" in cpu else {}
+    return {"xla_cpu_prefer_vector_width": "512"} if platform == "cpu" and "Intel" in cpu else {}
 
 
 def _step(

@@ -23,12 +23,15 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
 )
 from dynbatch.harness.engine.backends.cuda.model import ModelKinds
 from dynbatch.harness.engine.backends.cuda.splitting import MAX_PARTS, WANTED_TILES, place_sums
+from dynbatch.harness.engine.backends.cuda.updates import build_updates
 from dynbatch.harness.engine.backends.cuda.words import (
     DistinctWordsOf,
     GradientOf,
     PartialOf,
     group_by_word,
 )
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.vertex.subgraph.columns import Pack, ParameterPart
 from tests.support.engine_setting import Setting
 from tests.support.walked_backend import WalkedBackend
 
@@ -44,7 +47,9 @@ def test_positions_are_grouped_by_word(chosen: list[int]) -> None:
     assert groups == [[k for k, word in enumerate(chosen) if word == w] for w in distinct]
 
 
-def follows_the_reference(monkeypatch: pytest.MonkeyPatch, name: str, keep: Keep) -> bool:
+def follows_the_reference(
+    monkeypatch: pytest.MonkeyPatch, name: str, keep: Keep, switches: Switches | None = None
+) -> bool:
     """Return whether several steps have the reference's gradients at the parameters of each."""
 
     class Changed(WalkedBackend):
@@ -60,7 +65,7 @@ def follows_the_reference(monkeypatch: pytest.MonkeyPatch, name: str, keep: Keep
             self._preparation.find_kinds = find_kept  # type: ignore[method-assign]
 
     monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Changed)
-    setting = Setting(name)
+    setting = Setting(name, switches)
     for _ in range(N_STEPS):
         before = setting.backend.read_weights()
         if setting.wrong(setting.instances, 1e-3):
@@ -77,6 +82,37 @@ def follows_the_reference(monkeypatch: pytest.MonkeyPatch, name: str, keep: Keep
 
 def is_any(_: UnbatchedKind) -> bool:
     return True
+
+
+@pytest.mark.parametrize("layout", ["pq", "dynet"])
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm"])
+def test_packs_follow_the_reference(
+    monkeypatch: pytest.MonkeyPatch, name: str, layout: str
+) -> None:
+    for pre_gather in (True, False):
+        switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
+        assert follows_the_reference(monkeypatch, name, is_any, switches)
+
+
+def test_steps_of_the_same_columns_are_in_different_phases() -> None:
+    """As of a parameter that one function reads whole and another one in a pack."""
+    first, second = ParameterPart("b", 0, 4), ParameterPart("b", 4, 4)
+    packs = [Pack((first, ParameterPart("c", 0, 4))), Pack((second, first))]
+    shapes = {"b": (8,), "c": (4,)} | {pack.name: (8,) for pack in packs}
+    by_name = {pack.name: pack for pack in packs}
+    updates = build_updates([], {"b", *by_name}, (), by_name, shapes)
+    steps = [update for update in updates if isinstance(update.kind, TileKind)]
+    assert len(steps) == 5
+    for phase in range(3):
+        columns = [
+            (store.columns.array, store.columns.start + k)
+            for step in steps
+            if step.phase == phase and isinstance(step.kind, TileKind)
+            for store in step.kind.stores
+            for k in range(step.kind.width)
+        ]
+        assert len(set(columns)) == len(columns) > 0
+    assert max(step.phase for step in steps) == 2
 
 
 def is_dense(one: UnbatchedKind) -> bool:

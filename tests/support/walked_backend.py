@@ -39,6 +39,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     TileKind,
     TransposeKind,
 )
+from dynbatch.harness.engine.backends.cuda.launching import Launches
 from dynbatch.harness.engine.backends.cuda.memory import DeviceMemory
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
@@ -77,11 +78,14 @@ class WalkedBackend(cuda.Backend):
         """Return the phases of a program, as uploaded."""
         return read_program(module, words)
 
-    def _start(self, *kernels: str) -> None:
-        assert self._prepared is not None
+    def _run(self, *kernels: str) -> Launches:
         for kernel in kernels:
-            self.tally.n_launches += self._prepared.count_phases(kernel)
             self._walk(*self._bound(kernel))
+        return self._list_work(*kernels)
+
+    def _list_work(self, *kernels: str) -> Launches:
+        assert self._prepared is not None
+        return [(Any, self._prepared.count_phases(kernel)) for kernel in kernels]  # type: ignore[misc]
 
     def _start_phase(self, kernel: str, number: int) -> None:
         self.tally.n_launches += 1

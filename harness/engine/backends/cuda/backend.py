@@ -135,7 +135,6 @@ class Backend(TorchBackend):
         self._kernels: set[str] = set()  # their sources
         self._launches: dict[str, tuple[KernelModule, Launch]] = {}
         self._prepared: PreparedMiniBatch | None = None
-        self._learning_rate = 0.0
 
     def _choose_launcher(self) -> PhaseByPhase:
         return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
@@ -240,10 +239,15 @@ class Backend(TorchBackend):
                     self.tally.n_launches += 1
 
     def _start(self, *kernels: str) -> None:
+        work = self._run(*kernels)
+        if work:
+            self.tally.n_launches += self._launcher.count_calls(work)
+
+    def _run(self, *kernels: str) -> Launches:
         work = self._list_work(*kernels)
         if work:
             self._launcher.start(" ".join(kernels), work)
-            self.tally.n_launches += self._launcher.count_calls(work)
+        return work
 
     def _list_work(self, *kernels: str) -> Launches:
         """Return the launches of kernels that have phases in the current mini-batch."""
@@ -295,10 +299,8 @@ class Backend(TorchBackend):
 
     def update(self, learning_rate: float) -> None:
         """Apply an SGD step to all parameters and their copies."""
-        if learning_rate != self._learning_rate:
-            self._memory.learning_rate.fill_(learning_rate)
-            self._learning_rate = learning_rate
-        self._start(UPDATE)
+        self._memory.set_learning_rate(learning_rate)
+        self._run(UPDATE)  # not counted, as in all backends
 
     # --- results ---
 

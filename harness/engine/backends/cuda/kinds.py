@@ -7,7 +7,7 @@ it over a range of rows. This module does not depend on Triton.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 
 from dynbatch.harness.engine.backends.cuda.words import FloatArray, ParameterOf, WordArray
@@ -281,7 +281,10 @@ class TransposeKind:
 
 
 def find_parameters(kind: Kind) -> set[str]:
-    """Return the names of the parameters that a kind of row tiles or a softmax reads."""
+    """Return the names of the parameters that a kind of row tiles or a softmax reads.
+
+    Transposed copies are left out: only updates change them.
+    """
     arrays: list[FloatArray | None] = []
     if isinstance(kind, TileKind):
         operands = (*(x for _, xs in kind.sums for x in xs), *(x for _, x in kind.loads))
@@ -310,6 +313,7 @@ class UnbatchedKind:
 
 MANY = 2**31 - 1  # any number of rows
 FLAT = 1024  # elements of a tile without rows and columns
+MIN_INNER = 16  # of Triton's tl.dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +370,7 @@ class Tiling:
     def select_tiles(self, kind: Kind) -> tuple[Tile, ...]:
         """Return the tiles of a kind, those for few rows first."""
         if isinstance(kind, TileKind):
-            return tuple(t for _, t in self.products) if kind.products else (self.plain,)
+            return tuple(tile for _, tile in self.products) if kind.products else (self.plain,)
         if isinstance(kind, SumKind):
             return (self.sums,)
         if isinstance(kind, TransposeKind):
@@ -374,6 +378,18 @@ class Tiling:
         if isinstance(kind, SoftmaxKind | RowSumKind):
             return (self.wide_rows,)
         return (self.plain,)
+
+
+def shorten_steps(tile: Tile, k: int) -> Tile:
+    """Return a tile that multiplies k columns in at least two steps if possible.
+
+    With one step there is no loop: the compiler then loads all operands first, and spilled up to
+    3.7 kB per thread.
+    """
+    inner = tile.inner
+    while not tile.spread and inner >= k and inner > MIN_INNER:
+        inner //= 2
+    return replace(tile, inner=inner)
 
 
 @dataclass(frozen=True, slots=True)

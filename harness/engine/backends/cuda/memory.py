@@ -54,7 +54,6 @@ class DeviceMemory(TorchParameters):
 
     Attributes:
         on_move: called before a buffer is reallocated, so that its old address is no longer used.
-        learning_rate: one element, which updates read.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -64,7 +63,7 @@ class DeviceMemory(TorchParameters):
         self.buffers: dict[BufferOf, Tensor] = {}
         self.widths: dict[BufferOf, int] = {}
         self.on_move: Callable[[], None] = _do_nothing
-        self.learning_rate = torch.zeros(1, device=device)
+        self._learning_rate, self._rate = torch.zeros(1, device=device), 0.0
         self._copies: dict[TransposedOf | PartialOf, Tensor] = {}
         self._shared: list[BufferOf] = []
         self._room: dict[int, tuple[int, int]] = {}  # capacity in rows and edges
@@ -129,6 +128,12 @@ class DeviceMemory(TorchParameters):
         self.buffers[key] = self.allocate(1, width)  # frees the old one first: both may not fit
         self.buffers[key] = self.allocate(wanted, width)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of later updates."""
+        if rate != self._rate:
+            self._learning_rate.fill_(rate)
+            self._rate = rate
+
     def find_tensor(self, array: FloatArray) -> Tensor:
         """Return the tensor of a float array."""
         if isinstance(array, BufferOf):
@@ -138,7 +143,7 @@ class DeviceMemory(TorchParameters):
         if isinstance(array, GradientOf):
             return self.provide_gradient(array.name)
         if isinstance(array, LearningRate):
-            return self.learning_rate
+            return self._learning_rate
         if array not in self._copies:
             self._copies[array] = self._make_copy(array)
         return self._copies[array]

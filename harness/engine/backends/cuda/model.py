@@ -241,7 +241,7 @@ class ModelKinds:
     def list_kinds(self, kernel: str) -> list[Kind]:
         """Return the kinds that one kernel runs, including equal ones."""
         kinds = [placed.kind for placed in _list_placed(self.select_stages(kernel))]
-        return [*kinds, *(one.kind for one in self.unbatched.get(kernel, ()))]
+        return [*kinds, *(single.kind for single in self.unbatched.get(kernel, ()))]
 
 
 def _list_placed(stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]]) -> list[PlacedKind]:

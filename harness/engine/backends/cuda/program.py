@@ -334,11 +334,11 @@ class KernelProgramWriter:
         return _make_table(
             [
                 (
-                    self.numbers[id(one.kind)],
-                    one.phase,
-                    one.n_rows if isinstance(one.n_rows, int) else count(one.n_rows),
+                    self.numbers[id(single.kind)],
+                    single.phase,
+                    single.n_rows if isinstance(single.n_rows, int) else count(single.n_rows),
                 )
-                for one in kinds
+                for single in kinds
             ],
             3,
         )

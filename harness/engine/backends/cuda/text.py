@@ -20,6 +20,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     RowList,
     Tile,
     TileKind,
+    shorten_steps,
 )
 from dynbatch.harness.engine.backends.cuda.words import FloatArray, WordArray
 from dynbatch.harness.engine.lowering.plan import Operation
@@ -354,7 +355,7 @@ def _write_loop(
 ) -> None:
     """Write one loop over the inner dimension, which tiles without any row to read skip."""
     x, k = products[0].x, products[0].k
-    depth = text.depth
+    tile, depth = shorten_steps(tile, k), text.depth
     if isinstance(x.row, RowList):
         suffix = text.load_list_bounds(x.row)
         text.add(f"if t{suffix} > 0:")

@@ -1,7 +1,8 @@
 """Kinds of an update: a step of SGD on every parameter, then the copies of parameters.
 
-Phase by phase: parameters with dense gradients; tables, row by row, in the order of the functions
-that looked rows up; packs; transposed copies. So no value is written twice in a phase.
+Phase by phase: parameters with dense gradients; tables, row by row, one function after another;
+packs; transposed copies. No value is written twice in a phase: steps of the same columns, as of a
+parameter and of a pack that contains it, are in different ones.
 """
 
 from __future__ import annotations
@@ -58,13 +59,38 @@ def build_updates(
         transposed: parameters with a transposed copy.
         shapes: shapes of all parameters, including packs.
     """
-    dense = [kind for name in sorted(summed) for kind in _step_dense(name, packs, shapes)]
+    steps = [kind for name in sorted(summed) for kind in _step_dense(name, packs, shapes)]
     tables = list(_step_tables(all_places, shapes))
     copies = [kind for pack in packs.values() for kind in _refresh_pack(pack, shapes)]
     transposes = [_transpose(name, shapes) for name in sorted(transposed)]
-    groups = [dense, *([kind] for kind in tables), copies, transposes]
+    groups = [*_separate(steps), *([kind] for kind in tables), copies, transposes]
     filled = [group for group in groups if group]
     return tuple(replace(kind, phase=k) for k, group in enumerate(filled) for kind in group)
+
+
+def _separate(steps: Iterable[UnbatchedKind]) -> list[list[UnbatchedKind]]:
+    """Group steps so that no two of a group write the same columns."""
+    groups: list[list[UnbatchedKind]] = []
+    for step in steps:
+        free = (group for group in groups if not any(_is_same(step, other) for other in group))
+        group = next(free, None)
+        if group is None:
+            groups.append([step])
+        else:
+            group.append(step)
+    return groups
+
+
+def _is_same(step: UnbatchedKind, other: UnbatchedKind) -> bool:
+    """Return whether two steps write columns in common."""
+    (array, start, end), (other_array, other_start, other_end) = map(_find_written, (step, other))
+    return array == other_array and start < other_end and other_start < end
+
+
+def _find_written(step: UnbatchedKind) -> tuple[FloatArray, int, int]:
+    assert isinstance(step.kind, TileKind)
+    (store,) = step.kind.stores
+    return store.columns.array, store.columns.start, store.columns.start + step.kind.width
 
 
 def _step_dense(name: str, packs: Mapping[str, Pack], shapes: Shapes) -> Iterator[UnbatchedKind]:
