@@ -27,6 +27,7 @@ MAX_BYTES = 6_000_000
 ALLOWED = re.compile(
     r"[^/]+\.png"
     r"|[^/]+/README\.md"
+    r"|[^/]+/profiles/[^/]+\.csv"
     r"|[^/]+/[^/]+/(README\.md|records\.jsonl\.xz|counts\.jsonl\.xz)"
     r"|[^/]+/[^/]+/tables/[^/]+\.(md|csv|csv\.xz)"
     r"|[^/]+/[^/]+/figures/[^/]+\.(png|csv|csv\.xz)"
