@@ -285,7 +285,7 @@ def find_without_measuring(
         None if the round must be measured.
 
     Raises:
-        OutputError: if there is no disk space for the record.
+        OutputError: the disk has no space for the record.
     """
     spec = measurement.spec
     if not measurement.force:

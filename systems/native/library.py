@@ -70,7 +70,7 @@ def find_cpp_compiler() -> str | None:
 
 
 def explain_missing_compiler() -> str | None:
-    """Return the reason if there is no C++ compiler, or None."""
+    """Return the reason if a C++ compiler is missing, or None."""
     if find_cpp_compiler() is not None:
         return None
     tried = os.environ.get("CXX") or ", ".join(COMPILERS)

@@ -27,7 +27,7 @@ class CudaDevice:
 
     Raises:
         OSError: If a library is missing.
-        RuntimeError: With CUDA's message, if there is no device.
+        RuntimeError: With CUDA's message, if a device is missing.
     """
 
     def __init__(self, folder: Path) -> None:

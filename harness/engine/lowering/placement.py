@@ -3,7 +3,7 @@
 * A scattered value is computed directly in its state row.
 * Gathered slots are adjacent, and the parts of a concatenation are computed inside it.
 * A slice is a view.
-* An elementwise result overwrites an operand that is no longer needed.
+* An elementwise result overwrites an operand that is not needed again.
 * A value inside a fused group that no other operator reads has no memory.
 
 If there is a layout of the vertex function, it determines the columns of its values.

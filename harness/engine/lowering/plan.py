@@ -339,7 +339,7 @@ class Abilities:
         largest_in_place: The number of elements of the largest parameter by which children's
             matrices are multiplied in place, one vertex after the other; 0: these matrices are
             gathered.
-        reuses_places: A result may overwrite an operand that is no longer needed
+        reuses_places: A result may overwrite an operand that is not needed again
             (dynbatch.harness.engine.lowering.placement); impossible if kernels of other columns
             still read the operand.
         reads_row_blocks: Rows of a matrix may be a parameter of their own

@@ -235,7 +235,7 @@ class ForkServers:
         variables: Mapping[str, str],
         channel: socket.socket,
     ) -> ForkedProcess | None:
-        """Fork a worker; return None if there is no server for it."""
+        """Fork a worker; return None without a server for it."""
         server = self._servers.get(key)
         worker = None if server is None else server.fork(arguments, variables, channel)
         if server is not None and worker is None:
@@ -305,7 +305,7 @@ def _find_file(module: object) -> str | None:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what identifies a file's content; None if there is no file."""
+    """Return what identifies a file's content; None without a file."""
     try:
         status = path.stat()
     except OSError:

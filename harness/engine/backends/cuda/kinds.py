@@ -383,8 +383,8 @@ class Tiling:
 def shorten_steps(tile: Tile, k: int) -> Tile:
     """Return a tile that multiplies k columns in at least two steps if possible.
 
-    With one step there is no loop: the compiler then loads all operands first, and spilled up to
-    3.7 kB per thread.
+    The compiler unrolls a single step and loads all of its operands first: it spilled up to 3.7 kB
+    per thread.
     """
     inner = tile.inner
     while not tile.spread and inner >= k and inner > MIN_INNER:

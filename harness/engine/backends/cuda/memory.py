@@ -53,7 +53,7 @@ class DeviceMemory(TorchParameters):
     Tests override `allocate` to fill new memory with values that reveal missing writes.
 
     Attributes:
-        on_move: called before a buffer is reallocated, so that its old address is no longer used.
+        on_move: called before a buffer is reallocated, so that its old address is not used again.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:

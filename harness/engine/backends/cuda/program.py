@@ -101,7 +101,7 @@ def write_instructions(
 
     Args:
         others: (n, 3) kind, phase and rows of kinds without batches, which share the last run's
-            phases, or have phases of their own if there is no run.
+            phases, or have phases of their own without a run.
     """
     room = _bound_instructions(kinds, rows, runs, first_type) + len(others)
     table = np.zeros((room, WORDS), dtype=np.int32)
