@@ -36,7 +36,6 @@ from dynbatch.plots.report import shrink_picture
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
 WIDTH = 900  # of pictures, in pixels
 PACKED_FROM = 2**12  # bytes of a CSV: its repetitions pack to a sixth
-CLOCK_DIGITS = 9  # of seconds: nanoseconds
 DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # without an override
 
 
@@ -57,7 +56,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     _check_folder(folder)
     places = [raw if (raw := location / "raw").is_dir() else location for location in results]
     stored = read_held(places, latest=True)
-    records = tuple(round_to_nanoseconds(remove_paths(record)) for record in stored.records)
+    records = tuple(remove_paths(record) for record in stored.records)
     lines = [pack(RecordSet(records, stored.counts), folder, places)]
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
@@ -103,16 +102,6 @@ def remove_paths(record: Record) -> Record:
         elsewhere["python"] = "/".join(Path(python).parts[-4:])  # .gpu-peers/jax/bin/python
     config = record.config | {key: elsewhere[key] for key in elsewhere.keys() & record.config}
     return record.model_copy(update={"config": config, "command": command})
-
-
-def round_to_nanoseconds(record: Record) -> Record:
-    """Return the record with samples in whole nanoseconds, the resolution of the clock.
-
-    Further digits, which come from sums, would be a ninth of a packed file.
-    """
-    names = ("samples_s", "phase_samples_s")
-    samples = {name: tuple(round(s, CLOCK_DIGITS) for s in getattr(record, name)) for name in names}
-    return record.model_copy(update=samples)
 
 
 def _check_folder(folder: Path) -> None:

@@ -210,7 +210,7 @@ def _build_parser() -> argparse.ArgumentParser:
         prog="bench-collect",
         description="Records to one CSV, to packed files, or back from packed files.",
         epilog="bench-collect --pack DIRECTORY writes records.jsonl.xz (a sorted line of JSON for"
-        " each record, with all samples) and counts.jsonl.xz (the same for batch counts, if any)."
+        " each record, with all passes) and counts.jsonl.xz (the same for batch counts, if any)."
         " bench-collect DIRECTORY --unpack RESULTS unpacks them to RESULTS/raw/TRIAL/rN.json and"
         " RESULTS/raw/counts/COUNT.json, where bench and Snakemake reuse them; an existing record"
         " with other content is never overwritten. Superseded records are omitted.",

@@ -98,7 +98,7 @@ def measure_against_itself(n_repetitions: int = 3) -> list[float]:
             outcomes = measure_block(entries, servers)
             records = [outcome for outcome in outcomes if isinstance(outcome, Record)]
             sides = [
-                collect_turn_seconds(record.samples_s, record.n_mini_batches or 1, record.turns)
+                collect_turn_seconds(record.passes_s, record.turns)
                 for record in records
                 if record.status == "ok"
             ]

@@ -201,12 +201,12 @@ class _Seat:
     def find_false_report(self, record: Record) -> str | None:
         """Return how a record differs from the reports of its turns, or None."""
         reported = {cycle: done.seconds for cycle, done in self.progress.whole.items()}
-        recorded = collect_turn_seconds(record.samples_s, record.n_mini_batches or 1, record.turns)
+        recorded = collect_turn_seconds(record.passes_s, record.turns)
         alike = reported.keys() == recorded.keys() and all(
             math.isclose(seconds, recorded[cycle][0], rel_tol=1e-6, abs_tol=1e-9)
             for cycle, seconds in reported.items()
         )
-        return None if alike else "the reports of its turns differ from its samples"
+        return None if alike else "the reports of its turns differ from its passes"
 
 
 class _Block:

@@ -22,6 +22,7 @@ TURN_S = 0.05  # least timed work of a turn
 # a millisecond. A turn of shorter passes begins with one that is not timed.
 COLD_S = 0.05
 MAX_PER_TURN = 1000  # passes
+CLOCK_DIGITS = 9  # digits of seconds that the clock resolves
 # CPU time between a worker's turns: it reads its next turn and this harness's counters.
 WAITING_S = 1e-3
 AGREEING_PASSES, AGREEMENT = 3, 0.05  # consecutive warm passes, and their largest relative spread
@@ -152,6 +153,16 @@ class TimedSamples:
     inside_s: float
     outside_s: float
 
+    @property
+    def runs_s(self) -> tuple[float, ...]:
+        """Seconds of the unmarked runs."""
+        return tuple(sample.total_s for sample in self.whole)
+
+    def sum_passes(self, n_mini_batches: int) -> tuple[float, ...]:
+        """Return the seconds of each unmarked pass over `n_mini_batches` mini-batches."""
+        passes_s = np.reshape(self.runs_s, (-1, n_mini_batches)).sum(axis=1)
+        return tuple(round(seconds, CLOCK_DIGITS) for seconds in passes_s.tolist())
+
 
 def take_turns(
     passes: Passes,
@@ -204,10 +215,10 @@ def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> T
     return Turn(
         cycle=cycle,
         n_passes=n_passes,
-        wall_s=wall_s,
-        cpu_s=spent.cpu_s,
-        steal_s=spent.steal_s,
-        wait_s=spent.wait_s,
+        wall_s=round(wall_s, CLOCK_DIGITS),
+        cpu_s=round(spent.cpu_s, CLOCK_DIGITS),
+        steal_s=round(spent.steal_s, CLOCK_DIGITS),
+        wait_s=round(spent.wait_s, CLOCK_DIGITS),
         n_switches=spent.n_switches,
         is_disturbed=spent.is_disturbed(wall_s),
     )

@@ -273,9 +273,9 @@ def _time(
     measured.data_movement_fraction = query_system(system, "data_movement_fraction")
     # A system may change its way of running during passes.
     measured.effective_options = list_effective_options(system)
-    _keep_times(timed, system, measured)
+    _keep_times(timed, len(workload.mini_batches), system, measured)
     signs = {
-        "too_short": is_too_short(measured.samples_s, measured.timer_overhead_s),
+        "too_short": is_too_short(timed.runs_s, measured.timer_overhead_s),
         "throttled": slowdown.is_throttled,
         "gpu_shared": slowdown.is_gpu_shared,
         "disturbed": are_mostly_disturbed(timed.turns),
@@ -289,9 +289,10 @@ def _time(
         _judge(passes, n_warm, workload, measured, timed, first)
 
 
-def _keep_times(timed: TimedSamples, system: System, measured: Measured) -> None:
-    measured.samples_s = tuple(sample.total_s for sample in timed.whole)
-    measured.phase_samples_s = tuple(sample.total_s for sample in timed.marked)
+def _keep_times(
+    timed: TimedSamples, n_mini_batches: int, system: System, measured: Measured
+) -> None:
+    measured.passes_s = timed.sum_passes(n_mini_batches)
     measured.turns = timed.turns
     measured.instances_per_s = compute_throughput(measured)
     measured.phases_s = compute_phase_medians(timed.marked, system.phases)
@@ -316,15 +317,15 @@ def _judge(
     if passes.system.settings.mode == "train":
         summed = sum_pass_losses(losses, len(workload.mini_batches))
         measured.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
-    samples_s = measured.samples_s
-    untimed_gap_s = settle_untimed_gap_s(passes, workload.mini_batches, samples_s, untimed_gap_s)
+    runs_s = timed.runs_s
+    untimed_gap_s = settle_untimed_gap_s(passes, workload.mini_batches, runs_s, untimed_gap_s)
     measured.untimed_gap_s = untimed_gap_s
     fault = find_outside_fault(timed.inside_s, timed.outside_s)
-    fault = fault or find_passes_fault(passes, workload, fingerprint, samples_s, untimed_gap_s)
+    fault = fault or find_passes_fault(passes, workload, fingerprint, runs_s, untimed_gap_s)
     if first is not None:
         fault = fault or find_first_loss_fault(losses, fingerprint.losses)
     if fault is None:
-        fault, measured.unseen_slowdown = judge_unseen(passes, workload, samples_s)
+        fault, measured.unseen_slowdown = judge_unseen(passes, workload, runs_s)
     if fault is not None:
         measured.discard_times()
         measured.end("wrong_result", fault)

@@ -142,8 +142,7 @@ PROVENANCE = _parse_columns(
 )
 SAMPLES = _parse_columns(
     "turns | s | per instance, for each cycle, and whether the turn was disturbed (not in CSV)",
-    "samples_s | s | with `samples=True`: times of all mini-batches",
-    "phase_samples_s | s | with `samples=True`: those of passes with phase marks",
+    "passes_s | s | with `passes=True`: times of all passes",
 )
 RESULTS = (*STATUS, *RECORDED, *PHASE_SECONDS, *CHECKS, *COUNTED)
 COLUMNS = (*KEYS, *RESULTS, *DERIVED, *PROVENANCE, *SAMPLES)

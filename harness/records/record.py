@@ -1,7 +1,8 @@
 """Record of one round of a trial: the only source of every table and figure.
 
-Versions of the schema: 1, the first; 2, other names of statuses, warnings, fields and options. No
-reader of version 1 exists: the committed records were converted.
+Versions of the schema: 1, the first; 2, other names of statuses, warnings, fields and options; 3,
+times of passes instead of mini-batches. Only version 3 can be read: the committed records were
+converted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dynbatch.harness.records.turns import Turn, collect_turn_seconds, compute_p
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Status = Literal[
     "ok",
     "oom",
@@ -95,20 +96,18 @@ class Measured(BaseModel):
         n_compilations: Number of programs traced or compiled, and of captured CUDA graphs, without
             those of the check; null if a system does not compile for shapes.
         timer_overhead_s: Time that the clock shows for an empty run.
-        samples_s: Times of unmarked runs, pass after pass over the fixed list of n_mini_batches.
-            Early records have runs with phase marks here and no phase_samples_s.
-        phase_samples_s: Times of runs with phase marks, whose passes alternated with unmarked
-            ones.
+        passes_s: Times of unmarked passes, each the sum of the runs of n_mini_batches, in order.
+            Early records have passes with phase marks here.
         n_copies: Launches that only make operands contiguous.
         lower_bound: Number of batches that no policy can undercut on the same graphs.
         bytes_touched: Bytes that forward and backward read and write, regardless of caches.
         data_movement_fraction: Fraction of forward and backward that only moves data, if the trial
             was configured to measure it; the times then include that measurement.
-        untimed_gap_s: Median time between two timed runs, mostly in `load`; not part of samples_s.
+        untimed_gap_s: Median time between two timed runs, mostly in `load`; not part of passes_s.
         unseen_slowdown: Slowdown of unseen mini-batches relative to the timed ones.
         core_rate_per_s: Rate of a fixed piece of work on a core, in records from before blocks.
         block: Block in which the round was measured; rounds of one block share cycles.
-        turns: Turns of unmarked passes, in order of time; their passes are those of samples_s.
+        turns: Turns of unmarked passes, in order of time; their passes are those of passes_s.
         effective_options: Options including defaults, and the backend and libraries used.
         gpu_limited_s: Seconds during the passes for which heat or power limited the GPU's clock
             rate, by cause; null if its driver does not count them.
@@ -129,8 +128,7 @@ class Measured(BaseModel):
     n_compilations: int | None = None
     n_warmup: int | None = None
     timer_overhead_s: float | None = None
-    samples_s: tuple[float, ...] = ()
-    phase_samples_s: tuple[float, ...] = ()
+    passes_s: tuple[float, ...] = ()
     n_mini_batches: int | None = None
     n_instances: int | None = None
     n_batches: float | None = None
@@ -159,7 +157,7 @@ class Measured(BaseModel):
 
     def discard_times(self) -> None:
         """Remove the times of passes that turned out to be invalid."""
-        self.samples_s, self.turns, self.phase_samples_s = (), (), ()
+        self.passes_s, self.turns = (), ()
         self.instances_per_s, self.phases_s = None, make_empty_phases()
 
     def end(self, status: Status, reason: str) -> None:
@@ -177,7 +175,7 @@ class Record(Measured):
 
     model_config = ConfigDict(frozen=True)
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     status: Status  # required of a record
     trial: Trial
     trial_id: str
@@ -192,10 +190,9 @@ class Record(Measured):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        for name in ("samples_s", "phase_samples_s"):
-            for x in getattr(self, name):
-                if not (math.isfinite(x) and x >= 0):
-                    raise ValueError(f"{name} has {x!r}: expected finite seconds of at least 0")
+        for x in self.passes_s:
+            if not (math.isfinite(x) and x >= 0):
+                raise ValueError(f"passes_s has {x!r}: expected finite seconds of at least 0")
         for name, value in self.trial.model_dump().items():
             if self.config.get(name, value) != value:
                 raise ValueError(
@@ -208,17 +205,17 @@ class Record(Measured):
         return self
 
     def _check_times(self) -> None:
-        if not self.samples_s:
-            raise ValueError("status is ok, but samples_s is empty")
-        if self.n_mini_batches is None or self.n_instances is None:
-            raise ValueError("samples_s is set, but n_mini_batches or n_instances is missing")
+        if not self.passes_s:
+            raise ValueError("status is ok, but passes_s is empty")
+        if not self.n_mini_batches or not self.n_instances:
+            raise ValueError("passes_s is set, but n_mini_batches or n_instances is missing")
         computed = compute_throughput(self)
         recorded = self.instances_per_s
         if recorded == computed or (
             recorded and computed and math.isclose(recorded, computed, rel_tol=SAME)
         ):
             return
-        raise ValueError(f"instances_per_s is {recorded}: expected {computed} from samples_s")
+        raise ValueError(f"instances_per_s is {recorded}: expected {computed} from passes_s")
 
     def is_valid_for(self, spec: TrialSpec, source_sha256: str) -> bool:
         """Return whether this record makes measuring `spec` unnecessary.
@@ -240,10 +237,9 @@ class Record(Measured):
 
 def compute_throughput(measured: Measured) -> float | None:
     """Return the instances per second of the median turn; None if the clock did not advance."""
-    if measured.n_mini_batches is None or measured.n_instances is None:
+    if measured.n_instances is None:
         return None
-    turns = collect_turn_seconds(measured.samples_s, measured.n_mini_batches, measured.turns)
-    median_s = compute_pass_s(turns)
+    median_s = compute_pass_s(collect_turn_seconds(measured.passes_s, measured.turns))
     return measured.n_instances / median_s if median_s > 0 else None
 
 

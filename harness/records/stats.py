@@ -1,4 +1,4 @@
-"""Robust statistics of samples and rounds: medians, their intervals, and warnings."""
+"""Robust statistics of turns and rounds: medians, their intervals, and warnings."""
 
 from __future__ import annotations
 
@@ -84,18 +84,6 @@ def _compute_coverage(n: int, k: int) -> float:
     """Return the probability that the k-th smallest and largest of n values enclose the median."""
     outside: int = sum(math.comb(n, j) for j in range(k))
     return float(1 - 2 * outside / 2**n)
-
-
-def sum_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
-    totals: NDArray[np.float64] = split_passes(samples_s, n_mini_batches).sum(axis=1)
-    return totals
-
-
-def split_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
-    """Return samples as (passes, mini-batches) float64, from samples in order of time."""
-    if n_mini_batches < 1 or len(samples_s) % n_mini_batches:
-        raise ValueError(f"{len(samples_s)} samples: expected a multiple of {n_mini_batches}")
-    return np.asarray(samples_s, dtype=np.float64).reshape(-1, n_mini_batches)
 
 
 # Standard error of a median from the interquartile range, for normally distributed values:

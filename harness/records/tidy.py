@@ -104,7 +104,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 PER_INSTANCE_SUFFIX = "_per_instance"  # after the name of a quantity of one mini-batch
 
 
-def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
+def frame(path: Path | str, *, passes: bool = False) -> pd.DataFrame:
     """Load all records and counts of a results directory, a packed file or a reference directory.
 
     Only rows with status "ok" have quantities; records that contradict others get the status
@@ -112,7 +112,7 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
 
     Args:
         path: A directory of records, packed (`records.jsonl.xz`) or one file each.
-        samples: Whether to add the columns `samples_s` and `phase_samples_s`, lists of seconds.
+        passes: Whether to add the column `passes_s`, lists of seconds.
 
     Raises:
         RecordError: There are no records, one is damaged, or two of one round differ.
@@ -127,7 +127,7 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
         )
         raise RecordError(f"no records in {path}; {advice}, or choose another directory")
     records = [record for record in cross_check_records(held.records) if record is not None]
-    return build_frame(records, held.counts, samples=samples)
+    return build_frame(records, held.counts, passes=passes)
 
 
 def _check_place(path: Path) -> None:
@@ -139,10 +139,10 @@ def _check_place(path: Path) -> None:
 
 
 def build_frame(
-    records: Iterable[Record], counts: Iterable[AnyCount] = (), *, samples: bool = False
+    records: Iterable[Record], counts: Iterable[AnyCount] = (), *, passes: bool = False
 ) -> pd.DataFrame:
     """Build the frame of counts and of records that were checked against each other."""
-    rows = [build_record_row(record, samples=samples) for record in records]
+    rows = [build_record_row(record, passes=passes) for record in records]
     rows += [row for count in counts for row in build_count_rows(count)]
     return build_frame_from_rows(rows)
 
@@ -190,7 +190,7 @@ def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
     return data[name] * data.n_mini_batches / data.n_instances
 
 
-def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]:
+def build_record_row(record: Record, *, passes: bool = False) -> dict[str, Any]:
     """Flatten one record: its settings by `bench` key, its results and their provenance."""
     config = record.config
     row: dict[str, Any] = {"kind": "trial", **record.trial.model_dump()}
@@ -219,8 +219,8 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
     row |= {"block": record.block or "", "cpu_share": compute_cpu_share(record.turns)}
     row |= {"n_turns": len(record.turns), "turns": _collect_instance_seconds(record)}
     row |= {"n_disturbed": sum(turn.is_disturbed for turn in record.turns)}
-    if samples:
-        row |= {name: list(getattr(record, name)) for name in ("samples_s", "phase_samples_s")}
+    if passes:
+        row |= {"passes_s": list(record.passes_s)}
     return row
 
 
@@ -228,7 +228,7 @@ def _collect_instance_seconds(record: Record) -> Seconds | None:
     """Return the seconds per instance of each turn, by cycle; None without turns."""
     if record.status != "ok" or not record.turns or not record.n_mini_batches:
         return None
-    seconds = collect_turn_seconds(record.samples_s, record.n_mini_batches, record.turns)
+    seconds = collect_turn_seconds(record.passes_s, record.turns)
     n_instances = record.n_instances or 1
     return {cycle: (pass_s / n_instances, doubt) for cycle, (pass_s, doubt) in seconds.items()}
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from dynbatch.harness.records.stats import compute_standard_error, sum_passes
+from dynbatch.harness.records.stats import compute_standard_error
 
 ENOUGH = 3  # turns, or cycles of a pair
 NORMAL_95 = 1.96  # standard errors in half of a 95% interval
@@ -46,17 +46,14 @@ class Turn(BaseModel):
 Seconds = Mapping[int, tuple[float, bool]]  # seconds of a pass and is_disturbed, by cycle
 
 
-def collect_turn_seconds(
-    samples_s: Sequence[float], n_mini_batches: int, turns: Sequence[Turn]
-) -> Seconds:
+def collect_turn_seconds(passes_s: Sequence[float], turns: Sequence[Turn]) -> Seconds:
     """Return each turn's median pass by cycle; without turns, every pass is one of its own."""
-    passes_s = sum_passes(samples_s, n_mini_batches)
     if not turns:
-        return {k: (float(seconds), False) for k, seconds in enumerate(passes_s)}
+        return {k: (seconds, False) for k, seconds in enumerate(passes_s)}
     ends = np.cumsum([turn.n_passes for turn in turns])
     if ends[-1] != len(passes_s):
-        raise ValueError(f"{ends[-1]} passes in turns: expected {len(passes_s)}, as in samples_s")
-    parts = np.split(passes_s, ends[:-1])
+        raise ValueError(f"{ends[-1]} passes in turns: expected {len(passes_s)}, as in passes_s")
+    parts = np.split(np.asarray(passes_s), ends[:-1])
     return {
         turn.cycle: (float(np.median(part)), turn.is_disturbed)
         for turn, part in zip(turns, parts, strict=True)

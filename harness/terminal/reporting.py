@@ -34,7 +34,7 @@ def format_outcome(record: Record) -> str:
     """
     if record.status != "ok" or record.instances_per_s is None or not record.n_mini_batches:
         return f"{record.status}: {record.reason}" if record.reason else record.status
-    seconds = collect_turn_seconds(record.samples_s, record.n_mini_batches, record.turns)
+    seconds = collect_turn_seconds(record.passes_s, record.turns)
     half_width = compute_half_width(seconds)
     spread = "" if half_width is None else f" ±{half_width:.1%}"
     warnings = f" ({', '.join(record.warnings)})" if record.warnings else ""
@@ -53,11 +53,10 @@ def format_summary(record: Record, path: Path) -> str:
         texts = [
             f"{name} {seconds * 1e3:.3g} ms" for name, seconds in phases if seconds is not None
         ]
-        n_passes = len(record.samples_s) // record.n_mini_batches
-        lines.append(f"  {n_passes} passes over {record.n_mini_batches} mini-batches")
-        whole_s = float(np.median(record.samples_s))
+        lines.append(f"  {len(record.passes_s)} passes over {record.n_mini_batches} mini-batches")
+        mini_batch_s = float(np.median(record.passes_s)) / record.n_mini_batches
         parts = ", ".join(texts) or "no separate phases"
-        lines.append(f"  median mini-batch: {whole_s * 1e3:.3g} ms")
+        lines.append(f"  a mini-batch: {mini_batch_s * 1e3:.3g} ms")
         lines.append(f"  phases, in passes of their own: {parts}")
         lines.append(f"  {_describe_work(record)}")
     if record.policy_choice is not None and record.policy_search_s is not None:

@@ -19,12 +19,11 @@ def write_rounds(folder: Path, factors: tuple[float, ...], **changes: Any) -> Pa
     """Write a round for every factor, which multiplies the times; `changes` apply to records."""
     for round_, factor in enumerate(factors):
         record = plain_record(round_, changes)
-        samples = tuple(factor * sample for sample in record.samples_s)
+        passes_s = tuple(factor * seconds for seconds in record.passes_s)
         if record.status == "ok":
-            assert record.n_mini_batches is not None
             assert record.n_instances is not None
-            rate = speed_of(samples, record.n_mini_batches, record.n_instances)
-            record = record.model_copy(update={"samples_s": samples, "instances_per_s": rate})
+            rate = speed_of(passes_s, record.n_instances)
+            record = record.model_copy(update={"passes_s": passes_s, "instances_per_s": rate})
         path = build_record_path(folder, record.trial_id, round_)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_record(path, record)

@@ -237,7 +237,7 @@ def test_another_machine_than_was_planned_for_is_a_status(
     record = read_record(record_at(tmp_path, spec))
     assert record.status == "machine_mismatch"
     assert "is not a big: expected 4096 usable CPUs" in str(record.reason)
-    assert not record.samples_s
+    assert not record.passes_s
     assert done_by(order(tmp_path, [spec], nodes=HERE)) == 0
     assert read_record(record_at(tmp_path, spec)).status == "ok"
     assert done_by(other) == 0

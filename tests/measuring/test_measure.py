@@ -35,9 +35,8 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert record.check.status == "ok"
     assert record.check.max_rel_err == 0.0
     assert (record.n_mini_batches, record.n_instances) == (2, 4)
-    assert len(record.samples_s) >= 4
-    assert len(record.samples_s) % 2 == 0
-    assert all(seconds > 0 for seconds in record.samples_s)
+    assert len(record.passes_s) >= 2
+    assert all(seconds > 0 for seconds in record.passes_s)
     assert record.instances_per_s is not None
     assert record.compile_s is not None
     assert record.peak_memory_bytes is not None
@@ -45,10 +44,9 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert record.n_warmup is not None
     assert 1 <= record.n_warmup <= 10
     assert record.timer_overhead_s is not None
-    assert 0 < record.timer_overhead_s < min(record.samples_s)
-    assert sum(turn.n_passes for turn in record.turns) == len(record.samples_s) / 2
+    assert 0 < record.timer_overhead_s < min(record.passes_s)
+    assert sum(turn.n_passes for turn in record.turns) == len(record.passes_s)
     assert record.block == "here"
-    assert all(seconds > 0 for seconds in record.phase_samples_s)
     assert record.gpu is None
     assert record.versions["fake"] == "1.0"
     assert {"python", "numpy", "harness"} < set(record.versions)
@@ -57,12 +55,11 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert reported == ({"backward", "update"} if mode == "train" else set())
 
 
-def test_speed_follows_from_samples_and_counters_from_the_warm_up(
+def test_speed_follows_from_passes_and_counters_from_the_warm_up(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
     record = measure(make_spec(), tmp_path)
-    pairs = zip(record.samples_s[::2], record.samples_s[1::2], strict=True)
-    passes_s = iter([first + second for first, second in pairs])
+    passes_s = iter(record.passes_s)
     turns = [(statistics.median(islice(passes_s, t.n_passes)), t) for t in record.turns]
     undisturbed = [seconds for seconds, turn in turns if not turn.is_disturbed]
     chosen = undisturbed if len(undisturbed) >= 3 else [seconds for seconds, _ in turns]
@@ -81,7 +78,7 @@ def test_shape_compilations_are_counted_and_timed_separately(
     assert record.n_compilations == 2  # once for each mini-batch
     assert record.compile_s is not None
     assert record.compile_s >= 2 * 0.2  # it sleeps for each
-    assert max(record.samples_s) < 0.2
+    assert max(record.passes_s) < 0.2
     assert "recompiled_while_timed" not in record.warnings
 
 
@@ -163,7 +160,7 @@ def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: 
     assert record.check is not None
     assert record.check.status == "failed"
     assert record.reason is not None
-    assert (record.samples_s, record.instances_per_s) == ((), None)
+    assert (record.passes_s, record.instances_per_s) == ((), None)
     assert record.reason.endswith(REFERENCE_IS_FINITE) == (fault == "nan_outputs")
 
 
@@ -190,7 +187,7 @@ def test_failed_measurement_records_status_and_reason(
     record = measure(make_spec(system_options={"fault": fault}), tmp_path)
     assert record.status == status
     assert (record.reason or "").startswith(reason)
-    assert record.samples_s == ()
+    assert record.passes_s == ()
     assert record.inputs_sha256 is not None
 
 
@@ -299,7 +296,7 @@ def test_framework_peak_memory_is_reset_after_the_check(
     )
     record = measure(make_spec(), tmp_path)
     assert calls.count("forget") == 1
-    assert 0 < calls.index("forget") < len(calls) - len(record.samples_s)
+    assert 0 < calls.index("forget") < len(calls) - 2 * len(record.passes_s)
 
 
 @pytest.mark.parametrize(

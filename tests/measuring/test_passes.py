@@ -56,6 +56,7 @@ def test_loading_is_not_timed(time: FakeTime) -> None:
     for samples in (found.whole, found.marked):
         n_passes = len(samples) // 2
         assert [one.total_s for one in samples] == pytest.approx([0.0305, 0.0705] * n_passes)
+    assert found.sum_passes(2) == pytest.approx([0.101] * (len(found.whole) // 2))
 
 
 @pytest.mark.parametrize(

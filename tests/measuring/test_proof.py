@@ -62,7 +62,7 @@ def test_a_later_round_with_other_losses_is_wrong(
     record = measured_in(tmp_path, spec, 1)
     assert record.status == "wrong_result"
     assert "the loss of mini-batch 0 is" in str(record.reason)
-    assert record.samples_s == ()
+    assert record.passes_s == ()
 
 
 @pytest.mark.parametrize("changed", ["source", "machine", "versions", "inputs", "status", "none"])

@@ -49,14 +49,13 @@ def test_no_system_is_the_fastest_with_a_speedup_below_one() -> None:
         plain_record(
             0,
             {
-                "samples_s": samples,
-                "n_mini_batches": 1,
+                "passes_s": passes_s,
                 "block": "one",
-                "turns": [turn(cycle) for cycle in range(len(samples))],
+                "turns": [turn(cycle) for cycle in range(len(passes_s))],
             },
             system=system,
         )
-        for system, samples in seconds.items()
+        for system, passes_s in seconds.items()
     ]
     assert records[0].instances_per_s > records[1].instances_per_s  # type: ignore[operator]
     (line,) = rank(records)

@@ -26,7 +26,7 @@ from dynbatch.harness.records.record import (
     write_record,
 )
 from dynbatch.harness.trials.spec import Limits, TrialSpec
-from tests.support.records import plain_record
+from tests.support.records import plain_record, turn
 
 MakeRecord = Callable[..., Record]
 
@@ -56,8 +56,8 @@ def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
             "policy_search_s",
             "policy_choice",
         ),
-        *("compile_s", "n_compilations", "n_warmup", "timer_overhead_s", "samples_s"),
-        *("phase_samples_s", "n_mini_batches", "n_instances", "n_batches", "n_launches"),
+        *("compile_s", "n_compilations", "n_warmup", "timer_overhead_s", "passes_s"),
+        *("n_mini_batches", "n_instances", "n_batches", "n_launches"),
         *(
             "bytes_copied",
             "n_copies",
@@ -103,7 +103,7 @@ def test_of_a_trial_that_died_nothing_is_made_up(make_spec: Callable[..., TrialS
     ("damage", "fault"),
     [
         (lambda text: text[: len(text) // 2], "JSON"),
-        (lambda text: text.replace('"schema_version": 2', '"schema_version": 3'), "schema_version"),
+        (lambda text: text.replace('"schema_version": 3', '"schema_version": 2'), "schema_version"),
         (lambda text: text.replace('"status": "ok"', '"status": "fine"'), "status"),
         (lambda text: text.replace('"status": "ok",', ""), "status"),
         (lambda text: text.replace('"reason"', '"raeson"'), "raeson"),
@@ -115,7 +115,7 @@ def test_a_damaged_record_is_named(
     path = tmp_path / "r0.json"
     write_record(path, make_record())
     path.write_text(damage(path.read_text()))
-    with pytest.raises(RecordError, match=rf"r0\.json is not a record of schema 2.*{fault}"):
+    with pytest.raises(RecordError, match=rf"r0\.json is not a record of schema 3.*{fault}"):
         read_record(path)
     assert find_record(path) is None
 
@@ -254,19 +254,19 @@ def test_a_record_has_one_path_for_bench_and_pipeline(
     assert pattern.format(trial=spec.trial_id, round=2) == str(locate_record(tmp_path, spec))
 
 
-GOOD = json.loads(plain_record(0, {"phase_samples_s": (1.0, 2.0)}).model_dump_json())
+GOOD = json.loads(plain_record(0).model_dump_json())
+_TURN = turn(0).model_dump()
 EDITS: dict[str, tuple[dict[str, Any], str]] = {
     "a faster speed": (
         {"instances_per_s": 6.0},
         "instances_per_s is 6.0: expected 5.3",
     ),
     "no speed": ({"instances_per_s": None}, "instances_per_s is None"),
-    "a shorter sample": ({"samples_s": [0.5, 0.2]}, "expected 5.7"),
-    "half a pass": ({"samples_s": [0.5, 0.25, 0.1]}, "3 samples: expected a multiple of 2"),
-    "no samples": ({"samples_s": []}, "status is ok, but samples_s is empty"),
-    "a time before it began": ({"samples_s": [0.5, -0.25]}, "samples_s has -0.25"),
-    "a marked one": ({"phase_samples_s": [-1.0]}, "phase_samples_s has -1.0"),
-    "no mini-batches": ({"n_mini_batches": 0}, "2 samples: expected a multiple of 0"),
+    "a shorter pass": ({"passes_s": [0.7]}, "expected 5.7"),
+    "a pass without a turn": ({"turns": [_TURN], "passes_s": [1.0, 1.0]}, "1 passes in turns"),
+    "no passes": ({"passes_s": []}, "status is ok, but passes_s is empty"),
+    "a time before it began": ({"passes_s": [0.5, -0.25]}, "passes_s has -0.25"),
+    "no mini-batches": ({"n_mini_batches": 0}, "n_mini_batches or n_instances is missing"),
     "more instances": ({"n_instances": 8}, "instances_per_s is 5.3"),
     "instances unknown": ({"n_instances": None}, "n_instances is missing"),
     "another batch size": (
@@ -298,8 +298,8 @@ def test_edited_record_gives_one_line(tmp_path: Path, name: str) -> None:
     "edit",
     [
         {},
-        {"status": "timeout", "samples_s": [], "instances_per_s": None},
-        {"samples_s": [0.0, 0.0], "instances_per_s": None},  # too short for the clock
+        {"status": "timeout", "passes_s": [], "instances_per_s": None},
+        {"passes_s": [0.0, 0.0], "instances_per_s": None},  # too short for the clock
     ],
 )
 def test_valid_worker_output_is_read_unchanged(tmp_path: Path, edit: dict[str, Any]) -> None:

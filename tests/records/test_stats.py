@@ -15,7 +15,6 @@ from dynbatch.harness.records.stats import (
     Summary,
     is_too_short,
     name_interval,
-    sum_passes,
     summarize_rounds,
 )
 
@@ -94,12 +93,6 @@ def test_one_round_has_no_ends_and_none_is_an_error() -> None:
     assert (one.low, one.high, name_interval(one.n_rounds)) == (None, None, "")
     with pytest.raises(ValueError, match="no round"):
         summarize_rounds([])
-
-
-def test_passes_are_summed() -> None:
-    assert sum_passes([1.0, 2.0, 3.0, 4.0], 2).tolist() == [3.0, 7.0]
-    with pytest.raises(ValueError, match="expected a multiple"):
-        sum_passes([1.0, 2.0, 3.0], 2)
 
 
 def test_samples_below_clock_resolution_are_too_short() -> None:

@@ -47,7 +47,7 @@ CHANGES = st.fixed_dictionaries(
     {
         "status": st.sampled_from(["ok", "oom", "crash"]),
         "reason": st.none() | TEXT,
-        "samples_s": st.lists(SECONDS, min_size=1, max_size=3).map(lambda some: (*some, *some)),
+        "passes_s": st.lists(SECONDS, min_size=1, max_size=6).map(tuple),
         "config": st.dictionaries(TEXT, SETTINGS, max_size=3),
         "command": TEXT,
     }
@@ -119,7 +119,7 @@ def test_a_line_is_sorted_json(tmp_path: Path) -> None:
     values = [json.loads(line) for line in lines]
     assert [value["trial"]["round"] for value in values] == [0, 1]
     assert all(list(value) == sorted(value) for value in values)
-    assert values[0]["samples_s"] == [0.5, 0.25]
+    assert values[0]["passes_s"] == [0.75]
 
 
 def replaced_line(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], bytes]:
@@ -148,7 +148,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         replaced_line(lambda line: {k: v for k, v in line.items() if k != "status"}),
         "line 2 .*: status: ",
     ),
-    "a list": (replaced_line(lambda line: [line]), "line 2 is not a record of schema 2"),
+    "a list": (replaced_line(lambda line: [line]), "line 2 is not a record of schema 3"),
     "a twin": (
         replaced_line(
             lambda line: (

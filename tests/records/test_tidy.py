@@ -64,7 +64,7 @@ def test_settings_are_columns_under_their_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", ["oom", "timeout", "crash"])
 def test_a_failed_round_has_no_quantity(status: str, tmp_path: Path) -> None:
-    failed = {"status": status, "reason": "why", "samples_s": (), "instances_per_s": None}
+    failed = {"status": status, "reason": "why", "passes_s": (), "instances_per_s": None}
     data = load(tmp_path, plain_record(changes=WORK), plain_record(1, {**WORK, **failed}))
     (row,) = data[data["status"] == status].to_dict("records")
     assert row["reason"] == "why"
@@ -103,10 +103,10 @@ def test_policy_without_released_graph_has_a_reason(tmp_path: Path) -> None:
     assert tuple(data.loc["released"][["status", "reason"]]) == ("unsupported", "no such graph")
 
 
-def test_samples_are_lists_if_asked_for(tmp_path: Path) -> None:
+def test_passes_are_lists_if_asked_for(tmp_path: Path) -> None:
     write_results(tmp_path, [plain_record()], [])
-    assert frame(tmp_path, samples=True).samples_s.iloc[0] == [0.5, 0.25]
-    assert "samples_s" not in frame(tmp_path)
+    assert frame(tmp_path, passes=True).passes_s.iloc[0] == [0.75]
+    assert "passes_s" not in frame(tmp_path)
 
 
 def test_a_directory_without_records_is_refused_and_those_in_it_are_named(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_construction_longer_than_the_whole_leaves_no_computation(tmp_path: Pa
 
 
 def test_the_list_has_every_column_of_a_frame_and_no_other() -> None:
-    rows = dynbatch.frame(MEDIUM, samples=True)
+    rows = dynbatch.frame(MEDIUM, passes=True)
     options = tuple(f"{section}." for section in SECTIONS)
     found = {str(name) for name in rows if not str(name).startswith(options)}
     names = [column.name for column in COLUMNS]

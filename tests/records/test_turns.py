@@ -18,19 +18,18 @@ from tests.support.records import turn
 
 
 def test_a_turn_of_several_passes_is_their_median() -> None:
-    # Passes of two mini-batches: 3, 3, 9 s in the first turn, 5 s in the second.
-    samples_s = [1.0, 2.0, 2.0, 1.0, 4.0, 5.0, 2.5, 2.5]
-    seconds = collect_turn_seconds(samples_s, 2, [turn(0, 3), turn(2, 1, is_disturbed=True)])
+    passes_s = [3.0, 3.0, 9.0, 5.0]  # three in the first turn, one in the second
+    seconds = collect_turn_seconds(passes_s, [turn(0, 3), turn(2, 1, is_disturbed=True)])
     assert seconds == {0: (3.0, False), 2: (5.0, True)}
 
 
 def test_without_turns_every_pass_is_one() -> None:
-    assert collect_turn_seconds([1.0, 2.0, 3.0, 4.0], 2, ()) == {0: (3.0, False), 1: (7.0, False)}
+    assert collect_turn_seconds([3.0, 7.0], ()) == {0: (3.0, False), 1: (7.0, False)}
 
 
-def test_turns_must_have_as_many_passes_as_there_are_samples() -> None:
+def test_turns_must_have_as_many_passes_as_there_are_times() -> None:
     with pytest.raises(ValueError, match="3 passes in turns: expected 2"):
-        collect_turn_seconds([1.0, 2.0], 1, [turn(0), turn(1, 2)])
+        collect_turn_seconds([1.0, 2.0], [turn(0), turn(1, 2)])
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def record_of(spec: TrialSpec, changes: Mapping[str, Any]) -> Record:
         "status": "ok",
         "trial": build_trial(spec),
         "trial_id": spec.trial_id,
-        "samples_s": (0.5, 0.25),
+        "passes_s": (0.75,),
         "n_mini_batches": 2,
         "n_instances": 4,
         "source_sha256": "a" * 64,
@@ -71,24 +71,24 @@ def record_of(spec: TrialSpec, changes: Mapping[str, Any]) -> Record:
 
 
 def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's values with changes; samples follow from a given speed, or vice versa."""
+    """Return a record's values with changes; passes follow from a given speed, or vice versa."""
     changed = values | changes
-    n, n_instances = changed["n_mini_batches"], changed["n_instances"]
+    n_instances = changed["n_instances"]
     speed = changes.get("instances_per_s")
-    if speed is not None and "samples_s" not in changes:
-        return changed | {"samples_s": (n_instances / speed / n,) * n}
-    samples = changed["samples_s"]
+    if speed is not None and "passes_s" not in changes:
+        return changed | {"passes_s": (n_instances / speed,)}
+    passes_s = changed["passes_s"]
     printed = {"instances_per_s": None}
-    if samples:
-        printed["instances_per_s"] = speed_of(samples, n, n_instances, changed.get("turns") or ())
+    if passes_s:
+        printed["instances_per_s"] = speed_of(passes_s, n_instances, changed.get("turns") or ())
     return changed | printed | changes
 
 
 def speed_of(
-    samples_s: Sequence[float], n_mini_batches: int, n_instances: int, turns: Sequence[Turn] = ()
+    passes_s: Sequence[float], n_instances: int, turns: Sequence[Turn] = ()
 ) -> float | None:
-    """Return the instances per second that a record with these samples must have."""
-    median_s = compute_pass_s(collect_turn_seconds(samples_s, n_mini_batches, turns))
+    """Return the instances per second that a record with these passes must have."""
+    median_s = compute_pass_s(collect_turn_seconds(passes_s, turns))
     return n_instances / median_s if median_s > 0 else None
 
 
@@ -212,7 +212,7 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
             "backward": 0.4 * seconds,
             "update": 0.05 * seconds,
         },
-        "samples_s": (seconds,) * 12,
+        "passes_s": (4 * seconds,) * 3,
         "n_mini_batches": 4,
         "n_instances": 4 * batch_size,
         "compile_s": 0.5 * seconds,

@@ -26,8 +26,8 @@ MakeSpec = Callable[..., TrialSpec]
 @pytest.fixture
 def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
     """Return a function that builds records of six passes over two mini-batches."""
-    samples_s = (0.100, 0.200, 0.102, 0.204, 0.098, 0.196) * 2
-    return functools.partial(make_record, samples_s=samples_s, n_instances=244)
+    passes_s = (0.300, 0.306, 0.294) * 2
+    return functools.partial(make_record, passes_s=passes_s, n_instances=244)
 
 
 def test_summary_shows_requested_options_not_in_effect(
