@@ -248,41 +248,6 @@ def test_nan_propagates_only_to_its_own_position(width: int) -> None:
 
 # --- rows ---
 
-GATE = Group(  # h = tanh(x + b) * child + x, and the child's gradient += x
-    (RowKind.STRIDED, RowKind.SAME, RowKind.INDEXED, RowKind.STRIDED, RowKind.INDEXED),
-    ((0, 0), (1, 1), (2, 0)),
-    (
-        Operation("v0", "bias", ("x0", "x1")),
-        Operation("v1", "tanh", ("v0",)),
-        Operation("v2", "mul", ("v1", "x2")),
-        Operation("v3", "add", ("v2", "x0")),
-    ),
-    (ColumnStore(3, 2, "v3"), ColumnStore(4, 1, "v0", adds=True)),
-    n_columns=3,
-    ragged=True,
-)
-
-
-@pytest.mark.parametrize("n_lanes", LANES)
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("n", [0, 1, 5])
-def test_rows_are_strided_indexed_and_shared(n: int, width: int, n_lanes: int) -> None:
-    x, b, children = drawn(n, width + 2), drawn(width + 4), drawn(9, width)
-    index = np.array([[4, 8], [0, 8], [4, 7], [8, 1], [4, 2]], np.int64)[:, :1]  # of two slots each
-    out = np.full((n + 1, width + 2 + GUARD), UNTOUCHED)
-    gradient = drawn(9, width + 1)
-    moved = out.copy(), gradient.copy()
-    offsets = (0, 4, 8)
-    run_group(
-        GATE, (x, b, children, index, moved[0], moved[1], index), (width, *offsets), n, n_lanes
-    )
-    inner = x[:, :width].astype(np.float64) + b[1 : width + 1]
-    rows = index[:n, 0]
-    out[:n, 2 : 2 + width] = np.tanh(inner) * children[rows] + x[:, :width]
-    np.add.at(gradient[:, 1 : width + 1], rows, inner.astype(np.float32))
-    np.testing.assert_allclose(moved[0], out, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(moved[1], gradient, rtol=1e-5, atol=1e-6)
-
 
 @pytest.mark.parametrize("n_lanes", LANES)
 @pytest.mark.parametrize(("period", "n_periods"), [(1, 5), (7, 3), (8, 4), (16, 2), (37, 3)])
@@ -390,7 +355,6 @@ def test_generated_ir_is_valid(n_lanes: int) -> None:
         n_inputs = 2 if operator in (*OF_TWO, *GRADIENTS, "sum") else 1
         group = group_of_one(operator, n_inputs, 0.5, ragged=ragged)
         llvm.parse_assembly(text_of(group, n_lanes)).verify()
-    llvm.parse_assembly(text_of(GATE, n_lanes)).verify()
 
 
 def test_a_group_of_whole_vectors_has_one_loop_over_columns() -> None:

@@ -112,53 +112,12 @@ def test_compiled_products_are_numpys(way: Way) -> None:
 # --- matmuls of a plan's steps ---
 
 
-def rows_of(x: NDArray[np.float32], per_vertex: int) -> NDArray[np.float64]:
-    """Return all rows of vertices that have several."""
-    n, width = x.shape
-    return x.astype(np.float64).reshape(n * per_vertex, width // per_vertex)
-
-
 def constants_of(
     w: NDArray[np.float32], per_vertex: int, *, transposed: bool = False, adds: bool = False,
     has_bias: bool = False, copies_from: int = 0,
 ) -> tuple[int, ...]:  # fmt: skip
     flags = int(transposed), int(adds or has_bias), int(has_bias)
     return per_vertex, *w.shape, *flags, copies_from
-
-
-# Additional columns of the matrices that contain x and the result.
-WIDER = [(0, 0), (5, 0), (0, 5), (5, 3)]
-
-
-@needs_blas
-@pytest.mark.parametrize("wider", WIDER)
-@pytest.mark.parametrize("per_vertex", [1, 3])
-@pytest.mark.parametrize("n", [0, 1, 2, 40])
-def test_a_step_multiplies_all_rows_of_its_vertices(
-    n: int, per_vertex: int, wider: tuple[int, int]
-) -> None:
-    reported = Reported(scratch=prepare_libraries("auto", 1).scratch)
-    for transposed, has_bias, adds in product((False, True), repeat=3):
-        k, m = 12, 8
-        w, bias = drawn(*((m, k) if transposed else (k, m))), drawn(m)
-        x = drawn(n, per_vertex * k + wider[0])[:, : per_vertex * k]
-        whole = drawn(n, per_vertex * m + wider[1])
-        out, beside = whole[:, : per_vertex * m], whole[:, per_vertex * m :].copy()
-        first = bias if has_bias else rows_of(out, per_vertex) * adds
-        expected = rows_of(x, per_vertex) @ (w.T if transposed else w) + first
-        constants = constants_of(w, per_vertex, transposed=transposed, adds=adds, has_bias=has_bias)
-        operands = (x, out, w, bias, w, w)
-        run_kernel(products.multiply_rows, operands, constants, n, reported)
-        np.testing.assert_allclose(rows_of(out, per_vertex), expected, rtol=1e-4, atol=1e-4)
-        np.testing.assert_array_equal(whole[:, per_vertex * m :], beside)
-        # The same for children's rows, read in place.
-        index = np.arange(n, dtype=np.int64)[::-1].copy()
-        out[:] = 0
-        operands = (x, out, w, bias, w, w, index)
-        run_kernel(products.multiply_children, operands, constants, n, reported)
-        backwards = rows_of(x[::-1], per_vertex) @ (w.T if transposed else w)
-        found = rows_of(out, per_vertex) - (bias if has_bias else 0)
-        np.testing.assert_allclose(found, backwards, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas
@@ -170,45 +129,6 @@ def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None
         operands = (x, out, w, w, copy, np.array([n_rows], np.int64))
         run_kernel(products.multiply_rows, operands, constants, n, reported)
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
-
-
-@needs_blas
-@pytest.mark.parametrize("transposed", [False, True])
-def test_a_row_is_multiplied_with_a_childs_matrix(transposed: bool) -> None:
-    reported, (rows, columns), index = (
-        Reported(scratch=prepare_libraries("auto", 1).scratch),
-        (6, 4),
-        [3, 0, 3],
-    )
-    states, x = drawn(5, rows * columns + 3)[:, 1:-2], drawn(3, columns if transposed else rows)
-    out = np.empty((3, rows if transposed else columns), np.float32)
-    operands = (x, states, np.array(index, np.int64), out)
-    run_kernel(products.apply_children, operands, (rows, columns, int(transposed)), 3, reported)
-    matrices = states.reshape(5, rows, columns)[index].astype(np.float64)
-    expected = np.einsum("nm,nkm->nk" if transposed else "nk,nkm->nm", x, matrices)
-    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
-
-
-@needs_blas
-@pytest.mark.parametrize("n_threads", [1, 3])
-@pytest.mark.parametrize("per_vertex", [1, 3])
-@pytest.mark.parametrize("of_children", [False, True])
-def test_threads_sum_rows_of_a_gradient_of_their_own(
-    of_children: bool, per_vertex: int, n_threads: int
-) -> None:
-    n, k, m = 7, 40, 8
-    x, dy = drawn(n, per_vertex * k + 2)[:, 1:-1], drawn(n, per_vertex * m + 3)[:, 3:]
-    found, written = np.full((k, m), np.nan, np.float32), np.zeros(n_threads, np.int64)
-    index = np.array([6, 0, 0, 3, 1, 2, 5], np.int64)
-    constants = (per_vertex, k, m, int(of_children))
-    rows = rows_of(x[index] if of_children else x, per_vertex)
-    expected = rows.T @ rows_of(dy, per_vertex)
-    for times in (1, 2):
-        for thread in range(n_threads):
-            reported = Reported(thread, n_threads, prepare_libraries("auto", 1).copy_for_thread())
-            run_kernel(products.sum_outer, (x, dy, found, written, index), constants, n, reported)
-        assert written.all()
-        np.testing.assert_allclose(found, times * expected, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas
