@@ -280,16 +280,6 @@ def test_frequency_of_reaching_the_exact_minimum() -> None:
     assert [reached[policy] for policy in policies] == [43, 90, 99, 100, 100]
 
 
-def test_moving_vertices_to_earlier_batches_reaches_the_minimum() -> None:
-    # Paths 3-1-2, 2-3 and 1: no type occurs twice on a path, so no type is chained, and the
-    # smallest type goes first: five batches. 2, 3, 1, 2 contains all three paths; moving vertices
-    # to earlier batches empties the fifth.
-    graph = graph_of([3, 1, 2, 3, 2, 1], [[], [0], [], [2], [1], []])
-    assert minimum_batches(graph) == 4
-    assert count("critical_share", graph) == 4
-    assert count("beam_2", graph) == 4
-
-
 @pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, MVRNN])
 def test_trees_reach_the_bound(data_root: Path, model: type[Model]) -> None:
     trees = train_part("sst", data_root).instances

@@ -176,20 +176,6 @@ def test_sufficient_condition_and_critical_share_are_optimal_on_the_figure(name:
     assert compute_lower_bound(graph) == len(expected)
 
 
-def test_agenda_takes_outputs_too_early() -> None:
-    # In the figure O is one level above I on average, and waits for all I.
-    graph = chain_with_outputs()
-    assert load_policy("agenda")(graph).n_batches == 6
-    # Many more O on the lowest I lower the average of O below that of I.
-    n = graph.n_vertices
-    args = [graph.select_args(v).tolist() for v in range(n)]
-    low = graph_of([*graph.types.tolist(), *[OUTPUT] * 20], [*args, *[[0]] * 20])
-    order = types_in_order(low, load_policy("agenda")(low))
-    assert order == [INTERNAL, OUTPUT] * 4 + [REDUCTION]
-    order = types_in_order(low, load_policy("sufficient")(low))
-    assert order == [INTERNAL] * 4 + [OUTPUT, REDUCTION]
-
-
 def test_agenda_takes_unbatchable_vertices_first_and_in_order_of_becoming_ready() -> None:
     graph = graph_of([1, 0, 1, 0, 0], [[], [0], [], [], [2]])
     schedule = load_policy("agenda")(graph)
