@@ -25,7 +25,7 @@ from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
 from dynbatch.harness.values.paths import ROOT
 from tests.support.measured import share_servers
-from tests.support.records import record_of
+from tests.support.records import SPEC, record_of
 from tests.support.shards import select_shard
 
 BESIDE = ROOT.parent / "shared" / "data"  # real datasets next to some checkouts
@@ -131,15 +131,8 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
 
     def make(**changes: Any) -> TrialSpec:
         values: dict[str, Any] = {
-            "system": "fake",
-            "adapter": "tests.support.odd_system",
-            "model": "tree_fc",
-            "model_module": "dynbatch.harness.models.tree_fc",
-            "dataset": "complete_trees",
-            "loader": "dynbatch.datasets.complete_trees",
+            **SPEC,
             "dataset_options": {"n_leaves": 4, "n_instances": 8, "seed": 0},
-            "batch_size": 2,
-            "hidden_size": 8,
             "timing": Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2),
             "limits": Limits(time_s=60.0),
             "cache_dir": str(tmp_path / "oracle"),
