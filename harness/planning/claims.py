@@ -26,13 +26,13 @@ omitted if the paper gives no number.
 
 `unanswerable: REASON` replaces answer and rule if the claim cannot be measured here.
 
-The rule is written before any measurement. It is the range of the claimed number: at_least, at_most
-or both, widened by the tolerance. The tolerance is half a unit of the last printed digit, and at
-most 10 % of the number; it is 10 % if the paper gives "about" or gives a round number, and if the
-number was read off a figure. The claim is reproduced if the range holds for all points, any point,
-any point of each step, or the median of all points. It is reproduced in part if a ratio is on the
-claimed side of 1, which means no effect, without reaching the range. The verdict is computed
-by plots/tables/claims.py.
+The rule is written before the measurement that it judges (docs/sources.md has the exceptions). It
+is the range of the claimed number: at_least, at_most or both, widened by the tolerance. The
+tolerance is half a unit of the last printed digit, and at most 10 % of the number; it is 10 % if
+the paper gives "about" or gives a round number, and if the number was read off a figure. The claim
+is reproduced if the range holds for all points, any point, any point of each step, or the mean or
+the median of all points. It is reproduced in part if a ratio is on the claimed side of 1, which
+means no effect, without reaching the range. The verdict is computed by plots/tables/claims.py.
 
 harness/planning/claim_points.py finds the points of a claim, and the scales that decide it.
 """
@@ -61,7 +61,8 @@ from dynbatch.harness.trials.spec import DEVICES
 from dynbatch.harness.values.checked import Line, NotNegative, OneOf, Positive, read
 
 ANY_DEVICE = "any"
-ALL, ANY, MEDIAN = "all", "any", "median"
+ALL, ANY, MEDIAN, MEAN = "all", "any", "median", "mean"
+AVERAGES = (MEDIAN, MEAN)
 EACH_STEP = "each_step"  # quantifier: any point of each step
 NO_EFFECT = 1.0  # ratio of two equal sides
 MAX_CLAIM_CHARS = 72  # characters of a claim, so that it fits into a table row
@@ -74,7 +75,7 @@ class Rule:
     Attributes:
         rationale: reason for the limits and the tolerance.
         quantifier: points that have to satisfy the limits: all, any, any of each step, or their
-            median.
+            median or mean.
         tolerance: amount by which both limits are relaxed.
 
     Raises:
@@ -83,7 +84,7 @@ class Rule:
     """
 
     rationale: Line
-    quantifier: Annotated[str, OneOf((ALL, ANY, MEDIAN, EACH_STEP))] = ALL
+    quantifier: Annotated[str, OneOf((ALL, ANY, *AVERAGES, EACH_STEP))] = ALL
     at_least: Positive | None = None
     at_most: Positive | None = None
     tolerance: NotNegative = 0.0

@@ -1,7 +1,6 @@
-"""Claims of papers: measured numbers, and verdicts by criteria that were fixed before measurement.
+"""Claims of papers: measured numbers, and verdicts by the rules of conf/claims.
 
-The table has a row for each file of conf/claims (harness/planning/claims.py); its CSV also has
-each point.
+The table has a row for each claim (harness/planning/claims.py); its CSV also has each point.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from dynbatch.harness.planning.claims import (
     ALL,
     ANY,
     ANY_DEVICE,
+    AVERAGES,
     EACH_STEP,
+    MEAN,
     MEDIAN,
     NO_EFFECT,
     Claim,
@@ -33,7 +34,7 @@ from dynbatch.harness.records.numbers import (
     ratios,
     select_fastest,
 )
-from dynbatch.harness.records.stats import name_interval
+from dynbatch.harness.records.stats import INTERVAL_ROUNDS, name_interval
 from dynbatch.harness.records.tidy import RELEASED, TYPE_SEED
 from dynbatch.plots.captions import build_only_table
 from dynbatch.plots.declaration import NoOptions, check_quantity
@@ -57,9 +58,11 @@ QUANTIFIERS = {
     ALL: "all points",
     ANY: "any point",
     MEDIAN: "the median",
+    MEAN: "the mean",
     EACH_STEP: "any point of each step",
 }
 VERDICTS = (NOT_REPRODUCED, IN_PART, REPRODUCED)  # by level
+MIN_ROUNDS = 3  # of a timed point with a verdict
 
 
 def build(experiment: Experiment) -> list[Table]:
@@ -93,6 +96,8 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
         reason = (claim.explanation or "") * is_explained
         if verdict == NOT_MEASURABLE:
             reason = deciding.status
+        if verdict == NOT_SHOWN and deciding.n_rounds < MIN_ROUNDS:
+            reason = f"a verdict needs {MIN_ROUNDS} rounds"
         if obstacle := find_obstacle(claim, points, scale):
             verdict, reason = NOT_MEASURABLE, obstacle
         if verdict == NOT_MEASURABLE and claim.device == "cuda":
@@ -212,18 +217,18 @@ def decide(
     """Return the number that decides, or a point without a number, and the verdict.
 
     Each end of an interval has a level (an index of VERDICTS), so that an interval without a
-    threshold has one level; a single round has the level of its value. All points have the level of
-    the worst one, any point that of the best. A point without a number may have any level: there is
-    a verdict only if no number of that point could change it.
+    threshold has one level. All points have the level of the worst one, any point that of the best.
+    A point without a number may have any level: there is a verdict only if no number of that point
+    could change it.
 
     Args:
         no_effect: number without an effect in any direction; None: no verdict is "in part".
     """
     measured, failed = points[points.status == "ok"], points[points.status != "ok"]
-    if measured.empty or (rule.quantifier == MEDIAN and len(failed)):
+    if measured.empty or (rule.quantifier in AVERAGES and len(failed)):
         return failed.iloc[0], NOT_MEASURABLE
-    if rule.quantifier == MEDIAN:
-        measured = take_median(measured)
+    if rule.quantifier in AVERAGES:
+        measured = take_average(measured, rule.quantifier)
     ranked = rank_points(rule, measured, no_effect)
     unknown = failed.assign(least=0, most=len(VERDICTS) - 1)
     both = pd.concat([ranked, unknown], ignore_index=True)
@@ -249,8 +254,7 @@ def rank_points(rule: Rule, points: pd.DataFrame, no_effect: float | None) -> pd
     Returns:
         The points with `least`, `most`, and `margin`, by which the worst end satisfies the rule.
     """
-    ends = (points[end].fillna(points.value).to_numpy(float) for end in ("low", "high"))
-    low, high = ends
+    low, high = widen_intervals(points)
     inside = np.minimum(np.maximum(rule.lowest, low), high)  # in the range if any number is
     levels = np.array([find_levels(rule, end, no_effect) for end in (low, high, inside)])
     ranked = points.assign(
@@ -259,6 +263,20 @@ def rank_points(rule: Rule, points: pd.DataFrame, no_effect: float | None) -> pd
         margin=np.fmin(low / (rule.lowest or np.nan), rule.highest / high),
     )
     return sort_by_level(ranked, ["most", "least"])
+
+
+def widen_intervals(points: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of intervals that decide, also for few rounds.
+
+    The range of three rounds misses their true median in one of four cases. Widened by its width on
+    both sides, it is about Student's 95 % interval. One or two rounds are compatible with any
+    number. Exact counts have no width.
+    """
+    low, high = (points[end].fillna(points.value).to_numpy(float) for end in ("low", "high"))
+    is_exact, n_rounds = points.low.eq(points.high), points.n_rounds
+    conditions = [is_exact, n_rounds < MIN_ROUNDS, n_rounds < INTERVAL_ROUNDS]
+    margin = np.select(conditions, [np.zeros_like(low), np.full_like(low, math.inf), high - low])
+    return low - margin, high + margin
 
 
 def find_levels(rule: Rule, values: NDArray[np.float64], no_effect: float | None) -> Any:
@@ -275,12 +293,16 @@ def sort_by_level(ranked: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
     return ranked.sort_values([*levels, "margin"], kind="stable")
 
 
-def take_median(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the medians of values and of both ends; no interval if any point has none."""
-    ends = points[["value", "low", "high"]].median(skipna=False)
+def take_average(points: pd.DataFrame, quantifier: str) -> pd.DataFrame:
+    """Return the means or medians of values and of both ends; no interval if any point has none.
+
+    The mean of the ends is an interval of the mean even if the errors of all points are alike.
+    """
+    ends = points[["value", "low", "high"]].agg(quantifier, skipna=False)
     n_rounds = int(points.n_rounds.min())
     warnings = " ".join(sorted({*" ".join(points.warnings).split()}))
     facts = {"n_rounds": n_rounds, "interval": name_interval(n_rounds), "status": "ok"}
+    facts["is_partial"] = bool(points.is_partial.any())
     return pd.DataFrame([{**ends, **facts, "warnings": warnings}])
 
 
@@ -292,7 +314,8 @@ def arrange(judged: Sequence[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.Data
             (
                 "here",
                 "number",
-            ): f"{format_significant(first['value'])}{DAGGER * bool(first['warnings'])}",
+            ): f"{format_significant(first['value'])}{DAGGER * bool(first['warnings'])}"
+            + f" [{first['n_rounds']:.0f}]" * bool(first.get("is_partial")),
             ("here", "measured / claimed"): format_significant(first["measured_over_claimed"]),
             ("here", "range"): format_range(points),
             ("here", "points"): str(len(points) or EN_DASH),

@@ -23,23 +23,23 @@ UP = Rule(rationale="made up", at_least=2.0)
 DOWN = Rule(rationale="made up", at_most=2.0)
 BETWEEN = Rule(rationale="made up", at_least=1.0, at_most=2.0)
 ANY_UP = replace(UP, quantifier="any")
-MEDIAN_UP = replace(UP, quantifier="median")
+MEDIAN_UP, MEAN_UP = replace(UP, quantifier="median"), replace(UP, quantifier="mean")
 Ends = tuple[float | None, float, float | None]  # low, value, high
 ABOVE, BELOW, ACROSS = (2.1, 3, 4), (1.2, 1.5, 1.8), (1.5, 3, 4)
 LOWEST = (1.0, 3, 4)  # its low end is below all others
-ONCE = (None, 2.5, None)  # a single round
+ONCE = (None, 2.5, None)  # a single round, which decides nothing
 OOM = None
 
 
-def build_points(points: Sequence[Ends | None]) -> pd.DataFrame:
+def build_points(points: Sequence[Ends | None], n_rounds: int = 6) -> pd.DataFrame:
     """Return a number for each point; None stands for a point that ran out of memory."""
+    none, oom = (None, None, None), {"status": "dynet oom", "n_rounds": None}
     rows = [
-        {"value": None, "low": None, "high": None, "n_rounds": None, "status": "dynet oom"}
-        if ends is None
-        else {"value": ends[1], "low": ends[0], "high": ends[2], "n_rounds": 3, "status": "ok"}
+        dict(zip(("low", "value", "high"), ends or none, strict=True))
+        | (oom if ends is None else {"status": "ok", "n_rounds": n_rounds})
         for ends in points
     ]
-    data = pd.DataFrame(rows).assign(warnings="")
+    data = pd.DataFrame(rows).assign(warnings="", is_partial=False)
     return data.astype({"value": float, "low": float, "high": float, "n_rounds": float})
 
 
@@ -49,7 +49,7 @@ def build_points(points: Sequence[Ends | None]) -> pd.DataFrame:
         (UP, [ABOVE], REPRODUCED, ABOVE),
         (UP, [BELOW], NOT_REPRODUCED, BELOW),
         (UP, [ACROSS], NOT_SHOWN, ACROSS),  # only its median is above
-        (UP, [ONCE], REPRODUCED, ONCE),
+        (UP, [ONCE], NOT_SHOWN, ONCE),
         (DOWN, [ABOVE], NOT_REPRODUCED, ABOVE),
         (DOWN, [BELOW], REPRODUCED, BELOW),
         (DOWN, [ACROSS], NOT_SHOWN, ACROSS),
@@ -75,8 +75,9 @@ def build_points(points: Sequence[Ends | None]) -> pd.DataFrame:
         (ANY_UP, [ABOVE, OOM], REPRODUCED, ABOVE),
         (ANY_UP, [BELOW, OOM], NOT_MEASURABLE, OOM),
         (replace(DOWN, quantifier="any"), [ABOVE, BELOW], REPRODUCED, BELOW),
-        # The median of points needs all of them.
+        # An average of points needs all of them.
         (MEDIAN_UP, [ABOVE, OOM, ABOVE], NOT_MEASURABLE, OOM),
+        (MEAN_UP, [ABOVE, OOM, ABOVE], NOT_MEASURABLE, OOM),
     ],
 )
 def test_a_rule_comes_to_a_verdict(
@@ -119,8 +120,6 @@ WIDE = (0.9, 1.5, 2.5)  # contains both thresholds
         (UP, [UNSURE], NOT_SHOWN, UNSURE),
         (UP, [ACROSS], NOT_SHOWN, ACROSS),
         (UP, [WIDE], NOT_SHOWN, WIDE),
-        (UP, [(None, 1.4, None)], IN_PART, (None, 1.4, None)),
-        (UP, [(None, 1.0, None)], NOT_REPRODUCED, (None, 1.0, None)),
         (ABOUT, [(1.8, 1.9, 2.2)], REPRODUCED, (1.8, 1.9, 2.2)),
         (ABOUT, [(1.7, 1.9, 2.2)], NOT_SHOWN, (1.7, 1.9, 2.2)),
         (ABOUT, [(1.3, 1.7, 1.79)], IN_PART, (1.3, 1.7, 1.79)),
@@ -197,9 +196,35 @@ def test_each_step_needs_a_point(
 def test_the_median_is_taken_of_numbers_and_of_their_ends() -> None:
     points = [(2, 3, 5), BELOW, (2.5, 2.6, 9)]
     whole, verdict = decide(MEDIAN_UP, build_points(points))
-    assert (whole.value, whole.low, whole.high, whole.n_rounds) == (2.6, 2, 5, 3)
+    assert (whole.value, whole.low, whole.high, whole.n_rounds) == (2.6, 2, 5, 6)
     assert verdict == REPRODUCED
     assert decide(replace(MEDIAN_UP, at_least=2.2), build_points(points))[1] == NOT_SHOWN
     assert decide(replace(MEDIAN_UP, at_least=5.1), build_points(points))[1] == NOT_REPRODUCED
     once, _ = decide(MEDIAN_UP, build_points([ONCE, *points[:2]]))
     assert pd.isna(once.low)
+
+
+def test_the_mean_is_taken_of_numbers_and_of_their_ends() -> None:
+    points = [(2, 3, 5), BELOW, (2.5, 3, 7)]
+    whole, verdict = decide(replace(MEAN_UP, at_least=1.9), build_points(points))
+    assert (whole.value, whole.low, whole.high) == pytest.approx((2.5, 1.9, 4.6))
+    assert verdict == REPRODUCED
+    assert decide(MEAN_UP, build_points(points))[1] == NOT_SHOWN
+
+
+@pytest.mark.parametrize(
+    ("n_rounds", "ends", "verdict"),
+    [
+        (6, (2.1, 2.5, 3.0), REPRODUCED),
+        (3, (2.1, 2.5, 3.0), NOT_SHOWN),  # 1.2 to 3.9
+        (5, (2.1, 2.5, 3.0), NOT_SHOWN),
+        (3, (2.1, 2.1, 2.15), REPRODUCED),  # 2.05 to 2.2
+        (3, (1.2, 1.3, 1.4), IN_PART),
+        (3, (1.2, 1.3, 1.5), NOT_SHOWN),  # 0.9 to 1.8
+        (2, (2.1, 2.1, 2.15), NOT_SHOWN),
+        (1, (2.1, 2.1, 2.1), REPRODUCED),  # an exact count
+        (1, (1.9, 1.9, 1.9), IN_PART),
+    ],
+)
+def test_few_rounds_need_a_margin(n_rounds: int, ends: Ends, verdict: str) -> None:
+    assert decide(UP, build_points([ends], n_rounds), 1.0)[1] == verdict

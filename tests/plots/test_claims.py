@@ -150,7 +150,7 @@ def test_either_side_may_be_the_best_over_a_key() -> None:
 
 
 def test_a_quantity_may_count_by_itself() -> None:
-    slow = build_point("slow", [10], phases_s={"construct": 0.4, "schedule": 0.2})  # of 0.8 s
+    slow = build_point("slow", [10] * 3, phases_s={"construct": 0.4, "schedule": 0.2})  # of 0.8 s
     claim = replace(CLAIM, answer=SHARE, rule=replace(DOWN, at_most=74))
     assert get_values(claim, build_experiment(QUICK, slow)) == [pytest.approx(75)]
     assert get_verdict(claim, build_experiment(QUICK, slow)) == (NOT_REPRODUCED, "")
@@ -208,7 +208,7 @@ def test_steps_are_judged_one_by_one() -> None:
     points = (SLOW, build_point("slower", [20, 20, 20]), QUICK)
     assert get_values(claim, build_experiment(*points)) == [pytest.approx(2), pytest.approx(5)]
     assert get_verdict(claim, build_experiment(*points)) == (REPRODUCED, "")
-    larger = build_point("slow", [10], 64), build_point("slower", [30], 64)
+    larger = build_point("slow", [10] * 3, 64), build_point("slower", [30] * 3, 64)
     slower = (SLOW, build_point("slower", [5, 5, 5]), QUICK, *larger)
     _, rows = judge(claim, build_experiment(*slower))
     assert [text.rpartition(" ")[2] for text in rows.point] == ["step=slower"] * 2 + ["step=quick"]
@@ -225,26 +225,36 @@ def test_a_weak_build_decides_nothing_on_either_side_or_both() -> None:
         (source, source, REPRODUCED),
     ):
         experiment = build_experiment(
-            build_point("quick", [100], **quick), build_point("slow", [10], **slow)
+            build_point("quick", [100] * 3, **quick), build_point("slow", [10] * 3, **slow)
         )
         assert get_verdict(CLAIM, experiment)[0] == verdict
         assert get_verdict(replace(CLAIM, device="any"), experiment)[0] == verdict
-    alone = build_experiment(build_point("slow", [10], phases_s={"construct": 0.4}, **WHEEL))
+    alone = build_experiment(build_point("slow", [10] * 3, phases_s={"construct": 0.4}, **WHEEL))
     assert get_verdict(replace(CLAIM, answer=SHARE), alone)[0] == NOT_MEASURABLE
 
 
 def test_other_kernels_decide_nothing() -> None:
     other = {"effective_options": {"backend": "stepwise", "instead_of": "backend=cuda: a reason"}}
-    slow = build_point("slow", [10], **other)
-    experiment = build_experiment(build_point("quick", [100]), slow)
+    slow = build_point("slow", [10] * 3, **other)
+    experiment = build_experiment(build_point("quick", [100] * 3), slow)
     verdict, reason = get_verdict(CLAIM, experiment)
     assert verdict == NOT_MEASURABLE
     assert "other_kernels" in reason
 
 
 def test_an_interval_that_contains_the_threshold_shows_nothing() -> None:
-    verdict = get_verdict(CLAIM, build_experiment(QUICK, build_point("slow", [20, 70])))
+    verdict = get_verdict(CLAIM, build_experiment(QUICK, build_point("slow", [20, 45, 70])))
     assert verdict == (NOT_SHOWN, "")
+
+
+def test_two_rounds_decide_nothing() -> None:
+    points = build_point("quick", [100, 101]), build_point("slow", [10, 11])
+    assert get_verdict(CLAIM, build_experiment(*points)) == (NOT_SHOWN, "a verdict needs 3 rounds")
+
+
+def test_the_number_of_rounds_so_far_is_shown() -> None:
+    experiment = build_experiment((QUICK[0], (*QUICK[1], None)), (SLOW[0], (*SLOW[1], None)))
+    assert arrange([judge(CLAIM, experiment)]).loc[CLAIM.claim, ("here", "number")] == "10.0 [3]"
 
 
 def test_a_batch_size_is_compared_with_another_of_the_same_system() -> None:
@@ -254,10 +264,10 @@ def test_a_batch_size_is_compared_with_another_of_the_same_system() -> None:
         ANSWER, numerator=one, denominator=many, settings={"system": ("quick", "slow")}
     )
     experiment = build_experiment(
-        build_point("quick", [40], 1),
-        build_point("quick", [400], 128),
-        build_point("slow", [100], 1),
-        build_point("slow", [300], 128),
+        build_point("quick", [40] * 3, 1),
+        build_point("quick", [400] * 3, 128),
+        build_point("slow", [100] * 3, 1),
+        build_point("slow", [300] * 3, 128),
     )
     claim = replace(CLAIM, answer=answer, rule=replace(UP, at_least=3.5))
     _, points = judge(claim, experiment)
@@ -332,7 +342,7 @@ def test_planned_counts_without_a_record_are_points(
 
 
 def test_the_table_and_its_csv_have_the_rule_and_every_point() -> None:
-    larger = build_point("quick", [9, 9], 64), build_point("slow", [6, 5], 64)
+    larger = build_point("quick", [9] * 3, 64), build_point("slow", [6, 5.5, 5.8], 64)
     first, points = judge(CLAIM, build_experiment(QUICK, SLOW, *larger))
     cells = arrange([(first, points)]).loc[CLAIM.claim]
     assert cells["paper", "source"] == "None, 2020, Table 0"
@@ -344,7 +354,7 @@ def test_the_table_and_its_csv_have_the_rule_and_every_point() -> None:
     ]
     assert first["quantity"] == "instance_s"
     assert first["rationale"] == "made up"
-    assert first["value"] == pytest.approx(9 * (1 / 6 + 1 / 5) / 2)
+    assert first["value"] == pytest.approx(9 / 5.8)
     assert first["measured_over_claimed"] == pytest.approx(first["value"] / 4)
 
 
