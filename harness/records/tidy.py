@@ -12,7 +12,7 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,9 @@ def frame(path: Path | str, *, passes: bool = False) -> pd.DataFrame:
         RecordError: There are no records, one is damaged, or two of one round differ.
     """
     path = Path(path)
-    _check_place(path)
+    if not path.is_dir() and not (path.is_file() and path.suffix in (".xz", ".json")):
+        problem = "is not a file of records" if path.exists() else "does not exist"
+        raise RecordError(f"{path} {problem}; choose a results directory or a packed file (.xz)")
     held = read_all_records([path])
     if not held:
         nested = sorted({packed.parent.relative_to(path) for packed in path.rglob("*.jsonl.xz")})
@@ -128,14 +130,6 @@ def frame(path: Path | str, *, passes: bool = False) -> pd.DataFrame:
         raise RecordError(f"no records in {path}; {advice}, or choose another directory")
     records = [record for record in cross_check_records(held.records) if record is not None]
     return build_frame(records, held.counts, passes=passes)
-
-
-def _check_place(path: Path) -> None:
-    """Check that a path is a directory or a file of records."""
-    is_file = path.is_file() and path.suffix in (".xz", ".json")
-    if not path.is_dir() and not is_file:
-        problem = "is not a file of records" if path.exists() else "does not exist"
-        raise RecordError(f"{path} {problem}; choose a results directory or a packed file (.xz)")
 
 
 def build_frame(
@@ -245,17 +239,9 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     `mini_batch` is 0 for the mini-batch that was requested and 1, 2, ... for those that followed.
     Row 0 also has the mean of `over_bound` over those that followed.
     """
-    label_names = (
-        "model",
-        "outputs",
-        "offset",
-        "dataset",
-        "split",
-        "batch_size",
-        "policy",
-        "granularity",
-    )
-    labels: dict[str, Any] = {name: getattr(count, name) for name in label_names}
+    data = ("model", "outputs", "offset", "dataset", "split", "batch_size")
+    names = (*data, "policy", "granularity")
+    labels: dict[str, Any] = {name: getattr(count, name) for name in names}
     labels |= {f"{MODEL_OPTION}{key}": v for key, v in (count.model_options or {}).items()}
     labels |= {"kind": "count", "round": 0, "mini_batch": 0, "warnings": "", "weak_build": ""}
     labels |= {"trial_id": count.count_id, "cpu": count.cpu, "source_sha256": count.source_sha256}
@@ -265,45 +251,31 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     if not isinstance(count, CountRow):
         failure = {"status": count.status, "reason": count.reason}
         return [{**labels, **failure, "graph": graph} for graph in (PLAIN, RELEASED)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for graph, suffix in ((PLAIN, ""), (RELEASED, "_ed")):
         row = {**labels, "graph": graph, "n_tried": getattr(count, f"n_trials{suffix}")}
-        names = ("n_batches", "lower_bound", "learn_s", "unseen_fraction")
-        row |= {name: getattr(count, name + suffix) for name in names}
+        numbers = ("n_batches", "lower_bound", "learn_s", "unseen_fraction")
+        row |= {name: getattr(count, name + suffix) for name in numbers}
         row |= {"n_nodes": count.n_nodes_ed if suffix else count.n_vertices}
         row |= {"n_parameters": count.n_unbatchable_ed if suffix else 0}
         row |= {"schedule_s": None if suffix else count.schedule_s}
         row |= {"status": count.status_ed if suffix else "ok"}
         row |= {"reason": (count.reason_ed or "") if suffix else ""}
-        following = count.following_ed if suffix else count.following
-        rows += [row | _summarize_following(following), *_build_following_rows(following, row)]
+        rows += _add_following(row, count.following_ed if suffix else count.following)
     return rows
 
 
-def _summarize_following(following: Generalization | None) -> dict[str, float | None]:
-    """Return the results on the mini-batches that follow, for the row of the first."""
+def _add_following(
+    row: Mapping[str, Any], following: Generalization | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of the first mini-batch, with means over those that follow, and their rows."""
     if following is None:
-        return {}
-    return {
-        "n_following": len(following.n_batches),
-        "following_over_bound": following.ratio,
-        "following_unseen_fraction": following.unseen_fraction,
-    }
-
-
-def _build_following_rows(
-    following: Generalization | None, row: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    if following is None:
-        return []
-    shared = {
-        **row,
-        "unseen_fraction": following.unseen_fraction,
-        "schedule_s": None,
-        "learn_s": None,
-    }
+        yield {**row}
+        return
+    unseen = following.unseen_fraction
+    means = {"following_over_bound": following.ratio, "following_unseen_fraction": unseen}
+    yield {**row, "n_following": len(following.n_batches), **means}
     pairs = zip(following.n_batches, following.lower_bound, strict=True)
-    return [
-        {**shared, "mini_batch": k, "n_batches": n, "lower_bound": bound}
-        for k, (n, bound) in enumerate(pairs, 1)
-    ]
+    for k, (n, bound) in enumerate(pairs, 1):
+        counts = {"mini_batch": k, "n_batches": n, "lower_bound": bound}
+        yield {**row, **counts, "unseen_fraction": unseen, "schedule_s": None, "learn_s": None}
