@@ -13,12 +13,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from dynbatch.harness.contracts.policy import LearnedPolicy, is_learned
-from dynbatch.harness.counts.counting import (
-    ENOUGH_S,
-    GraphPair,
-    build_scheduler,
-    count_batches,
-)
+from dynbatch.harness.counts.counting import ENOUGH_S, GraphPair, build_scheduler, count_batches
 from dynbatch.harness.counts.request import GraphSource, PlannedCount
 from dynbatch.harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
 from dynbatch.harness.measuring.processes.child import bind_to_parent, is_out_of_memory
