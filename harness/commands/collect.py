@@ -7,7 +7,7 @@
     bench-collect --status [RESULTS]                      # current state of a pipeline run
 
 A PLACE is a packed file (*.xz), a directory of packed files, a record, or a directory of records;
-by default results/raw. Columns: harness/records/columns.py. Only rows of one `group` are comparable
+by default results/raw. Columns: docs/records.md. Only rows of one `group` are comparable
 in one table.
 """
 
@@ -23,7 +23,6 @@ import pandas as pd
 from dynbatch.harness.errors import ConfigError, RecordError
 from dynbatch.harness.machine.files import check_regular
 from dynbatch.harness.planning.requests import format_pipeline_command
-from dynbatch.harness.records.columns import is_table, to_csv
 from dynbatch.harness.records.cross_check import (
     check_builds,
     cross_check_records,
@@ -40,7 +39,7 @@ from dynbatch.harness.records.store import (
     unpack,
     write_packed,
 )
-from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.records.tidy import build_frame, is_table, to_csv
 from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command, print_message
 from dynbatch.harness.terminal.status import tell_status
 from dynbatch.harness.values.checked import check_path_text

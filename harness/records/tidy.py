@@ -2,6 +2,7 @@
 
 Each setting is a column under its `bench` key (`batch_size`, `dataset.options.n_leaves`), each
 quantity a column of its own, so that `groupby`, `query` and `plot` work without any reshaping.
+docs/records.md has the unit and the meaning of each column.
 
 Example:
     >>> import dynbatch
@@ -22,7 +23,6 @@ import pandas as pd
 
 from dynbatch.harness.contracts.system import PHASES
 from dynbatch.harness.errors import RecordError, suggest_name
-from dynbatch.harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
 from dynbatch.harness.records.count_row import AnyCount, CountRow, Generalization
 from dynbatch.harness.records.cross_check import (
     collect_group_facts,
@@ -56,7 +56,18 @@ SECTIONS = {
 }
 LEARNING = ("variant", "fallback", "trials", "seed")  # settings of a learned policy
 SETTINGS = ("split", "order", "embedding_size", "learning_rate")
-MEASURED = tuple(column.name for column in (*RECORDED, *PHASE_SECONDS, *COUNTED))
+RECORDED = (  # numbers under the names of a record's fields
+    *("instances_per_s", "n_instances", "n_mini_batches", "n_batches", "lower_bound"),
+    *("n_launches", "n_copies", "bytes_copied", "bytes_touched", "n_flop"),
+    *("data_movement_fraction", "n_compilations", "compile_s", "learn_s", "policy_search_s"),
+    *("unseen_slowdown", "peak_memory_bytes", "baseline_memory_bytes"),
+)
+PHASE_SECONDS = tuple(f"{phase}_s" for phase in PHASES)
+COUNTED = (
+    *("n_nodes", "n_parameters", "n_tried", "unseen_fraction"),
+    *("n_following", "following_over_bound", "following_unseen_fraction"),
+)
+MEASURED = (*RECORDED, *PHASE_SECONDS, *COUNTED)
 
 
 def _sum_phases(data: pd.DataFrame, *phases: str) -> pd.Series[float]:
@@ -101,6 +112,20 @@ QUANTITIES: Mapping[str, Quantity] = {
         (f.peak_memory_bytes - f.baseline_memory_bytes.where(f.device != "cuda", 0)) / 2**20
     ),
 }
+# All columns in the order of a CSV, whose options follow the first ones.
+_KEYS = (
+    *("kind", "system", "policy", "model", "dataset", "batch_size", "hidden_size", "mode"),
+    *("device", "threads", "seed", "round", "split", "order", "embedding_size", "learning_rate"),
+    *("granularity", "outputs", "offset", "graph", "mini_batch"),
+)
+COLUMNS = (
+    *(*_KEYS, "status", "reason", "warnings", "weak_build", *RECORDED, *PHASE_SECONDS),
+    *("check", "max_rel_err", "policy_choice", *COUNTED, *QUANTITIES),
+    *("trial_id", "group", "group_facts", "build", "versions", "effective_options", "cpu", "gpu"),
+    *("inputs_key", "inputs_sha256", "source_sha256", "day", "started_at", "command"),
+    *("block", "cpu_share", "n_turns", "n_disturbed", "turns", "passes_s"),
+)
+IDENTIFYING = {b"trial_id", b"instances_per_s", b"status"}  # in every table of records
 PER_INSTANCE_SUFFIX = "_per_instance"  # after the name of a quantity of one mini-batch
 
 
@@ -194,7 +219,7 @@ def build_record_row(record: Record, *, passes: bool = False) -> dict[str, Any]:
             row[f"{key}.{name}"] = json.dumps(value) if isinstance(value, dict | list) else value
     row |= {"status": record.status, "reason": record.reason or ""}
     row |= {"warnings": " ".join(record.warnings), "weak_build": _find_weak_build(record)}
-    row |= {column.name: getattr(record, column.name) for column in RECORDED}
+    row |= {name: getattr(record, name) for name in RECORDED}
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in PHASES}
     row |= {"check": record.check.status if record.check else ""}
     row |= {"max_rel_err": record.check.max_rel_err if record.check else np.nan}
@@ -279,3 +304,22 @@ def _add_following(
     for k, (n, bound) in enumerate(pairs, 1):
         counts = {"mini_batch": k, "n_batches": n, "lower_bound": bound}
         yield {**row, **counts, "unseen_fraction": unseen, "schedule_s": None, "learn_s": None}
+
+
+def to_csv(rows: pd.DataFrame) -> str:
+    """Write a frame as CSV: trials before counts, by name and round; missing values are empty.
+
+    Columns are in the order of COLUMNS, options by name after the keys.
+    """
+    options = sorted(str(name) for name in rows if name not in COLUMNS)
+    names = [*_KEYS, *options, *COLUMNS[len(_KEYS) :]]
+    ordered = rows.sort_values(
+        ["kind", "trial_id", "round"], ascending=[False, True, True], kind="stable"
+    )
+    present = [name for name in names if name in ordered and name != "turns"]
+    return ordered[present].to_csv(index=False, lineterminator="\n")
+
+
+def is_table(content: bytes) -> bool:
+    """Return whether a file is a CSV of records, by the names in its first line."""
+    return set(content.partition(b"\n")[0].split(b",")) >= IDENTIFYING
