@@ -20,7 +20,7 @@ from dynbatch.harness.planning.claims import Claim, read_claims
 from dynbatch.harness.planning.grid import EXPERIMENT, expand
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
 from dynbatch.harness.planning.sweep import Sweep
-from dynbatch.harness.planning.yaml_files import list_formats, read_mapping
+from dynbatch.harness.planning.yaml_files import list_formats, read_choices, read_mapping
 from dynbatch.harness.records.cross_check import check_comparable, cross_check_rounds
 from dynbatch.harness.records.numbers import NOT_MEASURED
 from dynbatch.harness.records.record import Record
@@ -236,13 +236,12 @@ def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
 
 def read_labels(conf_dir: Path) -> dict[str, str]:
     labels = {system.name: system.label for system in read_systems(conf_dir)}
-    for path in sorted((conf_dir / "model").glob("*.yaml")):
-        labels[path.stem] = read_mapping(path, "label")["label"]
-    return labels
+    models = read_choices("model", conf_dir, "label")
+    return labels | {name: content["label"] for name, content in models.items()}
 
 
 def read_synthetic(conf_dir: Path) -> set[str]:
     """Return the generated datasets: the last one in each chain of fallbacks (`fallback`)."""
-    contents = [read_mapping(path) for path in (conf_dir / "dataset").glob("*.yaml")]
-    stand_ins = {content["name"]: content.get("fallback") for content in contents}
+    datasets = read_choices("dataset", conf_dir)
+    stand_ins = {name: content.get("fallback") for name, content in datasets.items()}
     return {name for name in stand_ins.values() if name and not stand_ins.get(name)}

@@ -34,7 +34,7 @@ from dynbatch.harness.engine.backends.cuda.triton_setup import use_own_kernel_ca
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.values.paths import ROOT
-from scripts.gpu_workloads import WORKLOADS
+from scripts.count_gpu_work import WORKLOADS
 from scripts.write_pages import MarkedPage
 
 PAGE = MarkedPage(ROOT / "docs" / "gpu_kernels.md", "kernel_resources")

@@ -28,13 +28,7 @@ from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
 from dynbatch.plots.tables.answers import select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
-from scripts.write_results import (
-    BETWEEN_RUNS,
-    FIRST_CPU,
-    classify,
-    load_answers,
-    load_results,
-)
+from scripts.write_results import BETWEEN_RUNS, FIRST_CPU, classify, load_answers, load_results
 
 N_POINTS = 10
 ENGINE = "vertex"

@@ -7,7 +7,7 @@
     bench-collect --status [RESULTS]                      # current state of a pipeline run
 
 A PLACE is a packed file (*.xz), a directory of packed files, a record, or a directory of records;
-by default results/raw. Columns: harness/records/columns.py. Only rows of one `group` are comparable
+by default results/raw. Columns: docs/records.md. Only rows of one `group` are comparable
 in one table.
 """
 
@@ -23,7 +23,6 @@ import pandas as pd
 from dynbatch.harness.errors import ConfigError, RecordError
 from dynbatch.harness.machine.files import check_regular
 from dynbatch.harness.planning.requests import format_pipeline_command
-from dynbatch.harness.records.columns import is_table, to_csv
 from dynbatch.harness.records.cross_check import (
     check_builds,
     cross_check_records,
@@ -40,7 +39,7 @@ from dynbatch.harness.records.store import (
     unpack,
     write_packed,
 )
-from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.records.tidy import build_frame, is_table, to_csv
 from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command, print_message
 from dynbatch.harness.terminal.status import tell_status
 from dynbatch.harness.values.checked import check_path_text
@@ -56,6 +55,8 @@ def main(typed: list[str]) -> int:
     _check_flags(options)
     _check_paths(options)
     places = options.places
+    if options.out is not None:
+        OUT.check(options.out)  # before reading, which takes time
     if options.status:
         tell_status(places)
     elif options.merge:
@@ -64,24 +65,16 @@ def main(typed: list[str]) -> int:
         print_message(pack(read_held(places, latest=options.latest), options.pack, places))
     elif options.unpack is not None:
         print_message(_unpack(places, options.unpack))
-    elif options.out is None:
-        sys.stdout.write(collect(places, latest=options.latest))
     else:
-        OUT.check(options.out)
-        replace_whole(options.out, collect(places, latest=options.latest))
+        _write_table(_to_frame(read_held(places, latest=options.latest)), options.out)
     return 0
 
 
-def collect(places: Sequence[Path], *, latest: bool) -> str:
-    """Return the CSV of all records and counts in `places`.
-
-    Raises:
-        RecordError: for a damaged record, for two builds of a system, and if there are no records.
-    """
-    held = read_held(places, latest=latest)
-    if not held:
-        raise RecordError(_describe_missing_records(places))
-    return to_csv(_to_frame(held))
+def _write_table(rows: pd.DataFrame, out: Path | None) -> None:
+    if out is None:
+        sys.stdout.write(to_csv(rows))
+    else:
+        replace_whole(out, to_csv(rows))
 
 
 def _to_frame(held: RecordSet) -> pd.DataFrame:
@@ -94,9 +87,16 @@ def read_held(places: Sequence[Path], *, latest: bool) -> RecordSet:
     """Read records and counts that may be in one file.
 
     Raises:
-        RecordError: for a damaged record, and for two builds of a system.
+        RecordError: for a damaged record, for two builds of a system, and if there are no records.
     """
-    return _select_builds(read_all_records(places), latest=latest)
+    return _select_builds(_read_some(places), latest=latest)
+
+
+def _read_some(places: Sequence[Path]) -> RecordSet:
+    held = read_all_records(places)
+    if not held:
+        raise RecordError(_describe_missing_records(places))
+    return held
 
 
 def _select_builds(held: RecordSet, *, latest: bool) -> RecordSet:
@@ -109,11 +109,8 @@ def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
     """Pack the records and counts of `places`, and return a line with their numbers.
 
     Raises:
-        RecordError: if there are no records, or if the directory has a packed file of a kind that
-            the places do not have.
+        RecordError: if the directory has a packed file of a kind that the places do not have.
     """
-    if not held:
-        raise RecordError(_describe_missing_records(places))
     contents = {TRIALS.packed: held.records, COUNTS.packed: held.counts}
     for name, items in contents.items():
         if not items and (folder / name).exists():
@@ -139,18 +136,12 @@ def _merge(options: argparse.Namespace) -> None:
         command = format_pipeline_command("all", {"records": options.pack})
         print_message(f"to draw them side by side: {command}")
         return
-    text = to_csv(pd.concat([_to_frame(held) for held in by_kind.values()], ignore_index=True))
-    if options.out is None:
-        sys.stdout.write(text)
-    else:
-        OUT.check(options.out)
-        replace_whole(options.out, text)
+    frames = [_to_frame(held) for held in by_kind.values()]
+    _write_table(pd.concat(frames, ignore_index=True), options.out)
 
 
 def _unpack(places: Sequence[Path], folder: Path) -> str:
-    held = read_all_records(places)
-    if not held:
-        raise RecordError(_describe_missing_records(places))
+    held = _read_some(places)
     check_writable(folder, "--unpack")
     n_new = unpack(held, folder)
     return f"{n_new} records unpacked to {folder / 'raw'}; {len(held) - n_new} existed already"
@@ -166,18 +157,14 @@ def _check_paths(options: argparse.Namespace) -> None:
         check_path_text("PLACE", path)
     here = (Path("results"),) if options.status else HERE
     options.places = [Path(path) for path in options.places] or list(here)
-    for path in options.places:
-        if not path.is_dir():
-            _check_file(path)
-
-
-def _check_file(path: Path) -> None:
-    try:
-        check_regular(path)
-    except OSError as error:
-        raise RecordError(
-            f"{path} cannot be read ({error.strerror}); choose a record, packed file or directory"
-        ) from error
+    for path in (place for place in options.places if not place.is_dir()):
+        try:
+            check_regular(path)
+        except OSError as error:
+            raise RecordError(
+                f"{path} cannot be read ({error.strerror}); choose a record, packed file or"
+                " directory"
+            ) from error
 
 
 def _check_flags(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from dynbatch.harness.contracts.home import SPLITS, Checksums, Home, find_checks
 from dynbatch.harness.errors import ConfigError, DataError, suggest_name
 from dynbatch.harness.planning.config import Composer, build_dataset_options
 from dynbatch.harness.planning.overrides import read_settings
-from dynbatch.harness.planning.yaml_files import list_formats, read_mapping
+from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.instances import Chain, Lattice, NaryTree, SentencePair, Tree
@@ -219,22 +219,17 @@ def _parse_root(given: str) -> Path:
     return root
 
 
-def _list_datasets() -> list[str]:
-    return sorted(path.stem for path in (CONF_DIR / "dataset").glob("*.yaml"))
-
-
 def _read_dataset(name: str) -> dict[str, Any]:
-    if name not in _list_datasets():
-        close = suggest_name(name, _list_datasets())
-        raise ConfigError(
-            f"dataset {name} is unknown{close}; choose one of {', '.join(_list_datasets())}"
-        )
+    known = list_choices("dataset", CONF_DIR)
+    if name not in known:
+        close = suggest_name(name, known)
+        raise ConfigError(f"dataset {name} is unknown{close}; choose one of {', '.join(known)}")
     return read_mapping(CONF_DIR / "dataset" / f"{name}.yaml", "loader", "options")
 
 
 def _list(root: Path) -> None:
     rows = []
-    for name in _list_datasets():
+    for name in list_choices("dataset", CONF_DIR):
         choice = _read_dataset(name)
         if choice.get("first_line"):
             rows.append((name, "a file of your own: set dataset.path=FILE"))
@@ -309,9 +304,10 @@ def _describe(name: str, split: str, root: Path, overrides: Sequence[str]) -> No
                 f"unexpected argument {text}: expected {OPTION}options.KEY=VALUE; remove it"
             )
     settings = {"dataset": name}
-    if name not in _list_datasets() and Path(name).exists():
+    known = list_choices("dataset", CONF_DIR)
+    if name not in known and Path(name).exists():
         settings = {"dataset": _guess_format(Path(name), overrides), "dataset.path": name}
-    elif name not in _list_datasets() and {"/", "."} & {*name}:
+    elif name not in known and {"/", "."} & {*name}:
         raise ConfigError(f"{name} does not exist; give an existing file, or a dataset's name")
     _read_dataset(settings["dataset"])
     chosen = Composer().compose_config({**read_settings(overrides), **settings}).dataset

@@ -18,8 +18,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -85,25 +85,19 @@ def _do(typed: Sequence[str]) -> int:
 
 def _measure(order: Order, done: Path, notice: Notice) -> int:
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
-    codes = {0}
+    codes, holder = {0}, f"a Snakemake job, {done}"
     with ForkServers() as servers:
         for steps in order.repetitions:
             notice.show_work("waits for the lock", choose_patience_s())
-            with _hold_locks(order, f"a Snakemake job, {done}"):
+            machine: AbstractContextManager[object] = nullcontext()
+            if order.nodes is not None:
+                machine = hold_machine(holder, choose_patience_s(), _report_holder)
+            with machine, lock_results_dirs({order.results_dir}, holder, _report_holder):
                 repetition = [_build_measurement(order, step) for step in steps]
                 codes.add(_measure_in_time(repetition, servers, plan, notice))
     if max(codes) == 0:
         replace_whole(done, f"{time.time_ns()}\n")  # Snakemake compares contents, too
     return max(codes)
-
-
-@contextmanager
-def _hold_locks(order: Order, holder: str) -> Iterator[None]:
-    with ExitStack() as stack:
-        if order.nodes is not None:
-            stack.enter_context(hold_machine(holder, choose_patience_s(), _report_holder))
-        stack.enter_context(lock_results_dirs({order.results_dir}, holder, _report_holder))
-        yield
 
 
 def _build_measurement(order: Order, step: Step) -> Measurement:

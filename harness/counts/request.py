@@ -43,14 +43,8 @@ from dynbatch.harness.values.paths import PACKAGE
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")
 PATHS = ("save_policy", "out", "records")
-NOT_COUNTED = (
-    "system",
-    "experiment",
-    "scale",
-    "rounds",
-    "round",
-    "cpu",
-)  # keys of `bench` without influence on counts
+# Keys of `bench` without influence on counts.
+NOT_COUNTED = ("system", "experiment", "scale", "rounds", "round", "cpu")
 MAX_DIGITS = 9
 MAX_FOLLOWING = 100_000  # each of these mini-batches is scheduled
 # Fields of a request, in addition to its trial, that change the counts.
@@ -89,22 +83,15 @@ class Request:
     def title(self) -> str:
         spec, last = self.spec, self.offset + self.spec.batch_size - 1
         end = f"at most {last}" if spec.timing.last == KEEP else str(last)
-        return (
-            f"{spec.model}, {spec.dataset} {spec.split}, instances {self.offset} to {end},"
-            f" {self.granularity} granularity{self._how_outputs}{self._which_seed}"
-        )
-
-    @property
-    def _which_seed(self) -> str:
-        seed = self.spec.learning.seed
-        return f", seed {seed}" if seed and any(map(is_learned, self.policies)) else ""
-
-    @property
-    def _how_outputs(self) -> str:
-        """Description of the outputs; empty at operator granularity, where they are vertices."""
-        if self.granularity == "operator":
-            return ""
-        return f", outputs as {'vertices' if self.outputs == 'vertices' else 'a stage'}"
+        parts = [
+            f"{spec.model}, {spec.dataset} {spec.split}, instances {self.offset} to {end}",
+            f"{self.granularity} granularity",
+        ]
+        if self.granularity != "operator":  # where they are vertices
+            parts.append(f"outputs as {'vertices' if self.outputs == 'vertices' else 'a stage'}")
+        if spec.learning.seed and any(map(is_learned, self.policies)):
+            parts.append(f"seed {spec.learning.seed}")
+        return ", ".join(parts)
 
     @property
     def workload(self) -> str:
@@ -141,9 +128,8 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     for name in policies:
         check_policy_name(name)
     composer = composer or Composer()
-    config = composer.compose_config(
-        {"system": "null"} | read_settings(overrides)
-    )  # without a framework
+    # Without a framework.
+    config = composer.compose_config({"system": "null"} | read_settings(overrides))
     request = Request(
         spec=resolve_spec(config, conf_dir=composer.conf_dir, needs_labels=False),
         policies=policies,

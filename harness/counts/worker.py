@@ -13,14 +13,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from dynbatch.harness.contracts.policy import LearnedPolicy, is_learned
-from dynbatch.harness.counts.counting import (
-    ENOUGH_S,
-    GraphPair,
-    Scheduler,
-    build_scheduler,
-    count_batches,
-)
-from dynbatch.harness.counts.request import GraphSource, PlannedCount, Request
+from dynbatch.harness.counts.counting import ENOUGH_S, GraphPair, build_scheduler, count_batches
+from dynbatch.harness.counts.request import GraphSource, PlannedCount
 from dynbatch.harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
 from dynbatch.harness.measuring.processes.child import bind_to_parent, is_out_of_memory
 from dynbatch.harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
@@ -39,21 +33,12 @@ class CountOutcome:
     learned: LearnedPolicy | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Workload:
-    """Mini-batches of one request, stored because building them takes longer than scheduling."""
-
-    request: Request
-    source: GraphSource
-    graphs: GraphPair
-    following: list[GraphPair]
-
-
 class Counter:
-    """Counter that reuses the graphs of the last request for the next policy."""
+    """Counter that keeps the last request's graphs, which take longer to build than to schedule."""
 
     def __init__(self) -> None:
-        self._last: _Workload | None = None
+        # Source, first mini-batch, and those that follow.
+        self._last: tuple[GraphSource, GraphPair, list[GraphPair]] | None = None
 
     def count_policy(self, planned: PlannedCount) -> CountOutcome:
         """Count one policy on one mini-batch; errors of policy or input are in the outcome."""
@@ -74,11 +59,16 @@ class Counter:
             return CountOutcome(row=make_failed_count(planned, status, reason))
 
     def _count(self, planned: PlannedCount) -> CountOutcome:
-        if self._last is None or self._last.request is not planned.request:
-            self._last = _build_workload(planned.request)
-        scheduler = _build_scheduler(self._last, planned.policy)
-        enough_s = min(ENOUGH_S, planned.request.spec.timing.min_seconds)
-        counts = count_batches(scheduler, self._last.graphs, self._last.following, enough_s)
+        request = planned.request
+        if self._last is None or self._last[0].request is not request:
+            source = GraphSource(request)
+            self._last = source, source.build_at(request.offset), source.build_following()
+        source, graphs, following = self._last
+        learns_elsewhere = is_learned(planned.policy) and request.learn_offset != request.offset
+        train = source.build_at(request.learn_offset) if learns_elsewhere else graphs
+        scheduler = build_scheduler(planned.policy, request.spec.learning, request.workload, train)
+        enough_s = min(ENOUGH_S, request.spec.timing.min_seconds)
+        counts = count_batches(scheduler, graphs, following, enough_s)
         row = CountRow(**planned.build_labels(), **vars(counts))
         return CountOutcome(row=row, learned=scheduler.plain.learned)
 
@@ -91,18 +81,6 @@ def make_failed_count(planned: PlannedCount, status: Failure, reason: str) -> Fa
         reason=" ".join(reason.split()),
         limits=planned.request.spec.limits,
     )
-
-
-def _build_workload(request: Request) -> _Workload:
-    source = GraphSource(request)
-    return _Workload(request, source, source.build_at(request.offset), source.build_following())
-
-
-def _build_scheduler(workload: _Workload, policy: str) -> Scheduler:
-    request, train = workload.request, workload.graphs
-    if is_learned(policy) and request.learn_offset != request.offset:
-        train = workload.source.build_at(request.learn_offset)
-    return build_scheduler(policy, request.spec.learning, request.workload, train)
 
 
 def run_counts(

@@ -29,7 +29,6 @@ from dynbatch.harness.planning.yaml_files import (
     GROUPS,
     NAMED,
     SEE,
-    check_name,
     convert_hydra_errors,
     find_datasets,
     find_group_of_option,
@@ -180,7 +179,10 @@ class Composer:
                 f"{group}={name} is unknown{suggest_name(name, known)}; choose one of:"
                 f" {', '.join(known)}"
             )
-        check_name(group, name, self.conf_dir)
+        path = self.conf_dir / group / f"{name}.yaml"
+        given = read_mapping(path).get("name")
+        if group in NAMED and given != name:  # records would be attributed to another system
+            raise ConfigError(f"{path} has name: {given}; set name: {name}, the name of the file")
         return name
 
     def _read_file(self, group: str, name: str) -> dict[str, Any]:

@@ -91,11 +91,9 @@ class Grid:
     """
 
     name: str
-    title: str
-    paper: str
     scale: str
-    rounds: int
-    settings: tuple[Settings, ...]
+    rounds: int = 1
+    settings: tuple[Settings, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     of_claims: bool = False
     trials_of: tuple[str, ...] = ()
@@ -136,13 +134,15 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
     chosen = scales[scale]
     location = f"experiment/{name}.yaml, scale {scale}"
     if chosen == CLAIMS:
-        return Grid(name, content["title"], content["paper"], scale, 1, (), of_claims=True)
+        return Grid(name, scale, of_claims=True)
     if chosen == NOTHING:
-        return Grid(name, content["title"], content["paper"], scale, rounds=1, settings=())
+        return Grid(name, scale)
     if isinstance(chosen, dict) and TRIALS_OF in chosen:
-        names = _select_experiments(name, scale, chosen, conf_dir)
-        return Grid(name, content["title"], content["paper"], scale, 1, (), trials_of=names)
-    parsed = _read_scale(location, chosen)
+        return Grid(name, scale, trials_of=_select_experiments(location, scale, chosen, conf_dir))
+    try:
+        parsed = read(_Scale, chosen, owner="the scale")
+    except ConfigError as error:
+        raise ConfigError(f"{location}: {error}") from error
     blocks = [{**(parsed.base or {}), **block} for block in parsed.blocks]
     walks = read_walks(name, content, conf_dir)
     settings = [
@@ -151,15 +151,8 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         for walked in _expand_walks(location, block, walks)
         for entry in _expand_block(location, walked, conf_dir)
     ]
-    return Grid(
-        name=name,
-        title=content["title"],
-        paper=content["paper"],
-        scale=scale,
-        rounds=parsed.rounds,
-        settings=tuple(settings),
-        sweeps=tuple(parse_sweep(location, entry) for entry in parsed.counts),
-    )
+    sweeps = tuple(parse_sweep(location, entry) for entry in parsed.counts)
+    return Grid(name, scale, parsed.rounds, tuple(settings), sweeps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +174,10 @@ class _Scale:
                 raise ConfigError(f"invalid block: expected a mapping, got {block!r}; fix it")
 
 
-def _read_scale(location: str, chosen: Any) -> _Scale:
-    try:
-        return read(_Scale, chosen, owner="the scale")
-    except ConfigError as error:
-        raise ConfigError(f"{location}: {error}") from error
-
-
 def _select_experiments(
-    name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path
+    location: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path
 ) -> tuple[str, ...]:
     """Return the experiments that `trials_of` names and that measure at this scale."""
-    location = f"experiment/{name}.yaml, scale {scale}"
     if len(chosen) > 1:
         raise ConfigError(
             f"{location} has {', '.join(chosen)}: expected only {TRIALS_OF}; remove the others"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,8 +50,7 @@ class RunPlan:
     seconds: dict[str, float]
 
     def write(self, path: Path) -> None:
-        content = {"started": self.started, "until": self.until, "seconds": self.seconds}
-        replace_whole(path, json.dumps(content))
+        replace_whole(path, json.dumps(asdict(self)))
 
     def fits(self, files: Iterable[Path], now: float) -> bool:
         """Return whether steps that start now are expected to end in time."""
@@ -80,9 +79,8 @@ class RunPlan:
 
 def read_run_plan(path: Path) -> RunPlan | None:
     try:
-        content = json.loads(read_regular(path))
-        return RunPlan(content["started"], content["until"], content["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return RunPlan(**json.loads(read_regular(path)))
+    except (OSError, ValueError, TypeError):
         return None
 
 

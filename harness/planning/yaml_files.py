@@ -153,27 +153,23 @@ def list_choices(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
 
 
+def read_choices(group: str, conf_dir: Path = CONF_DIR, *keys: str) -> dict[str, dict[str, Any]]:
+    """Read all files of a group, by name; each must have the keys."""
+    folder = conf_dir / group
+    return {n: read_mapping(folder / f"{n}.yaml", *keys) for n in list_choices(group, conf_dir)}
+
+
 def list_formats(conf_dir: Path = CONF_DIR) -> dict[str, str]:
     """Return the datasets that read a file of the user's own, each with its `first_line`."""
-    contents = {
-        name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
-        for name in list_choices("dataset", conf_dir)
-    }
-    return {
-        name: str(content["first_line"])
-        for name, content in contents.items()
-        if content.get("first_line")
-    }
+    contents = read_choices("dataset", conf_dir)
+    first_lines = {name: content.get("first_line") for name, content in contents.items()}
+    return {name: str(line) for name, line in first_lines.items() if line}
 
 
 def find_datasets(model: type[Model], conf_dir: Path = CONF_DIR) -> list[str]:
-    contents = {
-        name: read_mapping(conf_dir / "dataset" / f"{name}.yaml")
-        for name in list_choices("dataset", conf_dir)
-    }
     return [
         name
-        for name, content in contents.items()
+        for name, content in read_choices("dataset", conf_dir).items()
         if content.get("instance_kind") == model.instance_kind
         and content.get("labels", CLASSES) in (model.labels, ANY)
     ]
@@ -197,17 +193,3 @@ def find_group_of_option(key: str) -> str | None:
         if any(key in (read_mapping(path).get("options") or {}) for path in paths):
             return group
     return None
-
-
-def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
-    """Check that a file of a group is readable and contains its own name.
-
-    With another name, records would be attributed to another system. A choice without a file is
-    accepted here; Hydra rejects it and lists the choices.
-    """
-    path = conf_dir / group / f"{choice}.yaml"
-    if group not in GROUPS or choice not in list_choices(group, conf_dir):
-        return
-    name = read_mapping(path).get("name")
-    if group in NAMED and name != choice:
-        raise ConfigError(f"{path} has name: {name}; set name: {choice}, the name of the file")

@@ -2,6 +2,7 @@
 
 Each setting is a column under its `bench` key (`batch_size`, `dataset.options.n_leaves`), each
 quantity a column of its own, so that `groupby`, `query` and `plot` work without any reshaping.
+docs/records.md has the unit and the meaning of each column.
 
 Example:
     >>> import dynbatch
@@ -12,7 +13,7 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ import pandas as pd
 
 from dynbatch.harness.contracts.system import PHASES
 from dynbatch.harness.errors import RecordError, suggest_name
-from dynbatch.harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
 from dynbatch.harness.records.count_row import AnyCount, CountRow, Generalization
 from dynbatch.harness.records.cross_check import (
     collect_group_facts,
@@ -56,7 +56,18 @@ SECTIONS = {
 }
 LEARNING = ("variant", "fallback", "trials", "seed")  # settings of a learned policy
 SETTINGS = ("split", "order", "embedding_size", "learning_rate")
-MEASURED = tuple(column.name for column in (*RECORDED, *PHASE_SECONDS, *COUNTED))
+RECORDED = (  # numbers under the names of a record's fields
+    *("instances_per_s", "n_instances", "n_mini_batches", "n_batches", "lower_bound"),
+    *("n_launches", "n_copies", "bytes_copied", "bytes_touched", "n_flop"),
+    *("data_movement_fraction", "n_compilations", "compile_s", "learn_s", "policy_search_s"),
+    *("unseen_slowdown", "peak_memory_bytes", "baseline_memory_bytes"),
+)
+PHASE_SECONDS = tuple(f"{phase}_s" for phase in PHASES)
+COUNTED = (
+    *("n_nodes", "n_parameters", "n_tried", "unseen_fraction"),
+    *("n_following", "following_over_bound", "following_unseen_fraction"),
+)
+MEASURED = (*RECORDED, *PHASE_SECONDS, *COUNTED)
 
 
 def _sum_phases(data: pd.DataFrame, *phases: str) -> pd.Series[float]:
@@ -101,6 +112,20 @@ QUANTITIES: Mapping[str, Quantity] = {
         (f.peak_memory_bytes - f.baseline_memory_bytes.where(f.device != "cuda", 0)) / 2**20
     ),
 }
+# All columns in the order of a CSV, whose options follow the first ones.
+_KEYS = (
+    *("kind", "system", "policy", "model", "dataset", "batch_size", "hidden_size", "mode"),
+    *("device", "threads", "seed", "round", "split", "order", "embedding_size", "learning_rate"),
+    *("granularity", "outputs", "offset", "graph", "mini_batch"),
+)
+COLUMNS = (
+    *(*_KEYS, "status", "reason", "warnings", "weak_build", *RECORDED, *PHASE_SECONDS),
+    *("check", "max_rel_err", "policy_choice", *COUNTED, *QUANTITIES),
+    *("trial_id", "group", "group_facts", "build", "versions", "effective_options", "cpu", "gpu"),
+    *("inputs_key", "inputs_sha256", "source_sha256", "day", "started_at", "command"),
+    *("block", "cpu_share", "n_turns", "n_disturbed", "turns", "passes_s"),
+)
+IDENTIFYING = {b"trial_id", b"instances_per_s", b"status"}  # in every table of records
 PER_INSTANCE_SUFFIX = "_per_instance"  # after the name of a quantity of one mini-batch
 
 
@@ -118,7 +143,9 @@ def frame(path: Path | str, *, passes: bool = False) -> pd.DataFrame:
         RecordError: There are no records, one is damaged, or two of one round differ.
     """
     path = Path(path)
-    _check_place(path)
+    if not path.is_dir() and not (path.is_file() and path.suffix in (".xz", ".json")):
+        problem = "is not a file of records" if path.exists() else "does not exist"
+        raise RecordError(f"{path} {problem}; choose a results directory or a packed file (.xz)")
     held = read_all_records([path])
     if not held:
         nested = sorted({packed.parent.relative_to(path) for packed in path.rglob("*.jsonl.xz")})
@@ -128,14 +155,6 @@ def frame(path: Path | str, *, passes: bool = False) -> pd.DataFrame:
         raise RecordError(f"no records in {path}; {advice}, or choose another directory")
     records = [record for record in cross_check_records(held.records) if record is not None]
     return build_frame(records, held.counts, passes=passes)
-
-
-def _check_place(path: Path) -> None:
-    """Check that a path is a directory or a file of records."""
-    is_file = path.is_file() and path.suffix in (".xz", ".json")
-    if not path.is_dir() and not is_file:
-        problem = "is not a file of records" if path.exists() else "does not exist"
-        raise RecordError(f"{path} {problem}; choose a results directory or a packed file (.xz)")
 
 
 def build_frame(
@@ -200,7 +219,7 @@ def build_record_row(record: Record, *, passes: bool = False) -> dict[str, Any]:
             row[f"{key}.{name}"] = json.dumps(value) if isinstance(value, dict | list) else value
     row |= {"status": record.status, "reason": record.reason or ""}
     row |= {"warnings": " ".join(record.warnings), "weak_build": _find_weak_build(record)}
-    row |= {column.name: getattr(record, column.name) for column in RECORDED}
+    row |= {name: getattr(record, name) for name in RECORDED}
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in PHASES}
     row |= {"check": record.check.status if record.check else ""}
     row |= {"max_rel_err": record.check.max_rel_err if record.check else np.nan}
@@ -245,17 +264,9 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     `mini_batch` is 0 for the mini-batch that was requested and 1, 2, ... for those that followed.
     Row 0 also has the mean of `over_bound` over those that followed.
     """
-    label_names = (
-        "model",
-        "outputs",
-        "offset",
-        "dataset",
-        "split",
-        "batch_size",
-        "policy",
-        "granularity",
-    )
-    labels: dict[str, Any] = {name: getattr(count, name) for name in label_names}
+    data = ("model", "outputs", "offset", "dataset", "split", "batch_size")
+    names = (*data, "policy", "granularity")
+    labels: dict[str, Any] = {name: getattr(count, name) for name in names}
     labels |= {f"{MODEL_OPTION}{key}": v for key, v in (count.model_options or {}).items()}
     labels |= {"kind": "count", "round": 0, "mini_batch": 0, "warnings": "", "weak_build": ""}
     labels |= {"trial_id": count.count_id, "cpu": count.cpu, "source_sha256": count.source_sha256}
@@ -265,45 +276,50 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     if not isinstance(count, CountRow):
         failure = {"status": count.status, "reason": count.reason}
         return [{**labels, **failure, "graph": graph} for graph in (PLAIN, RELEASED)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for graph, suffix in ((PLAIN, ""), (RELEASED, "_ed")):
         row = {**labels, "graph": graph, "n_tried": getattr(count, f"n_trials{suffix}")}
-        names = ("n_batches", "lower_bound", "learn_s", "unseen_fraction")
-        row |= {name: getattr(count, name + suffix) for name in names}
+        numbers = ("n_batches", "lower_bound", "learn_s", "unseen_fraction")
+        row |= {name: getattr(count, name + suffix) for name in numbers}
         row |= {"n_nodes": count.n_nodes_ed if suffix else count.n_vertices}
         row |= {"n_parameters": count.n_unbatchable_ed if suffix else 0}
         row |= {"schedule_s": None if suffix else count.schedule_s}
         row |= {"status": count.status_ed if suffix else "ok"}
         row |= {"reason": (count.reason_ed or "") if suffix else ""}
-        following = count.following_ed if suffix else count.following
-        rows += [row | _summarize_following(following), *_build_following_rows(following, row)]
+        rows += _add_following(row, count.following_ed if suffix else count.following)
     return rows
 
 
-def _summarize_following(following: Generalization | None) -> dict[str, float | None]:
-    """Return the results on the mini-batches that follow, for the row of the first."""
+def _add_following(
+    row: Mapping[str, Any], following: Generalization | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of the first mini-batch, with means over those that follow, and their rows."""
     if following is None:
-        return {}
-    return {
-        "n_following": len(following.n_batches),
-        "following_over_bound": following.ratio,
-        "following_unseen_fraction": following.unseen_fraction,
-    }
-
-
-def _build_following_rows(
-    following: Generalization | None, row: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    if following is None:
-        return []
-    shared = {
-        **row,
-        "unseen_fraction": following.unseen_fraction,
-        "schedule_s": None,
-        "learn_s": None,
-    }
+        yield {**row}
+        return
+    unseen = following.unseen_fraction
+    means = {"following_over_bound": following.ratio, "following_unseen_fraction": unseen}
+    yield {**row, "n_following": len(following.n_batches), **means}
     pairs = zip(following.n_batches, following.lower_bound, strict=True)
-    return [
-        {**shared, "mini_batch": k, "n_batches": n, "lower_bound": bound}
-        for k, (n, bound) in enumerate(pairs, 1)
-    ]
+    for k, (n, bound) in enumerate(pairs, 1):
+        counts = {"mini_batch": k, "n_batches": n, "lower_bound": bound}
+        yield {**row, **counts, "unseen_fraction": unseen, "schedule_s": None, "learn_s": None}
+
+
+def to_csv(rows: pd.DataFrame) -> str:
+    """Write a frame as CSV: trials before counts, by name and round; missing values are empty.
+
+    Columns are in the order of COLUMNS, options by name after the keys.
+    """
+    options = sorted(str(name) for name in rows if name not in COLUMNS)
+    names = [*_KEYS, *options, *COLUMNS[len(_KEYS) :]]
+    ordered = rows.sort_values(
+        ["kind", "trial_id", "round"], ascending=[False, True, True], kind="stable"
+    )
+    present = [name for name in names if name in ordered and name != "turns"]
+    return ordered[present].to_csv(index=False, lineterminator="\n")
+
+
+def is_table(content: bytes) -> bool:
+    """Return whether a file is a CSV of records, by the names in its first line."""
+    return set(content.partition(b"\n")[0].split(b",")) >= IDENTIFYING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from dynbatch.harness.records.record import Record, Trial, build_trial
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_half_width
 from dynbatch.harness.terminal.exit_handling import print_message
 from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.nested import flatten
 from dynbatch.harness.values.paths import shorten_paths
 
 
@@ -62,11 +63,8 @@ def format_summary(record: Record, path: Path) -> str:
     if record.policy_choice is not None and record.policy_search_s is not None:
         lines.append(f"  {record.policy_choice.words}, in {record.policy_search_s:.1f} s")
     if record.effective_options:
-        lines += [
-            f"  {line}"
-            for line in (_describe_options(record), _describe_compilation(record))
-            if line
-        ]
+        facts = (_describe_options(record), _describe_compilation(record))
+        lines += [f"  {line}" for line in facts if line]
     if record.check is not None:
         error = record.check.max_rel_err
         detail = "" if error is None else f" (largest relative error {error:.1e})"
@@ -75,13 +73,8 @@ def format_summary(record: Record, path: Path) -> str:
 
 
 SHOWN_OPTIONS = (
-    "backend",
-    "blas",
-    "calls",
-    "threads",
-    "execution",
-    "deferred_reason",
-    "program_execution",
+    *("backend", "blas", "calls", "threads"),
+    *("execution", "deferred_reason", "program_execution"),
 )
 
 
@@ -188,13 +181,19 @@ class Reporter:
 Options = Mapping[str, Any]  # by the keys of the command line, with dots
 
 _FILE, _CHECKSUM = "dataset.options.path", "dataset.options.sha256"
-_PARTS = {"system_options": "system", "model_options": "model", "dataset_options": "dataset"}
+# Fields of a trial whose names on the command line differ.
+_NAMES = {f"{part}_options": f"{part}.options" for part in ("system", "model", "dataset")}
 
 
 def format_trials(specs: Sequence[TrialSpec]) -> list[str]:
     """Return the text of each trial, with the options that differ between equal ones."""
     names = [format_trial(build_trial(spec)) for spec in specs]
-    options = _name_own_files([dict(_flatten_values(spec.to_dict())) for spec in specs])
+    options = _name_own_files(
+        [
+            dict(flatten({_NAMES.get(key, key): value for key, value in spec.to_dict().items()}))
+            for spec in specs
+        ]
+    )
     alike = defaultdict[str, list[Options]](list)
     for name, values in zip(names, options, strict=True):
         alike[name].append(values)
@@ -223,13 +222,3 @@ def _name_own_files(options: Sequence[Options]) -> list[Options]:
 def _find_differing_keys(group: Sequence[Options]) -> list[str]:
     keys = dict.fromkeys(key for values in group for key in values)
     return [key for key in keys if any(values.get(key) != group[0].get(key) for values in group)]
-
-
-def _flatten_values(values: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
-    """Yield values by the keys of the command line."""
-    for key, value in values.items():
-        path = (*above, *((_PARTS[key], "options") if key in _PARTS else (key,)))
-        if isinstance(value, Mapping):
-            yield from _flatten_values(value, *path)
-        else:
-            yield ".".join(path), value

@@ -49,11 +49,6 @@ def find_node_name() -> str:
     return next(filter(None, names), platform.node())
 
 
-def find_job_name() -> str:
-    """Return the scheduler's number of this job, else its process."""
-    return os.environ.get("SLURM_JOB_ID") or f"process {os.getpid()}"
-
-
 class Notice:
     """File that shows the current work of this job, until it is deleted."""
 
@@ -62,7 +57,8 @@ class Notice:
         self._path = results_dir / FOLDER / name
 
     def show_work(self, what: str, at_most_s: float) -> None:
-        content = AtWork(find_node_name(), find_job_name(), what, time.time(), at_most_s)
+        job = os.environ.get("SLURM_JOB_ID") or f"process {os.getpid()}"
+        content = AtWork(find_node_name(), job, what, time.time(), at_most_s)
         replace_whole(self._path, json.dumps(asdict(content)))
 
     def take_down(self) -> None:

@@ -27,16 +27,7 @@ from dynbatch.harness.values.schedule import Schedule
 from dynbatch.plots.captions import build_title
 from dynbatch.plots.declaration import NoOptions
 from dynbatch.plots.experiment import Experiment
-from dynbatch.plots.figures.page import (
-    INK,
-    SMALL_PT,
-    WIDTH_IN,
-    add_caption,
-    add_title,
-    place_axes,
-    spread,
-    start_figure,
-)
+from dynbatch.plots.figures import page
 from dynbatch.plots.write import Picture
 
 Numbers = NDArray[np.int64]
@@ -84,9 +75,9 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 def draw_failed(experiment: Experiment) -> Picture:
     """Draw only statuses, for policies that all failed."""
-    figure, (_, failed) = start_figure(0.1), split_counts(experiment)
-    add_title(figure, build_title(experiment))
-    add_caption(figure, " ".join(failed.policy + ": " + failed.status + "."))
+    figure, (_, failed) = page.start_figure(0.1), split_counts(experiment)
+    page.add_title(figure, build_title(experiment))
+    page.add_caption(figure, " ".join(failed.policy + ": " + failed.status + "."))
     return Picture(experiment.declaration.stems[-1], figure, failed)
 
 
@@ -157,22 +148,22 @@ def draw_schedules(
     check_drawable(graph)
     places = np.stack(place_vertices(graph), axis=1)
     span, n_layers = np.ptp(places, axis=0) + 1.5
-    n_rows = math.ceil(len(schedules) / max(1, int(WIDTH_IN / (span * LEAST_IN))))
+    n_rows = math.ceil(len(schedules) / max(1, int(page.WIDTH_IN / (span * LEAST_IN))))
     n_columns = math.ceil(len(schedules) / n_rows)
-    unit = min(MAX_IN, max(LEAST_IN, WIDTH_IN / n_columns / span))
-    width, height = max(span * unit, WIDTH_IN / n_columns), n_layers * LAYER * unit
+    unit = min(MAX_IN, max(LEAST_IN, page.WIDTH_IN / n_columns / span))
+    width, height = max(span * unit, page.WIDTH_IN / n_columns), n_layers * LAYER * unit
     looks: Looks = {}
     for number, kind in enumerate(np.unique(graph.types).tolist()):
         marker, scale = SHAPES[number % len(SHAPES)]
         rim = 0.6 + 1.0 * (number // len(SHAPES))  # distinguishes equal shapes
         area = (scale * unit * MARKER_PT) ** 2
-        looks[kind] = {"marker": marker, "s": area, "linewidths": rim, "edgecolors": INK}
+        looks[kind] = {"marker": marker, "s": area, "linewidths": rim, "edgecolors": page.INK}
     key_in = math.ceil(len(looks) / N_KEYS) * KEY_IN + 0.1
-    figure = start_figure(n_rows * (PANEL_TITLE_IN + height) + key_in, n_columns * width)
+    figure = page.start_figure(n_rows * (PANEL_TITLE_IN + height) + key_in, n_columns * width)
     for number, (name, schedule) in enumerate(schedules.items()):
         row, column = divmod(number, n_columns)
         top = row * height + (row + 1) * PANEL_TITLE_IN
-        axes = place_axes(figure, column * width, top, span * unit, height)
+        axes = page.place_axes(figure, column * width, top, span * unit, height)
         axes.set_title(f"{name}: {schedule.n_batches} batches")
         axes.set_axis_off()
         _draw_panel(axes, graph, schedule, places, looks)
@@ -184,8 +175,8 @@ def draw_schedules(
         handles=keys, ncols=N_KEYS, loc="lower left", frameon=False, borderaxespad=0,
         bbox_to_anchor=(0, 0.1 / figure.get_figheight()), borderpad=0.1, handletextpad=0.3,
     )  # fmt: skip
-    add_title(figure, title)
-    add_caption(figure, f"Number and shade: batch in order of execution. {mini_batch}")
+    page.add_title(figure, title)
+    page.add_caption(figure, f"Number and shade: batch in order of execution. {mini_batch}")
     return figure
 
 
@@ -201,7 +192,7 @@ def _draw_panel(axes: Axes, graph: Graph, schedule: Schedule, places: Floats, lo
         axes.scatter(*places[members].T, facecolors=COLORS(shades[members]), zorder=2, **look)
     for (x, y), batch, shade in zip(places, batches, shades, strict=True):
         color = "white" if shade < 0.5 else "black"
-        axes.text(x, y, str(batch), ha="center", va="center", fontsize=SMALL_PT, color=color)
+        axes.text(x, y, str(batch), ha="center", va="center", fontsize=page.SMALL_PT, color=color)
     (left, bottom), (right, top) = places.min(axis=0) - 0.75, places.max(axis=0) + 0.75
     axes.set(xlim=(left, right), ylim=(bottom, top))
 
@@ -277,4 +268,4 @@ def _separate(x: Floats, layers: Sequence[Numbers], room: Floats) -> None:
     for members in layers:
         order = members[np.argsort(x[members], kind="stable")]
         gaps = 1 + np.maximum(room[order], 0)[:-1] - np.minimum(room[order], 0)[1:]
-        x[order] = spread(x[order], gaps)
+        x[order] = page.spread(x[order], gaps)

@@ -26,16 +26,8 @@ from dynbatch.harness.policies.parts.segments import run_in_segments
 from dynbatch.harness.values.graph import Graph
 from dynbatch.plots.captions import build_title
 from dynbatch.plots.experiment import Experiment
+from dynbatch.plots.figures import page
 from dynbatch.plots.figures.graph import build_counted_graph, draw_failed
-from dynbatch.plots.figures.page import (
-    SMALL_PT,
-    WIDTH_IN,
-    add_caption,
-    add_title,
-    measure_text,
-    place_axes,
-    start_figure,
-)
 from dynbatch.plots.write import Picture
 
 END = "end"  # follows the last state
@@ -46,11 +38,8 @@ CAPTION = (
 # Okabe and Ito's colors that are visible on white; 4 line styles make 28 different looks.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B0559A", "#000000", "#A87400", "#3A8FC4")
 LINES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.5, 1)))
-ROW_IN, MAX_SWING_IN, BULGE = (
-    0.4,
-    0.3,
-    0.85,
-)  # MAX_SWING_IN: of an arc over one row; n rows swing n**BULGE times as far
+# MAX_SWING_IN: of an arc over one row; n rows swing n**BULGE times as far.
+ROW_IN, MAX_SWING_IN, BULGE = 0.4, 0.3, 0.85
 
 
 def draw(experiment: Experiment) -> list[Picture]:
@@ -85,14 +74,14 @@ def draw_machine(machine: LearnedPolicy | None, graph: Graph, title: str) -> Fig
     transitions["begin"] = transitions.state.map(rows)
     transitions["end"] = transitions.next_state.map(rows)
     transitions["swing"] = (transitions.end - transitions.begin).abs().clip(lower=0.7) ** BULGE
-    half = max(map(measure_text, labels)) / 2 + 0.1
-    room = max(measure_text(text, SMALL_PT) for text in transitions.text) / 2 + 0.1
-    widest = (WIDTH_IN / 2 - half - room) / transitions.swing.max()
+    half = max(map(page.measure_text, labels)) / 2 + 0.1
+    room = max(page.measure_text(text, page.SMALL_PT) for text in transitions.text) / 2 + 0.1
+    widest = (page.WIDTH_IN / 2 - half - room) / transitions.swing.max()
     transitions["swing"] *= min(MAX_SWING_IN, widest)
     height = len(rows) * ROW_IN
-    figure = start_figure(height + 0.1)
-    axes = place_axes(figure, 0, 0.1, WIDTH_IN, height)
-    axes.set(xlim=(-WIDTH_IN / 2, WIDTH_IN / 2), ylim=(len(rows) - 0.5, -0.5))
+    figure = page.start_figure(height + 0.1)
+    axes = page.place_axes(figure, 0, 0.1, page.WIDTH_IN, height)
+    axes.set(xlim=(-page.WIDTH_IN / 2, page.WIDTH_IN / 2), ylim=(len(rows) - 0.5, -0.5))
     axes.set_axis_off()
     axes.barh([*rows.values()], 2 * half, 0.6, -half, color="#F2F2F2", ec="#444444", lw=0.7)
     for row, label in enumerate(labels):
@@ -101,8 +90,8 @@ def draw_machine(machine: LearnedPolicy | None, graph: Graph, title: str) -> Fig
     looks = dict(zip(transitions.takes.unique(), styles, strict=False))
     for transition in transitions.itertuples():
         _draw_transition(axes, transition, half, *looks[transition.takes])
-    add_title(figure, title)
-    add_caption(figure, CAPTION)
+    page.add_title(figure, title)
+    page.add_caption(figure, CAPTION)
     return figure
 
 
@@ -125,10 +114,10 @@ def _draw_transition(axes: Axes, transition: Any, half: float, color: str, line:
     }  # fmt: skip
     axes.annotate("", (side * half, end), (side * half, begin), arrowprops=arrow, zorder=1)
     # Next to the boxes, and next to a loop, which is too small for its label.
-    width = measure_text(transition.text, SMALL_PT) / 2
+    width = page.measure_text(transition.text, page.SMALL_PT) / 2
     offset = half + max(swing, width + (swing if is_loop else 0.06))
     axes.text(
         side * offset, (begin + end) / 2, transition.text,
-        ha="center", va="center", fontsize=SMALL_PT, color=color, zorder=2,
+        ha="center", va="center", fontsize=page.SMALL_PT, color=color, zorder=2,
         bbox={"boxstyle": "round,pad=0.08", "facecolor": "white", "edgecolor": "none"},
     )  # fmt: skip

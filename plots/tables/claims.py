@@ -27,13 +27,7 @@ from dynbatch.harness.planning.claims import (
     Rule,
 )
 from dynbatch.harness.planning.grid import EXPERIMENT
-from dynbatch.harness.records.numbers import (
-    NOT_MEASURED,
-    RATIO,
-    numbers,
-    ratios,
-    select_fastest,
-)
+from dynbatch.harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios, select_fastest
 from dynbatch.harness.records.stats import INTERVAL_ROUNDS, name_interval
 from dynbatch.harness.records.tidy import RELEASED, TYPE_SEED
 from dynbatch.plots.captions import build_only_table

@@ -10,7 +10,7 @@ import pytest
 
 from dynbatch.harness.planning.sweep import parse_sweep
 from dynbatch.harness.records.count_row import parse_count
-from dynbatch.plots.lookup import CountAnswers
+from dynbatch.plots.drawable import CountAnswers
 from tests.support.made_up_counts import made_up_rows
 
 TREES = {"model": "tree_lstm_2type", "dataset": "sst", "batch_size": 8, "policy": "agenda"}

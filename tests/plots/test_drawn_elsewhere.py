@@ -90,7 +90,7 @@ def plan_of(
     conf_dir: Path, composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Drawable]:
     """Return a function that packs records, and selects what can be drawn from them."""
-    monkeypatch.setattr(dynbatch.plots.drawable, "Composer", lambda _: composer)  # with its cache
+    monkeypatch.setattr(dynbatch.plots.drawable, "Composer", lambda *_: composer)  # with its cache
 
     def plan(
         records: list[Record], counts: list[AnyCount] | None = None, **printed: Any

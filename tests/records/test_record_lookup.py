@@ -10,7 +10,7 @@ import pytest
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.plots.lookup import Answers, agree
+from dynbatch.plots.drawable import Answers, agree
 from tests.support.records import record_of
 
 KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "file": None, "n": 1}}

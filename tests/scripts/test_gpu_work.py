@@ -17,7 +17,7 @@ from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.values.paths import CONF_DIR
 from scripts import gpu_device
-from scripts.gpu_workloads import WORKLOADS
+from scripts.count_gpu_work import WORKLOADS
 
 # The backend has no kernels for the operators of its attention.
 LEFT_TO_STEPWISE = {"berxit"}
