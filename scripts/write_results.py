@@ -14,17 +14,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
-from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.drawable import select_drawable
-from dynbatch.plots.experiment import Experiment, load_held, read_labels
+from dynbatch.plots.experiment import Experiment, load_held
 from dynbatch.plots.figures import page
 from dynbatch.plots.figures.forest import describe_forest, draw_forest
 from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
@@ -33,14 +30,11 @@ from dynbatch.plots.report import shrink_picture
 from dynbatch.plots.tables.answers import evaluate_answers, evaluate_strategies
 from dynbatch.plots.tables.cells import (
     DAGGER,
-    EN_DASH,
-    format_number,
     format_ratio,
-    format_significant,
-    pivot_numbers,
 )
-from dynbatch.plots.tables.claims import NOT_MEASURABLE, judge
+from dynbatch.plots.tables.claims import NOT_MEASURABLE, NOT_SHOWN, VERDICTS, judge
 from dynbatch.plots.write import save_figure, to_pipes
+from scripts.run_tables import build_run_tables, pivot_texts
 from scripts.write_pages import MarkedPage
 
 REFERENCE = ROOT / "results" / "reference"
@@ -62,10 +56,6 @@ GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
 RUNS: Mapping[Path, str] = {
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "programs": "acrobat",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "engine": "vertex",
-}
-RUN_KEYS = {
-    **{"model": "model", "mode": "mode", "hidden_size": "hidden", "batch_size": "batch"},
-    "threads": "threads",
 }
 # The largest change of a ratio between unchanged baselines from one run to another, see
 # conf/experiment/answers.yaml.
@@ -182,7 +172,7 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def build_bullets(first: CpuResults, second: CpuResults) -> str:
-    """Summarize the results in seven bullets; every number is computed from the records."""
+    """Summarize the results in eight bullets; every number is computed from the records."""
     rows, others = select_answers(first), second.answers
     is_framework = ~others.is_engine & (others.system != MANUAL)
     others = others[is_framework & (others.speedup_status == "ok")]
@@ -208,13 +198,14 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" {format_slower_strategies(behind)}. (Cavs DyNet: ED-Batch's baseline.)",
             f"- **Cause.** The gain is the engine's, not the policy's: {describe_policies()}.",
             f"- **Slower.** {describe_slower(below)}.",
-            "- **Confidence.** 95% intervals over six rounds (two for baselines more than 1.5 times"
-            ' slower); "clearly": the'
+            "- **Confidence.** 95% intervals over six rounds, or ranges of four (one or two rounds for"
+            ' slow baselines); "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
             " of unchanged code. On a"
             f" second CPU, an Intel Xeon (three rounds), speedups over frameworks on"
             f" {len(smallest)} workloads are {smallest.min():.2f} to {smallest.max():.2f}.",
             f"- **C++ by hand** (`{MANUAL}`, {describe_manual(first.answers, second.answers)}",
+            f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_answers(GPU)))}",
         ]
     )
@@ -222,33 +213,16 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
 
 def describe_manual(first: pd.DataFrame, second: pd.DataFrame) -> str:
     """Return the engine's speedups over C++ that was written by hand for each model."""
-    is_measured = [(cpu.system == MANUAL) & (cpu.speedup_status == "ok") for cpu in (first, second)]
-    own, other = first[is_measured[0]], second[is_measured[1]]
-    other = other[~other.workload.isin(own.workload)]
-    n_fastest = count_fastest(first, second)
-    return (
-        f"one program per model) is the fastest baseline on {n_fastest} workloads that have it, on"
-        " either CPU: the engine is {own.speedup.min():.2f} to"
-        f" {own.speedup.max():.2f} times as fast on lattices and the parser, and, on the Xeon,"
-        f" {other.speedup.min():.2f} to {other.speedup.max():.2f} times on {len(other)} others"
-        f"{describe_earlier(second[is_measured[1]], other)}."
+    own, other = (
+        cpu[(cpu.system == MANUAL) & (cpu.speedup_status == "ok")] for cpu in (first, second)
     )
-
-
-def count_fastest(first: pd.DataFrame, second: pd.DataFrame) -> str:
-    """Count the workloads, on both CPUs, on which C++ by hand is the fastest baseline."""
-    rows = pd.concat([first, second])
-    rows = rows[(rows.system == MANUAL) & (rows.speedup_status == "ok")]
-    n_fastest = int(rows.is_fastest_baseline.sum())
-    return f"all {len(rows)}" if n_fastest == len(rows) else f"{n_fastest} of the {len(rows)}"
-
-
-def describe_earlier(measured: pd.DataFrame, kept: pd.DataFrame) -> str:
-    """Return the smallest speedup of the Xeon if it was measured again on the other CPU."""
-    slowest = measured.loc[measured.speedup.idxmin()]
-    if slowest.workload in set(kept.workload):
-        return ""
-    return f" ({slowest.speedup:.2f} on {slowest.workload} with an earlier engine)"
+    n_fastest = int(own.is_fastest_baseline.sum())
+    return (
+        f"one program per model) is the fastest baseline on {n_fastest} of the {len(own)} workloads"
+        f" that have it: the engine is {own.speedup.min():.2f} to {own.speedup.max():.2f} times as"
+        f" fast, {own.speedup.median():.2f} in the median; on the Xeon, {other.speedup.min():.2f}"
+        f" to {other.speedup.max():.2f}."
+    )
 
 
 def describe_gpu(answers: pd.DataFrame) -> str:
@@ -326,11 +300,27 @@ def build_strategies(results: CpuResults) -> str:
     return pivot_texts(texts, {"workload": "workload"}, "strategy")
 
 
-def build_claims(folder: Path) -> str:
-    """Tabulate the claims that the records of a directory decide, the oldest paper first."""
+@cache
+def judge_claims(folder: Path) -> pd.DataFrame:
+    """Return a row for each claim that the records of a directory decide."""
     experiment = load_held("claims", select_drawable({"records": folder}, os.environ, ["claims"]))
     judged = pd.DataFrame([judge(claim, experiment)[0] for claim in experiment.claims])
-    rows = judged[judged.verdict != NOT_MEASURABLE]
+    return judged[judged.verdict != NOT_MEASURABLE]
+
+
+def describe_claims(folder: Path) -> str:
+    """Count the verdicts on claims that a CPU can decide."""
+    n = judge_claims(folder).verdict.value_counts()
+    parts = [f"{n[verdict]} {verdict}" for verdict in (*VERDICTS[::-1], NOT_SHOWN) if verdict in n]
+    return (
+        f"Of {n.sum()} that a CPU can decide: {', '.join(parts)}"
+        " ([table](docs/results.md#claims-of-the-papers))."
+    )
+
+
+def build_claims(folder: Path) -> str:
+    """Tabulate claims with their numbers and verdicts."""
+    rows = judge_claims(folder)
     ends = rows[["value", "low", "high"]].where(rows.low != rows.high, other=rows[["value"]])
     cells = {
         "paper": rows.paper.str.partition(",")[0] + ", " + rows.location.str.partition(",")[0],
@@ -341,65 +331,6 @@ def build_claims(folder: Path) -> str:
     }
     table = pd.DataFrame(cells).set_index(rows.text.rename("claim"))
     return "\n".join(to_pipes(table))
-
-
-def build_run_tables(folder: Path, base: str) -> str:
-    """Return the tables of a run: the base and its fastest baseline, then the base over all."""
-    rows, labels = frame(folder), read_labels(CONF_DIR)
-    by, kinds = (
-        [*RUN_KEYS, "system"],
-        {system.name: system.kind for system in read_systems(CONF_DIR)},
-    )
-    speeds = numbers(rows, by)
-    gains = numbers(ratios(rows, rows[rows.system == base], [*RUN_KEYS]), by, RATIO)
-    is_baseline = speeds.system.map(kinds) == "framework"
-    measured = speeds[is_baseline & (speeds.status == "ok")][[*by, "value"]]
-    ranked = gains.merge(measured.rename(columns={"value": "speed"}), on=by, validate="1:1")
-    best = ranked.sort_values("value", kind="stable").drop_duplicates([*RUN_KEYS]).sort_index()
-    mean = np.exp(np.log(best.value).mean())
-    others = gains[(gains.system != base) & (gains.status == "ok")]
-    others = others.assign(label=others.system.map(labels), text=others.value.map("{:.2f}".format))
-    is_baseline = others.system.map(kinds) == "framework"
-    parts = [
-        f"Throughput of `{base}` and of the fastest baseline of each workload. Speedups are"
-        " computed within rounds; intervals: range over rounds, rounded outward.",
-        _arrange_run(_tell_fastest(speeds[speeds.system == base], best, labels), labels),
-        f"Speedup over the fastest baseline: geometric mean {mean:.2f} over {len(best)} workloads,"
-        f" smallest {best.value.min():.2f}.",
-        f"Speedup of `{base}` over each baseline (medians; {EN_DASH}: not measured, or without a"
-        " number in some round).",
-        _arrange_run(others[is_baseline], labels),
-        f"Speedup of `{base}` over other systems on the shared engine (medians).",
-        _arrange_run(others[~is_baseline], labels),
-    ]
-    return "\n\n".join(parts)
-
-
-def _tell_fastest(own: pd.DataFrame, best: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the texts of three columns: throughput, fastest baseline, and speedup over it."""
-    names = best.system.map(labels).str.cat(best.speed.map(format_significant), sep=": ")
-    gains = [format_ratio(*row) for row in best[["value", "low", "high"]].to_numpy()]
-    texts = [format_number(row) for _, row in own.iterrows()]
-    return pd.concat(
-        [
-            own.assign(label="instances/s", text=texts),
-            best.assign(label="fastest baseline", text=names),
-            best.assign(label="speedup over it", text=gains),
-        ],
-        ignore_index=True,
-    )
-
-
-def _arrange_run(texts: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    ordered = texts.sort_values(["hidden_size", "batch_size"], kind="stable")
-    printed = ordered.assign(model=ordered.model.map(labels))
-    varied = [key for key in RUN_KEYS if key == "model" or len(printed[key].unique()) > 1]
-    return pivot_texts(printed, {key: RUN_KEYS[key] for key in varied}, "label")
-
-
-def pivot_texts(texts: pd.DataFrame, rows: Mapping[str, str], column: str) -> str:
-    """Arrange the column `text` as a Markdown table."""
-    return "\n".join(to_pipes(pivot_numbers(texts, rows, [column], lambda row: str(row.text))))
 
 
 def build_parts() -> dict[MarkedPage, str]:
