@@ -251,11 +251,9 @@ def rank_points(rule: Rule, points: pd.DataFrame, no_effect: float | None) -> pd
     low, high = widen_intervals(points)
     inside = np.minimum(np.maximum(rule.lowest, low), high)  # in the range if any number is
     levels = np.array([find_levels(rule, end, no_effect) for end in (low, high, inside)])
-    ranked = points.assign(
-        least=levels.min(axis=0),
-        most=levels.max(axis=0),
-        margin=np.fmin(low / (rule.lowest or np.nan), rule.highest / high),
-    )
+    with np.errstate(invalid="ignore"):  # without an upper limit, and for few rounds
+        margin = np.fmin(low / (rule.lowest or np.nan), rule.highest / high)
+    ranked = points.assign(least=levels.min(axis=0), most=levels.max(axis=0), margin=margin)
     return sort_by_level(ranked, ["most", "least"])
 
 
@@ -305,11 +303,7 @@ def arrange(judged: Sequence[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.Data
         {
             ("paper", "source"): f"{first['paper']}, {first['location']}",
             ("paper", "number"): first["published"],
-            (
-                "here",
-                "number",
-            ): f"{format_significant(first['value'])}{DAGGER * bool(first['warnings'])}"
-            + f" [{first['n_rounds']:.0f}]" * bool(first.get("is_partial")),
+            ("here", "number"): format_deciding(first),
             ("here", "measured / claimed"): format_significant(first["measured_over_claimed"]),
             ("here", "range"): format_range(points),
             ("here", "points"): str(len(points) or EN_DASH),
@@ -321,6 +315,13 @@ def arrange(judged: Sequence[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.Data
         for first, points in judged
     ]
     return pd.DataFrame(rows, index=pd.Index([first["text"] for first, _ in judged], name="claim"))
+
+
+def format_deciding(first: Mapping[str, Any]) -> str:
+    """Format the number that decides, with the number of rounds if they are not all measured."""
+    text = f"{format_significant(first['value'])}{DAGGER * bool(first['warnings'])}"
+    is_partial = bool(first.get("is_partial")) and not math.isnan(first["value"])
+    return f"{text} [{first['n_rounds']:.0f}]" if is_partial else text
 
 
 def format_range(points: pd.DataFrame) -> str:

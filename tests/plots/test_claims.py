@@ -254,7 +254,8 @@ def test_two_rounds_decide_nothing() -> None:
 
 def test_the_number_of_rounds_so_far_is_shown() -> None:
     experiment = build_experiment((QUICK[0], (*QUICK[1], None)), (SLOW[0], (*SLOW[1], None)))
-    assert arrange([judge(CLAIM, experiment)]).loc[CLAIM.claim, ("here", "number")] == "10.0 [3]"
+    cells = arrange([judge(CLAIM, experiment)]).loc[CLAIM.claim]
+    assert cells["here", "number"] == "10.0 [3]"
 
 
 def test_a_batch_size_is_compared_with_another_of_the_same_system() -> None:
