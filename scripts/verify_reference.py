@@ -28,7 +28,7 @@ from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
 from dynbatch.plots.tables.answers import select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
-from scripts.write_results import BETWEEN_RUNS, FIRST_CPU, classify, load_answers, load_results
+from scripts.write_results import BETWEEN_RUNS, FIRST_CPU, classify, load_results, load_results_of
 
 N_POINTS = 10
 ENGINE = "vertex"
@@ -115,7 +115,7 @@ def read_commands() -> dict[tuple[str, str], tuple[str, str]]:
     """Return command and mode of the engine's record by experiment and workload."""
     commands: dict[tuple[str, str], tuple[str, str]] = {}
     for folder in FIRST_CPU:
-        rows = select_workloads(load_answers(folder))
+        rows = select_workloads(load_results_of("answers", folder))
         for row in rows[rows.is_engine & (rows.status == "ok")].itertuples():
             command = str(row.command), str(row.mode)
             commands.setdefault((str(row.experiment), str(row.workload)), command)

@@ -82,15 +82,16 @@ class CpuResults:
 @cache
 def load_results(folders: Sequence[Path]) -> CpuResults:
     """Evaluate the answers of several directories; the first that has a workload is used."""
-    experiments = [load_answers(folder) for folder in folders]
+    experiments = [load_results_of("answers", folder) for folder in folders]
     return CpuResults(
         select_first_results(map(evaluate_answers, experiments), has_answer),
         select_first_results(map(evaluate_strategies, experiments), has_strategies),
     )
 
 
-def load_answers(folder: Path) -> Experiment:
-    return load_held("answers", select_drawable({"records": folder}, os.environ, ["answers"]))
+def load_results_of(name: str, folder: Path) -> Experiment:
+    """Load the results of one experiment from committed records."""
+    return load_held(name, select_drawable({"records": folder}, os.environ, [name]))
 
 
 def select_first_results(
@@ -201,7 +202,7 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" workloads are {smallest.min():.2f} to {smallest.max():.2f}.",
             f"- **C++ by hand** (`{MANUAL}`) {describe_manual(first.answers, second.answers)}",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
-            f"- **GPU.** {describe_gpu(evaluate_answers(load_answers(GPU)))}",
+            f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
     )
 
@@ -226,9 +227,10 @@ def describe_manual(first: pd.DataFrame, second: pd.DataFrame) -> str:
     own, other = (
         cpu[(cpu.system == MANUAL) & (cpu.speedup_status == "ok")] for cpu in (first, second)
     )
-    n_fastest = int(own.is_fastest_baseline.sum())
+    n_fastest, n_all = int(own.is_fastest_baseline.sum()), len(own)
+    which = "all" if n_fastest == n_all else str(n_fastest)
     return (
-        f"is the fastest baseline on {n_fastest} of its {len(own)} workloads: the engine is"
+        f"is the fastest baseline on {which} of its {n_all} workloads: the engine is"
         f" {own.speedup.min():.2f} to {own.speedup.max():.2f} times as fast,"
         f" {own.speedup.median():.2f} in the median; on the Xeon, {other.speedup.min():.2f} to"
         f" {other.speedup.max():.2f}."
@@ -268,10 +270,7 @@ def shorten(label: str) -> str:
 
 def describe_policies() -> str:
     """Compare the times of DyNet's agenda and of our policy, with equal kernels, in training."""
-    folder = REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium"
-    rows = load_held(
-        "policies_timed_vertices", select_drawable({"records": folder}, os.environ)
-    ).rows
+    rows = load_results_of("policies_timed_vertices", SECOND_CPU[-1]).rows
     rows = rows[(rows["mode"] == "train") & (rows.status == "ok")]
     ours, agenda = (rows[rows.policy == policy] for policy in ("critical_share", "agenda"))
     times = numbers(ratios(agenda, ours, ["model"]), ["model"], RATIO)
@@ -292,7 +291,7 @@ def describe_slower(rows: pd.DataFrame) -> str:
         f"{row.label} on {row.workload} ({row.speedup:.2f}){REASONS.get(row.label, '')}"
         for row in rows[rows.system != MANUAL].itertuples()
     ]
-    return ", ".join(texts)
+    return ", ".join(texts) or "no framework"
 
 
 def build_strategies(results: CpuResults) -> str:
@@ -313,7 +312,7 @@ def build_strategies(results: CpuResults) -> str:
 @cache
 def judge_claims(folder: Path) -> pd.DataFrame:
     """Return a row for each claim that the records of a directory decide."""
-    experiment = load_held("claims", select_drawable({"records": folder}, os.environ, ["claims"]))
+    experiment = load_results_of("claims", folder)
     judged = pd.DataFrame([judge(claim, experiment)[0] for claim in experiment.claims])
     return judged[judged.verdict != NOT_MEASURABLE]
 
