@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from dynbatch.harness.planning.claim_points import BATCHES
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
@@ -29,6 +30,7 @@ from dynbatch.plots.figures.heat import describe_heat, draw_heat
 from dynbatch.plots.report import shrink_picture
 from dynbatch.plots.tables.answers import evaluate_answers, evaluate_strategies
 from dynbatch.plots.tables.cells import (
+    COUNTED,
     DAGGER,
     format_ratio,
 )
@@ -194,12 +196,12 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" clearly slower on {n['slower']}, unclear on {n['unclear']}.",
             f"- **Strategies.** On our engine, {join_names(close)} as fast as ours in the median;"
             f" ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's baseline).",
-            f"- **Cause.** The engine, not the policy: {describe_policies()}.",
+            f"- **Cause.** A change of policy alone gains little: {describe_policies()}.",
             f"- **Slower** than {describe_slower(below)}.",
-            '- **Confidence.** 95% intervals over six rounds, or ranges of four; "clearly": the'
+            '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
-            f" of unchanged code. On an Intel Xeon, speedups over frameworks on {len(smallest)}"
-            f" workloads are {smallest.min():.2f} to {smallest.max():.2f}.",
+            " of unchanged code (EPYC). On an Intel Xeon, speedups over frameworks on"
+            f" {len(smallest)} workloads are {smallest.min():.2f} to {smallest.max():.2f}.",
             f"- **C++ by hand** (`{MANUAL}`) {describe_manual(first.answers, second.answers)}",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
@@ -279,9 +281,9 @@ def describe_policies() -> str:
         for side in (ours, agenda)
     ]
     return (
-        f"with equal kernels, DyNet's agenda takes {times.value.min():.2f} to"
-        f" {times.value.max():.2f} times as long on {len(times)} models (Xeon), although it runs"
-        f" {batches[1]:.0f} batches, not {batches[0]:.0f}, on lattices"
+        f"DyNet's agenda takes {times.value.min():.2f} to"
+        f" {times.value.max():.2f} times our time on {len(times)} models (Xeon), although it"
+        f" runs {batches[1]:.0f} batches, not {batches[0]:.0f}, on lattices"
     )
 
 
@@ -319,8 +321,11 @@ def judge_claims(folder: Path) -> pd.DataFrame:
 
 def describe_claims(folder: Path) -> str:
     """Count the verdicts on claims that a CPU can decide."""
-    n = judge_claims(folder).verdict.value_counts()
+    rows = judge_claims(folder)
+    n, is_count = rows.verdict.value_counts(), rows.quantity.isin([*COUNTED, BATCHES])
     parts = [f"{n[verdict]} {verdict}" for verdict in (*VERDICTS[::-1], NOT_SHOWN) if verdict in n]
+    n_counts = int((is_count & (rows.verdict == VERDICTS[-1])).sum())
+    parts[0] += f" ({n_counts} counts)"
     return (
         f"Of {n.sum()} that a CPU can decide: {', '.join(parts)}"
         " ([table](docs/results.md#claims-of-the-papers))."
