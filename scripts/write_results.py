@@ -196,7 +196,7 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" clearly slower on {n['slower']}, unclear on {n['unclear']}.",
             f"- **Strategies.** On our engine, {join_names(close)} as fast as ours in the median;"
             f" ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's baseline).",
-            f"- **Cause.** A change of policy alone gains little: {describe_policies()}.",
+            f"- **Cause.** Policy alone gains little: {describe_policies()}.",
             f"- **Slower** than {describe_slower(below)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
