@@ -23,6 +23,7 @@ from dynbatch.harness.machine.files import read_lines, read_text
 
 T = TypeVar("T")
 CPUS = Path("/sys/devices/system/cpu")
+CPU_INFO = Path("/proc/cpuinfo")
 # Lines of /proc/cpuinfo that name a processor and its instructions, on x86 and on Arm.
 _INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")
 
@@ -104,10 +105,21 @@ def pin_process(cpus: Collection[int]) -> None:
 
 
 def read_cpu_model() -> str:
-    for line in read_lines(Path("/proc/cpuinfo")):
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    """Return the processor's name.
+
+    Virtual machines may hide its number ("AMD EPYC"): family and model, as the processor reports
+    them, then distinguish its generations.
+    """
+    first = {}
+    for line in read_lines(CPU_INFO):
+        key, _, value = line.partition(":")
+        first.setdefault(key.strip(), value.strip())
+    name = first.get("model name")
+    if name is None:
+        return platform.processor() or platform.machine()
+    if any(map(str.isdigit, name)) or "model" not in first:
+        return name
+    return f"{name} (family {first.get('cpu family')}, model {first['model']})"
 
 
 def hash_cpu() -> str:
@@ -116,7 +128,7 @@ def hash_cpu() -> str:
     Home directories are shared by machines with different processors: code for one may be an
     illegal instruction on another.
     """
-    lines = {line for line in read_lines(Path("/proc/cpuinfo")) if line.startswith(_INSTRUCTIONS)}
+    lines = {line for line in read_lines(CPU_INFO) if line.startswith(_INSTRUCTIONS)}
     facts = [platform.machine(), *sorted(lines or {platform.processor()})]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 

@@ -79,6 +79,25 @@ def test_a_cpu_of_another_name_or_other_instructions_is_another(
     assert hash_cpu(), "without /proc the name of the architecture is left"
 
 
+HIDDEN = ["processor\t: 0", "cpu family\t: 25", "model\t\t: 1", "model name\t: AMD EPYC"]
+
+
+def test_generations_with_one_name_differ_in_family_or_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = [line.replace(": 1", ": 17") for line in HIDDEN]
+    named = [*HIDDEN[:-1], "model name\t: AMD EPYC 7763 64-Core Processor"]
+    arm = ["Features\t: asimd", "CPU part\t: 0xd0c"]
+    names = []
+    for lines in (HIDDEN, [*HIDDEN, *later], later, named, arm):
+        monkeypatch.setattr(facts, "read_lines", lambda _, lines=lines: lines)
+        names.append(facts.read_cpu_model())
+    assert names[0] == names[1] == "AMD EPYC (family 25, model 1)", "of the first processor"
+    assert names[2] == "AMD EPYC (family 25, model 17)"
+    assert names[3] == "AMD EPYC 7763 64-Core Processor", "a number is enough"
+    assert names[4], "Arm has no names"
+
+
 def test_cuda_is_unavailable_without_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
