@@ -28,10 +28,11 @@ from dynbatch.plots.figures.forest import describe_forest, draw_forest
 from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
 from dynbatch.plots.figures.heat import describe_heat, draw_heat
 from dynbatch.plots.report import shrink_picture
-from dynbatch.plots.tables.answers import evaluate_answers, evaluate_strategies
+from dynbatch.plots.tables.answers import WORKLOAD, evaluate_answers, evaluate_strategies
 from dynbatch.plots.tables.cells import (
     COUNTED,
     DAGGER,
+    EN_DASH,
     format_ratio,
 )
 from dynbatch.plots.tables.claims import NOT_MEASURABLE, NOT_SHOWN, VERDICTS, judge
@@ -48,6 +49,7 @@ FIRST_CPU = (
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
 )
+SECOND_NAME = "an Intel Xeon"
 SECOND_CPU = (
     REFERENCE / "intel-xeon-2cpu-2026-11-27" / "medium",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "paper",
@@ -70,6 +72,13 @@ CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
 PIXELS = 1200  # width of a figure
 REASONS = {"TorchFold": ", which merges equal subtrees"}  # for a faster baseline
 MANUAL = "native_levels"  # C++ by hand
+# Columns of a baseline in the tables.
+SHOWN = [
+    "label",
+    "value",
+    "warnings",
+    *(f"speedup{end}" for end in ("", "_low", "_high", "_warnings")),
+]
 FEW_STRATEGIES = 3  # too few for a comparison
 
 
@@ -122,13 +131,30 @@ def has_strategies(rows: pd.DataFrame) -> bool:
 
 
 def select_answers(results: CpuResults) -> pd.DataFrame:
-    """Return a row per workload, with its fastest baseline and the engine's throughput."""
+    """Return a row per workload: the engine, its speedups over the fastest framework and over C++.
+
+    Returns:
+        Columns of the workload; value and warnings of the engine, of the framework (value_framework
+        etc., with its label), and speedup, speedup_low, speedup_high and speedup_warnings over the
+        framework; the same columns of C++ by hand end in _manual. `speedup_least` is the smaller.
+    """
     answers = results.answers
-    engine = answers[answers.is_engine][["experiment", "workload", "value", "warnings"]]
-    best = answers[answers.is_fastest_baseline]
-    return best.merge(
-        engine, on=["experiment", "workload"], suffixes=("", "_engine"), validate="1:1"
-    )
+    engine = answers[answers.is_engine]
+    workloads = engine[[*WORKLOAD, "hidden_size", "value", "warnings"]]
+    sides = select_frameworks(answers), answers[answers.system == MANUAL]
+    rows = workloads
+    for side, suffix in zip(sides, ("_framework", "_manual"), strict=True):
+        measured = side[side.speedup_status == "ok"].set_index(WORKLOAD)
+        rows = rows.join(measured[SHOWN].add_suffix(suffix), on=WORKLOAD, validate="1:1")
+    least = rows[["speedup_framework", "speedup_manual"]].min(axis=1)
+    return rows.assign(speedup_least=least).reset_index(drop=True)
+
+
+def select_frameworks(answers: pd.DataFrame) -> pd.DataFrame:
+    """Select the fastest framework of each workload; C++ by hand is none."""
+    rows = answers[~answers.is_engine & (answers.system != MANUAL)]
+    rows = rows[rows.speedup_status == "ok"].sort_values("speedup", kind="stable")
+    return rows.drop_duplicates(WORKLOAD)
 
 
 def classify(low: float, high: float, factor: float = BETWEEN_RUNS) -> str:
@@ -139,16 +165,15 @@ def classify(low: float, high: float, factor: float = BETWEEN_RUNS) -> str:
 
 
 def build_table(rows: pd.DataFrame) -> str:
-    """Return a row per workload: engine, fastest baseline and speedup, bold if it is clear."""
-    counts = [f"{n} ({m})" for n, m in zip(rows.n_baselines, rows.n_frameworks, strict=True)]
+    """Return a row per workload: engine, fastest framework and speedups, bold if they are clear."""
     cells = pd.DataFrame(
         {
             "hidden": rows.hidden_size.astype(str).to_list(),
-            "engine, instances/s": format_speeds(rows.value_engine, rows.warnings_engine),
-            "fastest baseline": rows.label.to_list(),
-            "baselines (frameworks)": counts,
-            "baseline, instances/s": format_speeds(rows.value, rows.warnings),
-            "speedup": [format_gain(row) for _, row in rows.iterrows()],
+            "engine, instances/s": format_speeds(rows.value, rows.warnings),
+            "fastest framework": rows.label_framework.to_list(),
+            "its instances/s": format_speeds(rows.value_framework, rows.warnings_framework),
+            "speedup over it": format_gains(rows, "framework"),
+            "speedup over C++": format_gains(rows, "manual"),
         },
         index=pd.Index(rows.workload, name="workload"),
     )
@@ -161,29 +186,27 @@ def format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> list[st
     return [f"{value:,.0f}{DAGGER * bool(warning)}" for value, warning in pairs]
 
 
-def format_gain(row: pd.Series) -> str:
-    """Format a speedup, in bold if its whole interval is beyond BETWEEN_RUNS."""
-    text = format_ratio(row.speedup, row.speedup_low, row.speedup_high, row.speedup_warnings)
-    is_clear = classify(row.speedup_low, row.speedup_high) != "unclear"
-    return f"**{text}**" if is_clear else text
+def format_gains(rows: pd.DataFrame, side: str) -> list[str]:
+    """Format the speedups over one side, in bold if the whole interval is beyond BETWEEN_RUNS."""
+    columns = [f"speedup{end}_{side}" for end in ("", "_low", "_high", "_warnings")]
+    texts = []
+    for value, low, high, warnings in rows[columns].itertuples(index=False):
+        bold = "" if classify(low, high) == "unclear" else "**"
+        missing = pd.isna(value)
+        texts.append(EN_DASH if missing else bold + format_ratio(value, low, high, warnings) + bold)
+    return texts
 
 
 def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the workload with the smallest speedup of each kind of network, the largest first."""
-    rows = rows.sort_values("speedup", kind="stable")
+    rows = rows.sort_values("speedup_least", kind="stable")
     kinds = rows.experiment.str.removesuffix("_inference")
     return rows[~kinds.duplicated()][::-1]
 
 
 def build_bullets(first: CpuResults, second: CpuResults) -> str:
     """Summarize the results in eight bullets; every number is computed from the records."""
-    rows, others = select_answers(first), second.answers
-    is_framework = ~others.is_engine & (others.system != MANUAL)
-    others = others[is_framework & (others.speedup_status == "ok")]
-    smallest = others.groupby("workload").speedup.min()
-    classes = [classify(*ends) for ends in rows[["speedup_low", "speedup_high"]].to_numpy()]
-    n = {name: classes.count(name) for name in ("faster", "slower", "unclear")}
-    below = rows[rows.speedup_high < 1].sort_values("speedup")
+    rows, others = select_answers(first), select_answers(second)
     strategies = first.strategies
     medians = strategies[strategies.speedup_status == "ok"].groupby("label").speedup.median()
     close = medians[medians.sub(1).abs() < 0.03].sort_values()
@@ -191,52 +214,40 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
     return "\n".join(
         [
             "- **Frameworks.** The engine (`system=vertex`: the shared core with our policy"
-            f" `critical_share`) is {describe_frameworks(first.answers)}. With C++ by hand, one"
-            f" program per model, it is clearly faster than the fastest baseline on {n['faster']},"
-            f" clearly slower on {n['slower']}, unclear on {n['unclear']}.",
+            f" `critical_share`) is {compare_speeds(rows, 'framework')} the fastest framework.",
+            f"- **C++ by hand** (`{MANUAL}`, one program per model, no framework): the engine is"
+            f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
+            " median.",
             f"- **Strategies.** On our engine, {join_names(close)} as fast as ours in the median;"
             f" ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's baseline).",
             f"- **Cause.** Policy alone gains little: {describe_policies()}.",
-            f"- **Slower** than {describe_slower(below)}.",
+            f"- **Slower** than {describe_slower(rows)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
-            " of unchanged code (EPYC). On an Intel Xeon, speedups over frameworks on"
-            f" {len(smallest)} workloads are {smallest.min():.2f} to {smallest.max():.2f}.",
-            f"- **C++ by hand** (`{MANUAL}`) {describe_manual(first.answers, second.answers)}",
+            f" of unchanged code. On {SECOND_NAME}, {format_span(others, 'framework')} over"
+            f" frameworks, {format_span(others, 'manual')} over C++ by hand.",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
     )
 
 
-def describe_frameworks(answers: pd.DataFrame) -> str:
-    """Classify the engine's speedups over the fastest framework, without C++ by hand."""
-    rows = answers[~answers.is_engine & (answers.system != MANUAL)]
-    rows = rows[rows.speedup_status == "ok"].sort_values("speedup")
-    rows = rows.drop_duplicates(["experiment", "workload"])
-    unknown = {"speedup_low": 0.0, "speedup_high": float("inf")}  # a single round
-    ends = rows[["speedup_low", "speedup_high"]].fillna(unknown)
-    n_faster = [classify(*pair) for pair in ends.to_numpy()].count("faster")
-    low, high = rows.speedup.min(), rows.speedup.max()
+def compare_speeds(rows: pd.DataFrame, side: str) -> str:
+    """Return the range of the speedups over one side, and how many are clear."""
+    rows = rows[rows[f"speedup_{side}"].notna()]
+    ends = rows[[f"speedup_low_{side}", f"speedup_high_{side}"]].to_numpy()
+    classes = [classify(*pair) for pair in ends]
+    n_faster, n_slower = classes.count("faster"), classes.count("slower")
     return (
-        f"clearly faster than the fastest framework on {n_faster} of {len(rows)} workloads"
-        f" ({low:.2f} to {high:.2f} times as fast)"
+        f"clearly faster on {n_faster} of {len(rows)} workloads, clearly slower on {n_slower}:"
+        f" {format_span(rows, side)} times as fast as"
     )
 
 
-def describe_manual(first: pd.DataFrame, second: pd.DataFrame) -> str:
-    """Return the engine's speedups over C++ that was written by hand for each model."""
-    own, other = (
-        cpu[(cpu.system == MANUAL) & (cpu.speedup_status == "ok")] for cpu in (first, second)
-    )
-    n_fastest, n_all = int(own.is_fastest_baseline.sum()), len(own)
-    which = "all" if n_fastest == n_all else str(n_fastest)
-    return (
-        f"is the fastest baseline on {which} of its {n_all} workloads: the engine is"
-        f" {own.speedup.min():.2f} to {own.speedup.max():.2f} times as fast,"
-        f" {own.speedup.median():.2f} in the median; on the Xeon, {other.speedup.min():.2f} to"
-        f" {other.speedup.max():.2f}."
-    )
+def format_span(rows: pd.DataFrame, side: str) -> str:
+    """Format the smallest and the largest speedup over one side."""
+    speedups = rows[f"speedup_{side}"]
+    return f"{speedups.min():.2f} to {speedups.max():.2f}"
 
 
 def describe_gpu(answers: pd.DataFrame) -> str:
@@ -289,9 +300,11 @@ def describe_policies() -> str:
 
 def describe_slower(rows: pd.DataFrame) -> str:
     """Name the frameworks against which the whole interval of the speedup is below 1."""
+    below = rows[rows.speedup_high_framework < 1].sort_values("speedup_framework")
     texts = [
-        f"{row.label} on {row.workload} ({row.speedup:.2f}){REASONS.get(row.label, '')}"
-        for row in rows[rows.system != MANUAL].itertuples()
+        f"{row.label_framework} on {row.workload} ({row.speedup_framework:.2f})"
+        f"{REASONS.get(str(row.label_framework), '')}"
+        for row in below.itertuples()
     ]
     return ", ".join(texts) or "no framework"
 

@@ -110,7 +110,7 @@ def read_cpu_model() -> str:
     Virtual machines may hide its number ("AMD EPYC"): family and model, as the processor reports
     them, then distinguish its generations.
     """
-    first = {}
+    first: dict[str, str] = {}
     for line in read_lines(CPU_INFO):
         key, _, value = line.partition(":")
         first.setdefault(key.strip(), value.strip())
