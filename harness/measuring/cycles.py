@@ -19,7 +19,7 @@ from dynbatch.harness.trials.spec import Timing
 
 MAX_PASSES = 1000  # enough for any statistic; limits the size of very fast systems' records
 MARKED_EVERY, FIRST_MARKED = 4, 1  # cycles 1, 5, 9, ... mark the phases
-EXTENSION = 4.0  # most timed seconds for precision, relative to timing.min_seconds
+EXTENSION = 2.0  # most timed seconds for precision, relative to timing.min_seconds
 
 
 def is_marked(cycle: int) -> bool:

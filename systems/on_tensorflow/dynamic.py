@@ -82,14 +82,22 @@ class Looped(StepOrder):
         )
         return self._join_steps(hidden, h), saved
 
-    def run_backward(self, dh: Any, U: Any, saved: list[Any]) -> tuple[Any, Any]:
+    def compute_cells(self, saved: list[Any]) -> Any:
+        gates = Gates(*(self._join_steps(array, array.element_shape[-1]) for array in saved))
+        return gates.f * gates.c_before + gates.i * gates.g
+
+    def run_backward(
+        self, dh: Any, U: Any, saved: list[Any], dcells: Any | None
+    ) -> tuple[Any, Any]:
         h = U.shape[0]
         steps, after = self._split_steps(dh, h), self._count_continuing()
+        added = None if dcells is None else self._split_steps(dcells, h)
 
         def run_step(t: Any, dh: Any, dc: Any, da: Any) -> tuple[Any, ...]:
             if after is not None:
                 more = [[0, self.widths[t] - after[t]], [0, 0]]
                 dh, dc = tf.pad(dh, more), tf.pad(dc, more)
+            dc = dc if added is None else dc + added.read(t)
             gates = Gates(*(array.read(t) for array in saved))
             dgates, dc = step_back(gates, steps.read(t) + dh, dc)
             return t - 1, tf.matmul(dgates, U, transpose_b=True), dc, da.write(t, dgates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -36,8 +37,16 @@ class StepOrder(ABC):
         """
 
     @abstractmethod
-    def run_backward(self, dh: Any, U: Any, saved: Any) -> tuple[Any, Any]:
-        """Return the gradients of `a` (m, 4 h) and of c_0 (k, h) from those of h."""
+    def compute_cells(self, saved: Any) -> Any:
+        """Return c of every row (m, h) from the values that `run_forward` has saved."""
+
+    @abstractmethod
+    def run_backward(self, dh: Any, U: Any, saved: Any, dcells: Any | None) -> tuple[Any, Any]:
+        """Return the gradients of `a` (m, 4 h) and of c_0 (k, h) from those of h and c.
+
+        Args:
+            dcells: (m, h), gradient of `compute_cells`; None if it was not called.
+        """
 
     @abstractmethod
     def get_first_width(self) -> Any:
@@ -74,43 +83,70 @@ def step_back(saved: Gates, dh: Any, dc: Any) -> tuple[Any, Any]:
 def run_lstm_layer(
     x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
 ) -> Any:
-    """Run a layer with a hand-written derivative; return h of every row (m, h).
-
-    The derivative computes each weight's gradient with one matmul for all steps. TensorFlow's own
-    derivative of a loop has one matmul per step, and adds the results.
+    """Run a layer; return h of every row (m, h).
 
     Args:
         x: (m, n_inputs), inputs of all rows.
         weights: W (n_inputs, 4 h), U (h, 4 h), b (4 h,).
-        start: h_0 and c_0 (h,), the same for every sentence; None for zeros.
+        start: h_0 and c_0, the same for every sentence (h,), or for each (k, h); None for zeros.
         along: order of steps.
     """
+    (hidden,) = _run_layer(x, weights, start, along, keeps_cells=False)
+    return hidden
+
+
+def run_lstm_layer_with_cells(
+    x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
+) -> tuple[Any, Any]:
+    """Run a layer, see `run_lstm_layer`; return h and c of every row."""
+    hidden, cells = _run_layer(x, weights, start, along, keeps_cells=True)
+    return hidden, cells
+
+
+def _run_layer(
+    x: Any,
+    weights: tuple[Any, Any, Any],
+    start: tuple[Any, Any] | None,
+    along: StepOrder,
+    *,
+    keeps_cells: bool,
+) -> Sequence[Any]:
+    """Run a layer with a hand-written derivative; return h, and c if it is kept, of every row.
+
+    The derivative computes each weight's gradient with one matmul for all steps. TensorFlow's own
+    derivative of a loop has one matmul per step, and adds the results.
+    """
     h = weights[1].shape[0]
-    h_0, c_0 = start or (tf.zeros(h), tf.zeros(h))
+    h_0, c_0 = (tf.reshape(part, (-1, h)) for part in start or (tf.zeros(h), tf.zeros(h)))
+    is_shared = start is None or start[0].shape.rank == 1
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run_layer(x: Any, W: Any, U: Any, b: Any, h_0: Any, c_0: Any) -> Any:
         k = along.get_first_width()
-        first = tf.broadcast_to(tf.matmul(h_0[None], U), (k, 4 * h))
+        first = tf.broadcast_to(tf.matmul(h_0, U), (k, 4 * h))
         a = tf.nn.bias_add(tf.matmul(x, W), b)
         hidden, saved = along.run_forward(a, U, first, tf.broadcast_to(c_0, (k, h)))
+        kept = (hidden, along.compute_cells(saved)) if keeps_cells else (hidden,)
 
-        def compute_gradients(dhidden: Any) -> tuple[Any, ...]:
-            da, dc_0 = along.run_backward(dhidden, U, saved)
-            dfirst = tf.reduce_sum(da[:k], 0)
+        def compute_gradients(dhidden: Any, dcells: Any | None = None) -> tuple[Any, ...]:
+            da, dc_0 = along.run_backward(dhidden, U, saved, dcells)
+            dfirst = da[:k]
+            if is_shared:
+                dfirst, dc_0 = (tf.reduce_sum(d, 0, keepdims=True) for d in (dfirst, dc_0))
             dU = tf.matmul(along.gather_previous(hidden), da[k:], transpose_a=True)
             return (
                 tf.matmul(da, W, transpose_b=True),
                 tf.matmul(x, da, transpose_a=True),
-                dU + h_0[:, None] * dfirst,
+                dU + tf.matmul(h_0, dfirst, transpose_a=True),
                 tf.reduce_sum(da, 0),
-                tf.linalg.matvec(U, dfirst),
-                tf.reduce_sum(dc_0, 0),
+                tf.matmul(dfirst, U, transpose_b=True),
+                dc_0,
             )
 
-        return hidden, compute_gradients
+        return kept, compute_gradients
 
-    return run_layer(x, *map(tf.convert_to_tensor, (*weights, h_0, c_0)))
+    kept: Sequence[Any] = run_layer(x, *map(tf.convert_to_tensor, weights), h_0, c_0)
+    return kept
 
 
 def look_up_vectors(weights: Variables, words: Any) -> Any:

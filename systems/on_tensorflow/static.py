@@ -117,14 +117,23 @@ class Unrolled(StepOrder):
                 recurrent = tf.matmul(self._take_head(h, width), U)
         return tf.concat(hidden, 0), saved
 
-    def run_backward(self, dh: Any, U: Any, saved: list[Gates]) -> tuple[Any, Any]:
+    def compute_cells(self, saved: list[Gates]) -> Any:
+        return tf.concat([gates.f * gates.c_before + gates.i * gates.g for gates in saved], 0)
+
+    def run_backward(
+        self, dh: Any, U: Any, saved: list[Gates], dcells: Any | None
+    ) -> tuple[Any, Any]:
         da: list[Any] = []
         dc = tf.zeros_like(saved[-1].c_before)
-        steps = zip(self._split(dh), self.widths, self._list_next_widths(), saved, strict=True)
-        for rows, width, after, gates in reversed(list(steps)):
+        added = [None] * len(saved) if dcells is None else self._split(dcells)
+        steps = zip(
+            self._split(dh), added, self.widths, self._list_next_widths(), saved, strict=True
+        )
+        for rows, more, width, after, gates in reversed(list(steps)):
             if after is not None:
                 rows = rows + self._pad_rows(tf.matmul(da[-1], U, transpose_b=True), width, after)
                 dc = self._pad_rows(dc, width, after)
+            dc = dc if more is None else dc + more
             dgates, dc = step_back(gates, rows, dc)
             da.append(dgates)
         return tf.concat(da[::-1], 0), dc

@@ -72,6 +72,23 @@ def test_a_loop_is_traced_once() -> None:
         assert system.n_compilations() == 1
 
 
+@pytest.mark.parametrize("case", ["parser", "seq2seq", "seq2seq_at_once"])
+def test_steps_of_two_kinds_are_refused_if_they_are_padded(case: str) -> None:
+    for way in ("loop_buckets", "block"):
+        with pytest.raises(UnsupportedTrial, match="no padded layout"):
+            prepared(way, CASES[case].model)
+
+
+@pytest.mark.parametrize(("way", "expected"), [("loop", 1), ("unrolled", 4)])
+def test_only_steps_along_sentences_are_unrolled(way: str, expected: int) -> None:
+    """Decisions are in a loop, so their number needs no trace; sentences have a root, too."""
+    system = prepared(way, CASES["parser"].model)
+    for lengths in ((2, 1), (1,), (2, 2, 2), (4,), (5, 1), (6, 6)):
+        sizes = CASES["parser"].model.sizes
+        system.compile_for(random_sentences("parsed_sentence", lengths, sizes, 0, 0.0))
+    assert system.n_compilations() == expected
+
+
 def test_xla_compiles_for_every_combination_of_shapes() -> None:
     """Shapes are columns, rounded steps, and rounded numbers of classified rows."""
     system = prepared("loop_xla", VarLSTM(SIZES), "infer")

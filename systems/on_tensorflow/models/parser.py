@@ -1,0 +1,161 @@
+"""Dependency parser in TensorFlow: all sentences in parallel, one decision of each per step.
+
+A layer over the joined vectors of several tokens is a sum of one term per slot. One matmul before
+the first decision computes the terms of all tokens; each step adds up the terms of the tokens that
+it looks at, and computes scores and loss. Only gradients are deferred to the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.parser import LAYERS, Parser
+from dynbatch.harness.values.parsed import N_FEATURES, ParsedSentence
+from dynbatch.systems.on_tensorflow.layers import compute_logits, run_lstm_layer
+from dynbatch.systems.on_tensorflow.models.stairs import (
+    Steps,
+    StepsNetwork,
+    lay_out_steps,
+    make_steps_array,
+    score_step,
+    subtract_right,
+)
+from dynbatch.systems.on_tensorflow.runtime import Feeds, Variables
+from dynbatch.systems.on_tensorflow.sentences import SentenceLayout
+
+
+class ParserFeed(NamedTuple):
+    """A mini-batch of int32 arrays, which are tensors inside a program.
+
+    Attributes:
+        words: (n,), by row of `tokens`.
+        tags: (n,), parts of speech by row.
+        tokens: steps along the tokens of sentences.
+        decisions: steps along the decisions.
+        looked_at: (d, N_FEATURES), rows of terms, by row of `decisions`.
+        labels: (d,), right decisions by row.
+    """
+
+    words: Any
+    tags: Any
+    tokens: Steps
+    decisions: Steps
+    looked_at: Any
+    labels: Any
+
+
+class ParserNetwork(StepsNetwork):
+    """Equations of dynbatch.harness.models.parser."""
+
+    unrolled = ("tokens",)
+
+    def __init__(self, model: Model, way: SentenceLayout) -> None:
+        super().__init__(model, way)
+        assert isinstance(model, Parser)
+        self.model = model
+
+    def construct(self, instances: Sequence[ParsedSentence]) -> Feeds:
+        """Lay out tokens and decisions; a missing token is the one after the last."""
+        lengths = np.array([s.n_tokens for s in instances], dtype=np.int64)
+        n_decisions = np.array([s.n_transitions for s in instances], dtype=np.int64)
+        tokens = lay_out_steps(lengths, self.way.unrolled)
+        decisions = lay_out_steps(n_decisions, None)
+        words, tags, kinds, arcs, features = (
+            np.concatenate([getattr(s, name) for s in instances])
+            for name in ("words", "tags", "kinds", "arcs", "features")
+        )
+        first = np.repeat(np.cumsum(lengths) - lengths, n_decisions)[:, None]
+        rows = np.append(tokens.of_along, np.int32(len(words)))
+        token = rows[np.where(features < 0, len(words), features + first)]
+        looked_at = token * N_FEATURES + np.arange(N_FEATURES)
+        labels = self.model.index_scores(kinds, arcs)
+        by_row = looked_at[decisions.along], labels[decisions.along]
+        ids = (part.astype(np.int32) for part in (words[tokens.along], tags[tokens.along], *by_row))
+        own_words, own_tags, own_looked_at, own_labels = ids
+        return (ParserFeed(own_words, own_tags, tokens, decisions, own_looked_at, own_labels),)
+
+    def forward(self, weights: Variables, *feeds: ParserFeed) -> tuple[Any, Any]:
+        (feed,) = feeds
+        tokens = feed.tokens
+        x = tf.concat(
+            [tf.gather(weights["embedding"], feed.words), tf.gather(weights["tags"], feed.tags)], 1
+        )
+        # Rows of each direction, in the order of the other one.
+        of_against = tf.gather(tokens.of_against, tokens.along)
+        of_along = tf.gather(tokens.of_along, tokens.against)
+        for layer in LAYERS:
+            there = self._run_direction(weights, x, f"_forward{layer}", tokens)
+            back = self._run_direction(weights, tf.gather(x, of_along), f"_backward{layer}", tokens)
+            x = tf.concat([there, tf.gather(back, of_against)], 1)
+        loss, hidden = decide(self._compute_terms(weights, x), weights, feed)
+        return loss, (hidden, feed.decisions.of_along)
+
+    def _run_direction(self, weights: Variables, x: Any, suffix: str, tokens: Steps) -> Any:
+        own = (weights[f"W{suffix}"], weights[f"U{suffix}"], weights[f"b{suffix}"])
+        return run_lstm_layer(x, own, None, self.make_steps(tokens))
+
+    def _compute_terms(self, weights: Variables, x: Any) -> Any:
+        """Return the term of every token in every slot (tokens * N_FEATURES, mlp)."""
+        tokens = tf.concat([x, tf.tanh(weights["missing"])[None]], 0)
+        h, mlp = tokens.shape[1], weights["b_mlp"].shape[0]
+        by_slot = tf.transpose(tf.reshape(weights["W_mlp"], (N_FEATURES, h, mlp)), (1, 0, 2))
+        bias = tf.concat([weights["b_mlp"], tf.zeros((N_FEATURES - 1) * mlp)], 0)
+        terms = tf.nn.bias_add(tokens @ tf.reshape(by_slot, (h, N_FEATURES * mlp)), bias)
+        return tf.reshape(terms, (-1, mlp))
+
+    def outputs(self, weights: Variables, kept: Any) -> Any:
+        """Return the scores of all decisions."""
+        hidden, rows = kept
+        return compute_logits(tf.gather(hidden, rows), weights["W_out"], weights["b_out"])
+
+
+def decide(terms: Any, weights: Variables, feed: ParserFeed) -> tuple[Any, Any]:
+    """Return the summed loss of all decisions, and the layer below their scores (d, mlp).
+
+    Args:
+        terms: see ParserNetwork.
+    """
+    widths = feed.decisions.widths
+    starts = tf.cumsum(widths, exclusive=True)
+    mlp, n_scores = weights["W_out"].shape
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run_decisions(terms: Any, W: Any, b: Any) -> Any:
+        def run_step(t: Any, loss: Any, hidden: Any, shares: Any) -> tuple[Any, ...]:
+            rows = slice(starts[t], starts[t] + widths[t])
+            own = tf.tanh(tf.reduce_sum(tf.gather(terms, feed.looked_at[rows]), 1))
+            step_loss, share = score_step(compute_logits(own, W, b), feed.labels[rows])
+            return t + 1, loss + step_loss, hidden.write(t, own), shares.write(t, share)
+
+        n_steps = tf.size(widths)
+        arrays = [make_steps_array(n_steps, n) for n in (mlp, n_scores)]
+        _, loss, *arrays = tf.while_loop(
+            lambda t, *_: t < n_steps,
+            run_step,
+            (0, tf.zeros(()), *arrays),
+            parallel_iterations=1,  # a step's loss precedes the next step
+            maximum_iterations=n_steps,
+        )
+        hidden, shares = (array.concat() for array in arrays)
+
+        def compute_gradients(dloss: Any, _: Any) -> tuple[Any, ...]:
+            d = dloss * subtract_right(shares, feed.labels)
+            dsum = tf.matmul(d, W, transpose_b=True) * (1.0 - hidden * hidden)
+            repeated, looked_at = tf.repeat(dsum, N_FEATURES, 0), tf.reshape(feed.looked_at, [-1])
+            dterms = tf.math.unsorted_segment_sum(repeated, looked_at, tf.shape(terms)[0])
+            return dterms, tf.matmul(hidden, d, transpose_a=True), tf.reduce_sum(d, 0)
+
+        return (loss, hidden), compute_gradients
+
+    result: tuple[Any, Any] = run_decisions(
+        terms, *(tf.convert_to_tensor(weights[name]) for name in ("W_out", "b_out"))
+    )
+    return result
+
+
+SIDE_BY_SIDE = {"parser": ParserNetwork}
