@@ -28,7 +28,7 @@ from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
 from dynbatch.plots.tables.answers import select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
-from scripts.write_results import BETWEEN_RUNS, FIRST_CPU, classify, load_results, load_results_of
+from scripts.write_results import BETWEEN_RUNS, FIRST_CPU, classify, load_answers, load_results_of
 
 N_POINTS = 10
 ENGINE = "vertex"
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
 
 def list_points() -> list[Point]:
     """Return the workloads with the smallest speedups, of every experiment before a second one."""
-    answers = load_results(FIRST_CPU).answers
+    answers = load_answers(FIRST_CPU)
     is_installed = ~answers.is_engine & ~answers.framework.isin(COMPILED)
     answers = answers[is_installed & (answers.speedup_status == "ok")].sort_values("speedup")
     answers = answers.drop_duplicates(["experiment", "workload"])

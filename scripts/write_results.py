@@ -9,8 +9,7 @@ python -m scripts.write_results
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -41,20 +40,22 @@ from scripts.run_tables import build_run_tables, pivot_texts
 from scripts.write_pages import MarkedPage
 
 REFERENCE = ROOT / "results" / "reference"
-# The results of a workload come from the first directory that has it.
+# The results of a workload come from the first directory of a CPU that has it.
 FIRST_CPU = (
     REFERENCE / "amd-epyc-2cpu-2026-11-28" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-27" / "paper",
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper_evening",
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
-    REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper",
 )
-SECOND_NAME = "an Intel Xeon"
-SECOND_CPU = (
+SECOND_CPU = (REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",)
+THIRD_CPU = (
     REFERENCE / "intel-xeon-2cpu-2026-11-27" / "medium",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "paper",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium",
 )
+CPUS = {"AMD Zen 4": FIRST_CPU, "AMD Zen 3": SECOND_CPU, "Intel Xeon": THIRD_CPU}
+STRATEGIES = SECOND_CPU[0]
+POLICIES = THIRD_CPU[-1]  # policies compared by time, with equal kernels
 CLAIMS = REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims"
 GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
 # Runs of `bench -m`, each with the system that the others are compared with.
@@ -68,7 +69,8 @@ BETWEEN_RUNS = float((read_declaration("answers", CONF_DIR).figure or {})["band"
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
 PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
 FOREST_TITLE = "Speedup of the engine over each framework's fastest baseline"
-CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
+FIRST_CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
+STRATEGY_CONDITIONS = FIRST_CONDITIONS.replace("Zen 4", "Zen 3")
 PIXELS = 1200  # width of a figure
 REASONS = {"TorchFold": ", which merges equal subtrees"}  # for a faster baseline
 MANUAL = "native_levels"  # C++ by hand
@@ -79,25 +81,20 @@ SHOWN = [
     "warnings",
     *(f"speedup{end}" for end in ("", "_low", "_high", "_warnings")),
 ]
-FEW_STRATEGIES = 3  # too few for a comparison
-
-
-@dataclass(frozen=True, slots=True)
-class CpuResults:
-    """Results on one CPU: rows of plots/tables/answers.py; a workload's first directory counts."""
-
-    answers: pd.DataFrame
-    strategies: pd.DataFrame
 
 
 @cache
-def load_results(folders: Sequence[Path]) -> CpuResults:
+def load_answers(folders: Sequence[Path]) -> pd.DataFrame:
     """Evaluate the answers of several directories; the first that has a workload is used."""
-    experiments = [load_results_of("answers", folder) for folder in folders]
-    return CpuResults(
-        select_first_results(map(evaluate_answers, experiments), has_answer),
-        select_first_results(map(evaluate_strategies, experiments), has_strategies),
-    )
+    experiments = (load_results_of("answers", folder) for folder in folders)
+    return select_first_results(map(evaluate_answers, experiments))
+
+
+@cache
+def load_strategies() -> pd.DataFrame:
+    """Return the engine's speedups over the strategies, see plots/tables/answers.py."""
+    rows = evaluate_strategies(load_results_of("answers", STRATEGIES))
+    return rows[rows.speedup_status == "ok"].reset_index(drop=True)
 
 
 def load_results_of(name: str, folder: Path) -> Experiment:
@@ -105,18 +102,12 @@ def load_results_of(name: str, folder: Path) -> Experiment:
     return load_held(name, select_drawable({"records": folder}, os.environ, [name]))
 
 
-def select_first_results(
-    frames: Iterable[pd.DataFrame], has_results: Callable[[pd.DataFrame], bool]
-) -> pd.DataFrame:
-    """Select each workload from the first frame with its results, sorted by experiment.
-
-    Args:
-        has_results: predicate of rows of a workload that have its results.
-    """
+def select_first_results(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Select each workload from the first frame with an answer, sorted by experiment."""
     selected: dict[tuple[str, str], pd.DataFrame] = {}
     for table in frames:
         for key, rows in table.groupby(["experiment", "workload"], sort=False):
-            if has_results(rows):
+            if has_answer(rows):
                 selected.setdefault(key, rows)
     ordered = sorted(selected.items(), key=lambda item: item[0][0])
     return pd.concat([rows for _, rows in ordered], ignore_index=True)
@@ -126,11 +117,7 @@ def has_answer(rows: pd.DataFrame) -> bool:
     return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
 
 
-def has_strategies(rows: pd.DataFrame) -> bool:
-    return bool((rows.speedup_status == "ok").sum() >= FEW_STRATEGIES)
-
-
-def select_answers(results: CpuResults) -> pd.DataFrame:
+def select_answers(answers: pd.DataFrame) -> pd.DataFrame:
     """Return a row per workload: the engine, its speedups over the fastest framework and over C++.
 
     Returns:
@@ -138,7 +125,6 @@ def select_answers(results: CpuResults) -> pd.DataFrame:
         etc., with its label), and speedup, speedup_low, speedup_high and speedup_warnings over the
         framework; the same columns of C++ by hand end in _manual. `speedup_least` is the smaller.
     """
-    answers = results.answers
     engine = answers[answers.is_engine]
     workloads = engine[[*WORKLOAD, "hidden_size", "value", "warnings"]]
     sides = select_frameworks(answers), answers[answers.system == MANUAL]
@@ -204,13 +190,20 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~kinds.duplicated()][::-1]
 
 
-def build_bullets(first: CpuResults, second: CpuResults) -> str:
-    """Summarize the results in eight bullets; every number is computed from the records."""
-    rows, others = select_answers(first), select_answers(second)
-    strategies = first.strategies
-    medians = strategies[strategies.speedup_status == "ok"].groupby("label").speedup.median()
+def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str:
+    """Summarize the results in eight bullets; every number is computed from the records.
+
+    Args:
+        rows: see select_answers, for the first CPU.
+        others: the same for the other CPUs, by name.
+    """
+    medians = load_strategies().groupby("label").speedup.median()
     close = medians[medians.sub(1).abs() < 0.03].sort_values()
     behind = medians.drop(close.index).sort_values()
+    spans = [
+        f"{name} {format_span(cpu, 'framework')} and {format_span(cpu, 'manual')}"
+        for name, cpu in others.items()
+    ]
     return "\n".join(
         [
             "- **Frameworks.** The engine (`system=vertex`: the shared core with our policy"
@@ -224,8 +217,7 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f"- **Slower** than {describe_slower(rows)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
-            f" of unchanged code. On {SECOND_NAME}, {format_span(others, 'framework')} over"
-            f" frameworks, {format_span(others, 'manual')} over C++ by hand.",
+            f" of unchanged code. Speedups over frameworks and C++ on {'; on '.join(spans)}.",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
@@ -283,7 +275,7 @@ def shorten(label: str) -> str:
 
 def describe_policies() -> str:
     """Compare the times of DyNet's agenda and of our policy, with equal kernels, in training."""
-    rows = load_results_of("policies_timed_vertices", SECOND_CPU[-1]).rows
+    rows = load_results_of("policies_timed_vertices", POLICIES).rows
     rows = rows[(rows["mode"] == "train") & (rows.status == "ok")]
     ours, agenda = (rows[rows.policy == policy] for policy in ("critical_share", "agenda"))
     times = numbers(ratios(agenda, ours, ["model"]), ["model"], RATIO)
@@ -309,9 +301,8 @@ def describe_slower(rows: pd.DataFrame) -> str:
     return ", ".join(texts) or "no framework"
 
 
-def build_strategies(results: CpuResults) -> str:
+def build_strategies(rows: pd.DataFrame) -> str:
     """Tabulate the engine's speedup over each strategy, bold if its interval does not contain 1."""
-    rows = results.strategies[results.strategies.speedup_status == "ok"]
     names = rows.label.map(shorten)
     columns = sorted(set(names), key=str.lower)
     ends = zip(rows.speedup_low, rows.speedup_high, strict=True)
@@ -361,14 +352,18 @@ def build_claims(folder: Path) -> str:
 
 
 def build_parts() -> dict[MarkedPage, str]:
-    first, second = load_results(FIRST_CPU), load_results(SECOND_CPU)
-    answers = select_answers(first)
+    first, *others = (select_answers(load_answers(cpu)) for cpu in CPUS.values())
+    names = list(CPUS)
     return {
-        MarkedPage(README, "write_results", "answer"): build_bullets(first, second),
-        MarkedPage(README, "write_results", "table"): build_table(select_smallest(answers)),
-        MarkedPage(RESULTS, "write_results", "first CPU"): build_table(answers),
-        MarkedPage(RESULTS, "write_results", "second CPU"): build_table(select_answers(second)),
-        MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(first),
+        MarkedPage(README, "write_results", "answer"): build_bullets(
+            first, dict(zip(names[1:], others, strict=True))
+        ),
+        MarkedPage(README, "write_results", "table"): build_table(select_smallest(first)),
+        **{
+            MarkedPage(RESULTS, "write_results", name): build_table(rows)
+            for name, rows in zip(names, (first, *others), strict=True)
+        },
+        MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(load_strategies()),
         MarkedPage(RESULTS, "write_results", "claims"): build_claims(CLAIMS),
         **{
             MarkedPage(folder / "README.md", "write_results"): build_run_tables(folder, base)
@@ -378,13 +373,13 @@ def build_parts() -> dict[MarkedPage, str]:
 
 
 def write_pictures() -> None:
-    """Draw the forest plot and the heat map of the first CPU."""
-    first = load_results(FIRST_CPU)
-    forest, heat = draw_forest(first.answers, band=BETWEEN_RUNS), draw_heat(first.strategies)
+    """Draw the forest plot of the first CPU, and the heat map of strategies."""
+    answers, strategies = load_answers(FIRST_CPU), load_strategies()
+    forest, heat = draw_forest(answers, band=BETWEEN_RUNS), draw_heat(strategies)
     page.add_title(forest, FOREST_TITLE)
-    page.add_caption(forest, describe_forest(first.answers, BETWEEN_RUNS, CONDITIONS))
+    page.add_caption(forest, describe_forest(answers, BETWEEN_RUNS, FIRST_CONDITIONS))
     page.add_title(heat, HEAT_TITLE)
-    page.add_caption(heat, describe_heat(first.strategies, CONDITIONS))
+    page.add_caption(heat, describe_heat(strategies, STRATEGY_CONDITIONS))
     for path, figure in zip(PICTURES, (forest, heat), strict=True):
         save_figure(figure, path)
         replace_whole(path, shrink_picture(path, PIXELS)[0])

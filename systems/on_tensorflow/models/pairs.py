@@ -22,7 +22,7 @@ from dynbatch.systems.on_tensorflow.layers import (
     run_lstm_layer_with_cells,
     step,
 )
-from dynbatch.systems.on_tensorflow.models.stairs import (
+from dynbatch.systems.on_tensorflow.models.sentences import (
     Steps,
     StepsNetwork,
     lay_out_steps,

@@ -17,7 +17,7 @@ from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.models.parser import LAYERS, Parser
 from dynbatch.harness.values.parsed import N_FEATURES, ParsedSentence
 from dynbatch.systems.on_tensorflow.layers import compute_logits, run_lstm_layer
-from dynbatch.systems.on_tensorflow.models.stairs import (
+from dynbatch.systems.on_tensorflow.models.sentences import (
     Steps,
     StepsNetwork,
     lay_out_steps,
