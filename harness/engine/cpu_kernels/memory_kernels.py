@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.compiler.pointers import call, floats_at, read_word
+from dynbatch.harness.compiler.pointers import FLOAT_BYTES, call, copy_bytes, floats_at, read_word
 from dynbatch.harness.engine.cpu_kernels.elementwise import FAST
-from dynbatch.harness.engine.cpu_kernels.vectors import SIDE
+from dynbatch.harness.engine.cpu_kernels.vectors import BLOCK, SIDE
 from dynbatch.harness.values.arrays import Longs, LongTable
 
 LINE_BYTES = 64
@@ -55,6 +55,22 @@ def transpose(square: int, matrix: int, n_rows: int, n_columns: int, out: int) -
     for i in range(n_rows):
         for j in range(whole_columns if i < whole_rows else 0, n_columns):
             to_values[j * n_rows + i] = values[i * n_columns + j]
+
+
+@compiled
+def pack_columns(w: int, k: int, m: int, out: int) -> None:
+    """Copy w (k, m) so that the rows of every BLOCK columns are consecutive.
+
+    Rows of w are several KiB apart, and a kernel reads one or two cache lines of each.
+    """
+    for column in range(0, m, BLOCK):
+        width = min(BLOCK, m - column)
+        for row in range(k):
+            copy_bytes(
+                out + FLOAT_BYTES * (column * k + row * width),
+                w + FLOAT_BYTES * (row * m + column),
+                FLOAT_BYTES * width,
+            )
 
 
 @compiled

@@ -11,20 +11,23 @@ from typing import Any
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import copy_bytes, put_word, read_word
 from dynbatch.harness.compiler.registry import helper
-from dynbatch.harness.engine.cpu_kernels.blas import add_outer, multiply
+from dynbatch.harness.engine.cpu_kernels.blas import OWN, add_outer, multiply
 from dynbatch.harness.engine.cpu_kernels.context import (
     FLOATS,
     N_THREADS,
+    SIZES,
     THREAD,
     begin,
     read_pitch,
     share,
 )
+from dynbatch.harness.engine.cpu_kernels.vectors import PACKED_ROWS, multiply_packed
 
 # Constants of matmuls by parameters.
-PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM = range(7)
-# Operands: x, out, the parameter, the bias, the copy of W^T, and the number of the function's rows.
-# The copy is used if these are at least COPIES_FROM; 0: no copy.
+PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM, IS_PACKED = range(8)
+# Operands: x, out, the parameter, the bias, a copy, and the number of the function's rows. The copy
+# is used if these are at least COPIES_FROM; 0: no copy. It is packed for the engine's own kernels
+# (memory_kernels.pack_columns), from W or W^T as it is needed, or it is W^T.
 X, OUT, WEIGHT, BIAS, COPY, N_OF_FUNCTION = range(6)
 CHILDREN = 6  # numbers of rows of states, if x is the children's state
 
@@ -82,8 +85,16 @@ def _multiply(
         for m in range(n):
             copy_bytes(out + m * out_row, begin(operands, BIAS), 4 * width)
     if copies_from > 0 and read_word(begin(operands, N_OF_FUNCTION), 0) >= copies_from:
-        weight, transposed = begin(operands, COPY), 0
-        rows, columns = columns, rows
+        if read_word(constants, IS_PACKED) == 0:
+            weight, transposed = begin(operands, COPY), 0
+            rows, columns = columns, rows
+        elif n <= PACKED_ROWS and read_word(read_word(context, SIZES), OWN) != 0:
+            k, m = _read_sizes(constants)
+            multiply_packed(
+                read_word(read_word(context, SIZES), OWN), x, x_row, n, begin(operands, COPY), k, m,
+                out, out_row, adds,
+            )  # fmt: skip
+            return
     multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
 
 

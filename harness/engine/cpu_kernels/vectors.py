@@ -294,10 +294,13 @@ def load_matmul_kernels() -> tuple[Loaded, NDArray[np.int64]]:
     return loaded, table
 
 
-# With vectors of half the size (AVX2), oneDNN is faster except for small matrices and few rows.
+# With vectors of half the size (AVX2), oneDNN is faster except for small matrices, few rows and
+# packed matrices: 12, 64 and 256 rows by 512 x 2 048 at 77, 71 and 87 GFLOP/s (oneDNN 31, 40 and
+# 69), by 256 x 1 024 at 97, 95 and 95 (35, 86 and 45), on one Zen 3 core.
 OWN_ROWS, OWN_ROWS_TRANSPOSED, OWN_ROWS_OUTER = (24, 40, 512) if LANES == 16 else (0, 12, 12)
 SMALL = 2**14  # elements of a matrix that fits into the L1 cache, or almost
 BLOCK = LANES * MAX_VECTORS  # columns
+PACKED_ROWS = 1024  # for more rows, oneDNN is as fast: 1 400 by 256 x 1 024 at 94 (packed: 81)
 _BYTES = 4
 
 
@@ -336,6 +339,34 @@ def multiply_rows(
                     x + i * x_row, x_row, x_next, w + _BYTES * j, w_row,
                     out + i * out_row + _BYTES * j, out_row, k, adds,
                 ))  # fmt: skip
+
+
+@helper
+def multiply_packed(
+    kernels: int, x: int, x_row: int, n: int, w: int, k: int, m: int, out: int, out_row: int,
+    adds: int,
+) -> None:  # fmt: skip
+    """Compute out = x w for n rows, or out += it.
+
+    Args:
+        w: The address of a copy of w (k, m) by memory_kernels.pack_columns.
+    """
+    n_calls = (n + MAX_ROWS - 1) // MAX_ROWS
+    n_rows = (n + n_calls - 1) // max(n_calls, 1)
+    for column in range(0, m, BLOCK):
+        width = min(BLOCK, m - column)
+        table, step = (BY_VECTORS, BLOCK) if width == BLOCK else (BY_VECTOR, LANES)
+        for j in range(0, width, step):
+            for i in range(0, n, max(n_rows, 1)):
+                call(read_word(kernels, table + min(n_rows, n - i) - 1), (
+                    x + i * x_row, x_row, _BYTES, w + _BYTES * (column * k + j), _BYTES * width,
+                    out + i * out_row + _BYTES * (column + j), out_row, k, adds,
+                ))  # fmt: skip
+
+
+def is_packed(k: int, m: int) -> bool:
+    """Return whether few rows are multiplied by a packed copy of W (k, m), not by W."""
+    return LANES == 8 and m % LANES == 0 and k * m > SMALL
 
 
 @helper

@@ -33,6 +33,7 @@ from dynbatch.harness.vertex.operators import EDGE
 # engine's own kernels for few rows are as fast with W^T (AVX-512), so that the batches of four
 # trees do not amortize the copy yet.
 COPIES_FROM = 100 if LANES == 16 else 40
+PACKED_FROM = 16
 NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
@@ -43,6 +44,8 @@ class ArgumentKind(StrEnum):
         PARAMETER: The parameter in its own shape.
         TRANSPOSED: A transposed copy, which is current if the function has COPIES_FROM rows or
             more.
+        PACKED, PACKED_TRANSPOSED: A copy of W or W^T for the engine's own kernels, which is
+            current if the function has PACKED_FROM rows or more.
         GRADIENT: The gradient, which is valid only after it was written.
         WRITTEN: (n_threads,), flags that the gradient was written in this mini-batch.
 
@@ -66,6 +69,8 @@ class ArgumentKind(StrEnum):
 
     PARAMETER = auto()
     TRANSPOSED = auto()
+    PACKED = auto()
+    PACKED_TRANSPOSED = auto()
     GRADIENT = auto()
     WRITTEN = auto()
     BUFFER = auto()
@@ -122,18 +127,35 @@ def _find_apart(memory: Memory, argument: Argument) -> NDArray[Any]:
     return mark_distinct_runs(index, starts, count_slots(argument.of))
 
 
-def _refresh_transposed(memory: Memory, argument: Argument) -> None:
-    if memory.layout.count_rows(argument.type_id) >= COPIES_FROM:
-        memory.parameters.provide_transposed(argument.of, up_to_date=True)
+def _refresh_copy(memory: Memory, argument: Argument) -> None:
+    if memory.layout.count_rows(argument.type_id) >= _REFRESHED_FROM[argument.kind]:
+        _provide_copy(memory, argument, up_to_date=True)
 
+
+def _provide_copy(memory: Memory, argument: Argument, *, up_to_date: bool) -> NDArray[Any]:
+    if argument.kind is ArgumentKind.TRANSPOSED:
+        return memory.parameters.provide_transposed(argument.of, up_to_date=up_to_date)
+    is_transposed = argument.kind is ArgumentKind.PACKED_TRANSPOSED
+    return memory.parameters.provide_packed(argument.of, is_transposed, up_to_date=up_to_date)
+
+
+def _find_copy(memory: Memory, argument: Argument) -> NDArray[Any]:
+    """Return a copy, which is current if no step has changed the parameters yet."""
+    return _provide_copy(memory, argument, up_to_date=not memory.parameters.was_updated)
+
+
+# Copies of parameters, and the number of rows from which they are refreshed.
+_REFRESHED_FROM = {
+    ArgumentKind.TRANSPOSED: COPIES_FROM,
+    ArgumentKind.PACKED: PACKED_FROM,
+    ArgumentKind.PACKED_TRANSPOSED: PACKED_FROM,
+}
 
 # Arrays that move only when memory grows; except APART, which is new in every mini-batch.
 _FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
     ArgumentKind.BUFFER: lambda memory, key: memory.buffers[key.type_id, key.of],
     ArgumentKind.PARAMETER: lambda memory, key: memory.parameters.values[key.of],
-    ArgumentKind.TRANSPOSED: lambda memory, key: memory.parameters.provide_transposed(
-        key.of, up_to_date=False
-    ),
+    **dict.fromkeys(_REFRESHED_FROM, _find_copy),
     ArgumentKind.GRADIENT: lambda memory, key: memory.parameters.provide_gradient(key.of),
     ArgumentKind.WRITTEN: lambda memory, key: memory.parameters.provide_written_flags(key.of),
     ArgumentKind.FILLED: lambda memory, key: memory.provide_filled_flags(key.type_id, key.of),
@@ -193,7 +215,7 @@ class AddressTable:
                 self._of_layout.append((k, argument))
             elif argument.kind is ArgumentKind.APART and self._has_threads:
                 self._moving.append((k, argument))
-            elif argument.kind is ArgumentKind.TRANSPOSED:
+            elif argument.kind in _REFRESHED_FROM:
                 self._renewed.append(argument)
             if k >= len(self.places):
                 self._take_table(np.zeros((2 * k + 64, 2), dtype=np.int64))
@@ -220,7 +242,7 @@ class AddressTable:
             array = self._kept[k] = moving.find(memory)
             self._put(k, array)
         for renewed in self._renewed:
-            _refresh_transposed(memory, renewed)
+            _refresh_copy(memory, renewed)
         self._found_for = n_grown, n_arranged
 
     def keep_up(self) -> None:
@@ -243,7 +265,8 @@ class AddressTable:
     @property
     def is_steady(self) -> bool:
         """True if only arrays of the layout change from one mini-batch to the next."""
-        return not self._moving and not self._renewed
+        changes = self.memory.parameters.was_updated
+        return not self._moving and not (self._renewed and changes)
 
 
 @compiled

@@ -17,6 +17,7 @@ from dynbatch.harness.engine.backend import Arrangement
 from dynbatch.harness.engine.cpu_kernels import memory_kernels
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     N_OF_STEP,
+    pack_columns,
     transpose,
     update_parameters,
     update_rows,
@@ -64,7 +65,9 @@ class Parameters:
         self._flags: list[NDArray[np.int64]] = []  # memory of all flags, many in one array
         self._steps: Table = np.zeros((0, N_OF_STEP), dtype=np.int64)
         self._transposed: dict[str, NDArray[np.float32]] = {}
-        self._stale: set[str] = set()  # outdated transposed copies
+        self._packed: dict[tuple[str, bool], NDArray[np.float32]] = {}
+        self._stale: set[str | tuple[str, bool]] = set()  # outdated copies
+        self.was_updated = False
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
         """Multiply tables by weights, once; the products become parameters."""
@@ -115,6 +118,21 @@ class Parameters:
             self._stale.discard(name)
         return self._transposed[name]
 
+    def provide_packed(
+        self, name: str, is_transposed: bool, *, up_to_date: bool
+    ) -> NDArray[np.float32]:
+        """Return a copy of W or W^T that is packed for the engine's kernels, updated on request."""
+        key, value = (name, is_transposed), self.values[name]
+        if key not in self._packed:
+            self._packed[key] = memory_kernels.allocate_aligned((value.size,))
+            self._stale.add(key)
+        if up_to_date and key in self._stale:
+            source = self.provide_transposed(name, up_to_date=True) if is_transposed else value
+            n_rows, n_columns = source.shape
+            pack_columns(get_address(source), n_rows, n_columns, get_address(self._packed[key]))
+            self._stale.discard(key)
+        return self._packed[key]
+
     def provide_written_flags(self, name: str) -> NDArray[np.int64]:
         """Return the flags (n_threads,) that a gradient was written; each thread sets its own."""
         if name not in self._written:
@@ -132,7 +150,8 @@ class Parameters:
     def update(self, learning_rate: float, looked_up: LookedUp) -> None:
         """Take one step of SGD on every parameter that has a gradient."""
         step = np.float32(learning_rate)
-        self._stale.update(self._transposed)
+        self._stale.update(self._transposed, self._packed)
+        self.was_updated = True
         plain = [name for name in self._written if name not in self.packs]
         if len(self._steps) != len(plain):
             self._steps = np.array(

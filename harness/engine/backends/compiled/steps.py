@@ -9,6 +9,7 @@ from functools import singledispatchmethod
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES
 from dynbatch.harness.engine.backends.compiled.arguments import (
     COPIES_FROM,
+    PACKED_FROM,
     Argument,
     ArgumentKind,
     Instruction,
@@ -25,6 +26,7 @@ from dynbatch.harness.engine.cpu_kernels import row_kernels
 from dynbatch.harness.engine.cpu_kernels.context import Register, Taken
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import compute_softmax_loss
 from dynbatch.harness.engine.cpu_kernels.row_kernels import add_up_rows
+from dynbatch.harness.engine.cpu_kernels.vectors import is_packed
 from dynbatch.harness.engine.lowering.plan import (
     WHOLE_STAGES,
     BufferName,
@@ -181,10 +183,15 @@ class StageWriter:
         k = columns if step.transposed else rows
         x, *children = self.places.make_row_operands(step.x)
         weight = nothing = Operand(Argument(ArgumentKind.PARAMETER, step.parameter))
-        copies_from, copy, n_rows = 0, nothing, nothing
-        if step.transposed and self._has_few_rows:
-            copies_from = COPIES_FROM
-            copy = Operand(self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter))
+        copies_from, copy, n_rows, packed = 0, nothing, nothing, False
+        if self._has_few_rows:
+            packed = is_packed(*((columns, rows) if step.transposed else (rows, columns)))
+        if packed or (step.transposed and self._has_few_rows):
+            copies_from = PACKED_FROM if packed else COPIES_FROM
+            kind = ArgumentKind.TRANSPOSED
+            if packed:
+                kind = ArgumentKind.PACKED_TRANSPOSED if step.transposed else ArgumentKind.PACKED
+            copy = Operand(self.places.make_own_argument(kind, step.parameter))
             n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
         bias = (
             nothing if step.bias is None else Operand(Argument(ArgumentKind.PARAMETER, step.bias))
@@ -193,6 +200,7 @@ class StageWriter:
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
             copies_from,
+            int(packed),
         )
         kernel = products.multiply_children if children else products.multiply_rows
         yield Instruction(
