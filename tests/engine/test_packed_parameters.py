@@ -1,0 +1,109 @@
+"""Packed copies of parameters: their products, and that every mini-batch has current ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.pointers import get_address
+from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
+from dynbatch.harness.engine.backends.compiled import arguments, steps
+from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    BLOCK,
+    LANES,
+    MAX_ROWS,
+    load_matmul_kernels,
+    multiply_packed,
+)
+from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.models.seq2seq import Seq2Seq
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.reference import run_reference
+from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.instances import random_sentences, random_tree
+
+TREES = ModelSizes(LANES, {"words": 11, "classes": 4}, embedding_size=5)
+PAIRS = ModelSizes(LANES, {"source_words": 9, "target_words": 7}, embedding_size=5)
+N_STEPS = 3
+
+
+@compiled
+def _multiply_packed(
+    kernels: int, x: int, x_row: int, n: int, w: int, k: int, m: int, out: int, out_row: int,
+    adds: int,
+) -> None:  # fmt: skip
+    multiply_packed(kernels, x, x_row, n, w, k, m, out, out_row, adds)
+
+
+def multiply(
+    x: NDArray[np.float32], weight: NDArray[np.float32], out: NDArray[np.float32], *, adds: bool
+) -> None:
+    k, m = weight.shape
+    packed = allocate_aligned((k * m,))
+    pack_columns(get_address(weight), k, m, get_address(packed))
+    _multiply_packed(
+        int(load_matmul_kernels()[1].ctypes.data), get_address(x), x.strides[0], len(x),
+        get_address(packed), k, m, get_address(out), out.strides[0], int(adds),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [LANES, BLOCK, BLOCK + LANES, 3 * BLOCK - LANES])
+@pytest.mark.parametrize("adds", [False, True])
+def test_rows_are_multiplied_as_numpy_does(columns: int, adds: bool) -> None:
+    """For any number of rows, also if rows of x and out are parts of wider ones."""
+    rng = np.random.default_rng(columns)
+    weight = rng.standard_normal((7, columns), dtype=np.float32)
+    for n in (0, 1, MAX_ROWS, MAX_ROWS + 1, 4 * MAX_ROWS - 1):
+        x = rng.standard_normal((n, 9), dtype=np.float32)[:, 1:8]
+        wide = rng.standard_normal((n + 1, columns + 3), dtype=np.float32)
+        expected = wide.astype(np.float64)
+        out, rows = wide[:n, 2 : columns + 2], expected[:n, 2 : columns + 2]
+        rows[:] = x.astype(np.float64) @ weight + adds * rows
+        multiply(x, weight, out, adds=adds)
+        np.testing.assert_allclose(wide, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pack matrices of any size, on any processor; copies are current for any number of rows."""
+    monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
+    for kind in (arguments.ArgumentKind.PACKED, arguments.ArgumentKind.PACKED_TRANSPOSED):
+        monkeypatch.setitem(arguments._REFRESHED_FROM, kind, 1)
+    monkeypatch.setattr(steps, "PACKED_FROM", 1)
+
+
+def draw(model: Model) -> list[object]:
+    if isinstance(model, Seq2Seq):
+        return list(random_sentences("sentence_pair", (5, 1, 3), PAIRS, 0, 0.0))
+    rng = np.random.default_rng(0)
+    return [random_tree(n, TREES, rng) for n in (1, 9, 4)]
+
+
+@pytest.mark.usefixtures("packs_all")
+@pytest.mark.parametrize("model", [TreeLSTM(TREES), Seq2Seq(PAIRS)], ids=lambda model: model.name)
+@pytest.mark.parametrize("blas", ["auto", "openblas"])
+def test_every_mini_batch_has_current_copies(model: Model, blas: str) -> None:
+    """Also in the step after an update; without the engine's kernels, W itself is used."""
+    weights, instances = draw_initial_weights(model, seed=0), draw(model)
+    adapter = prepared(model, weights, Switches(backend="compiled", blas=blas))
+    for _ in range(N_STEPS):
+        now = adapter.parameters()
+        result = run(adapter, instances, update=True)
+        assert disagreements(result, run_reference(model, now, instances, "train")) == []
+
+
+@pytest.mark.usefixtures("packs_all")
+@pytest.mark.parametrize("model", [TreeLSTM(TREES), Seq2Seq(PAIRS)], ids=lambda model: model.name)
+def test_inference_packs_once(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, instances = draw_initial_weights(model, seed=0), draw(model)
+    adapter = prepared(model, weights, Switches(backend="compiled"), mode="infer")
+    expected = run_reference(model, weights, instances, "infer")
+    assert disagreements(run(adapter, instances), expected) == []
+    monkeypatch.setattr(
+        "dynbatch.harness.engine.backends.compiled.memory.pack_columns", None
+    )  # another copy would fail
+    assert disagreements(run(adapter, instances[:2]), expected) != [], "it is another mini-batch"
+    assert disagreements(run(adapter, instances), expected) == []
