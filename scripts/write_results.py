@@ -211,7 +211,8 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f"- **C++ by hand** (`{MANUAL}`, one program per model, no framework): the engine is"
             f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
             " median.",
-            f"- **Strategies.** On our engine, {join_names(close)} as fast as ours in the median;"
+            f"- **Strategies.** On our engine (Zen 3), {join_names(close)} as fast as ours in the"
+            f" median;"
             f" ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's baseline).",
             f"- **Cause.** Policy alone gains little: {describe_policies()}.",
             f"- **Slower** than {describe_slower(rows)}.",

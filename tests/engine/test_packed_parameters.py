@@ -25,8 +25,8 @@ from dynbatch.harness.reference import run_reference
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.instances import random_sentences, random_tree
 
-TREES = ModelSizes(LANES, {"words": 11, "classes": 4}, embedding_size=5)
-PAIRS = ModelSizes(LANES, {"source_words": 9, "target_words": 7}, embedding_size=5)
+TREES = ModelSizes(LANES, {"words": 11, "classes": LANES}, embedding_size=5)
+PAIRS = ModelSizes(LANES, {"source_words": 9, "target_words": LANES}, embedding_size=5)
 N_STEPS = 3
 
 
@@ -70,9 +70,8 @@ def test_rows_are_multiplied_as_numpy_does(columns: int, adds: bool) -> None:
 def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pack matrices of any size, on any processor; copies are current for any number of rows."""
     monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
-    for kind in (arguments.ArgumentKind.PACKED, arguments.ArgumentKind.PACKED_TRANSPOSED):
-        monkeypatch.setitem(arguments._REFRESHED_FROM, kind, 1)
-    monkeypatch.setattr(steps, "PACKED_FROM", 1)
+    for module in (arguments, steps):
+        monkeypatch.setattr(module, "PACKED_FROM", 1)
 
 
 def draw(model: Model) -> list[object]:

@@ -24,10 +24,11 @@ from dynbatch.harness.engine.cpu_kernels.context import (
 from dynbatch.harness.engine.cpu_kernels.vectors import PACKED_ROWS, multiply_packed
 
 # Constants of matmuls by parameters.
-PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM, IS_PACKED = range(8)
+PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS = range(6)
+COPIES_FROM, IS_PACKED, COPIES_UP_TO = range(6, 9)
 # Operands: x, out, the parameter, the bias, a copy, and the number of the function's rows. The copy
-# is used if these are at least COPIES_FROM; 0: no copy. It is packed for the engine's own kernels
-# (memory_kernels.pack_columns), from W or W^T as it is needed, or it is W^T.
+# is used if these are from COPIES_FROM to COPIES_UP_TO; 0: no copy. It is W^T, or it is packed for
+# the engine's own kernels (memory_kernels.pack_columns), from W or W^T as it is needed.
 X, OUT, WEIGHT, BIAS, COPY, N_OF_FUNCTION = range(6)
 CHILDREN = 6  # numbers of rows of states, if x is the children's state
 
@@ -84,7 +85,8 @@ def _multiply(
         width = rows if transposed != 0 else columns
         for m in range(n):
             copy_bytes(out + m * out_row, begin(operands, BIAS), 4 * width)
-    if copies_from > 0 and read_word(begin(operands, N_OF_FUNCTION), 0) >= copies_from:
+    n_of_function = read_word(begin(operands, N_OF_FUNCTION), 0) if copies_from > 0 else 0
+    if n_of_function > 0 and copies_from <= n_of_function <= read_word(constants, COPIES_UP_TO):
         if read_word(constants, IS_PACKED) == 0:
             weight, transposed = begin(operands, COPY), 0
             rows, columns = columns, rows

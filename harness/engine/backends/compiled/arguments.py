@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from dynbatch.harness.engine.backends.compiled.memory import Memory
 from dynbatch.harness.engine.cpu_kernels.context import Register, Taken, mark_distinct_runs
 from dynbatch.harness.engine.cpu_kernels.elementwise import Group
 from dynbatch.harness.engine.cpu_kernels.team import Table
-from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES, PACKED_ROWS
 from dynbatch.harness.engine.lowering.plan import SHARED, count_slots
 from dynbatch.harness.engine.rows import fields as parts
 from dynbatch.harness.engine.rows.fields import Fields, Index
@@ -44,8 +44,8 @@ class ArgumentKind(StrEnum):
         PARAMETER: The parameter in its own shape.
         TRANSPOSED: A transposed copy, which is current if the function has COPIES_FROM rows or
             more.
-        PACKED, PACKED_TRANSPOSED: A copy of W or W^T for the engine's own kernels, which is
-            current if the function has PACKED_FROM rows or more.
+        PACKED: A copy of W or W^T for the engine's own kernels, which is current if the function
+            has PACKED_FROM rows or more, and, in a whole stage, at most PACKED_ROWS.
         GRADIENT: The gradient, which is valid only after it was written.
         WRITTEN: (n_threads,), flags that the gradient was written in this mini-batch.
 
@@ -70,7 +70,6 @@ class ArgumentKind(StrEnum):
     PARAMETER = auto()
     TRANSPOSED = auto()
     PACKED = auto()
-    PACKED_TRANSPOSED = auto()
     GRADIENT = auto()
     WRITTEN = auto()
     BUFFER = auto()
@@ -89,12 +88,20 @@ class ArgumentKind(StrEnum):
 OF_PARAMETERS = frozenset((ArgumentKind.PARAMETER, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN))
 
 
+class PackedOf(NamedTuple):
+    """A parameter W, whether W^T is packed, and whether a stage takes all rows at once."""
+
+    parameter: str
+    is_transposed: bool
+    is_whole: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """Identity of an array; equal arguments share one entry of the table of addresses.
 
     Attributes:
-        of: The name of a buffer, a parameter or a pull, or the slots of a gather.
+        of: The name of a buffer, a parameter or a pull, the slots of a gather, or PackedOf.
         type_id: The function; SHARED if the array belongs to no single function.
     """
 
@@ -128,15 +135,18 @@ def _find_apart(memory: Memory, argument: Argument) -> NDArray[Any]:
 
 
 def _refresh_copy(memory: Memory, argument: Argument) -> None:
-    if memory.layout.count_rows(argument.type_id) >= _REFRESHED_FROM[argument.kind]:
+    n_rows, is_packed = memory.layout.count_rows(argument.type_id), argument.kind is PACKED
+    if n_rows < (PACKED_FROM if is_packed else COPIES_FROM):
+        return
+    if not (is_packed and argument.of.is_whole and n_rows > PACKED_ROWS):
         _provide_copy(memory, argument, up_to_date=True)
 
 
 def _provide_copy(memory: Memory, argument: Argument, *, up_to_date: bool) -> NDArray[Any]:
-    if argument.kind is ArgumentKind.TRANSPOSED:
+    if argument.kind is not PACKED:
         return memory.parameters.provide_transposed(argument.of, up_to_date=up_to_date)
-    is_transposed = argument.kind is ArgumentKind.PACKED_TRANSPOSED
-    return memory.parameters.provide_packed(argument.of, is_transposed, up_to_date=up_to_date)
+    name, is_transposed, _ = argument.of
+    return memory.parameters.provide_packed(name, is_transposed, up_to_date=up_to_date)
 
 
 def _find_copy(memory: Memory, argument: Argument) -> NDArray[Any]:
@@ -144,18 +154,13 @@ def _find_copy(memory: Memory, argument: Argument) -> NDArray[Any]:
     return _provide_copy(memory, argument, up_to_date=not memory.parameters.was_updated)
 
 
-# Copies of parameters, and the number of rows from which they are refreshed.
-_REFRESHED_FROM = {
-    ArgumentKind.TRANSPOSED: COPIES_FROM,
-    ArgumentKind.PACKED: PACKED_FROM,
-    ArgumentKind.PACKED_TRANSPOSED: PACKED_FROM,
-}
+PACKED, COPIES = ArgumentKind.PACKED, (ArgumentKind.TRANSPOSED, ArgumentKind.PACKED)
 
 # Arrays that move only when memory grows; except APART, which is new in every mini-batch.
 _FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
     ArgumentKind.BUFFER: lambda memory, key: memory.buffers[key.type_id, key.of],
     ArgumentKind.PARAMETER: lambda memory, key: memory.parameters.values[key.of],
-    **dict.fromkeys(_REFRESHED_FROM, _find_copy),
+    **dict.fromkeys(COPIES, _find_copy),
     ArgumentKind.GRADIENT: lambda memory, key: memory.parameters.provide_gradient(key.of),
     ArgumentKind.WRITTEN: lambda memory, key: memory.parameters.provide_written_flags(key.of),
     ArgumentKind.FILLED: lambda memory, key: memory.provide_filled_flags(key.type_id, key.of),
@@ -215,7 +220,7 @@ class AddressTable:
                 self._of_layout.append((k, argument))
             elif argument.kind is ArgumentKind.APART and self._has_threads:
                 self._moving.append((k, argument))
-            elif argument.kind in _REFRESHED_FROM:
+            elif argument.kind in COPIES:
                 self._renewed.append(argument)
             if k >= len(self.places):
                 self._take_table(np.zeros((2 * k + 64, 2), dtype=np.int64))

@@ -14,6 +14,7 @@ from dynbatch.harness.engine.backends.compiled.arguments import (
     ArgumentKind,
     Instruction,
     Operand,
+    PackedOf,
     select_count_register,
 )
 from dynbatch.harness.engine.backends.compiled.operators import (
@@ -26,7 +27,7 @@ from dynbatch.harness.engine.cpu_kernels import row_kernels
 from dynbatch.harness.engine.cpu_kernels.context import Register, Taken
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import compute_softmax_loss
 from dynbatch.harness.engine.cpu_kernels.row_kernels import add_up_rows
-from dynbatch.harness.engine.cpu_kernels.vectors import is_packed
+from dynbatch.harness.engine.cpu_kernels.vectors import PACKED_ROWS, is_packed
 from dynbatch.harness.engine.lowering.plan import (
     WHOLE_STAGES,
     BufferName,
@@ -46,6 +47,8 @@ from dynbatch.harness.engine.lowering.plan import (
     name_state_buffer,
 )
 from dynbatch.harness.vertex.operators import Shape
+
+NO_LIMIT = 2**31
 
 
 @dataclass(slots=True)
@@ -183,16 +186,17 @@ class StageWriter:
         k = columns if step.transposed else rows
         x, *children = self.places.make_row_operands(step.x)
         weight = nothing = Operand(Argument(ArgumentKind.PARAMETER, step.parameter))
-        copies_from, copy, n_rows, packed = 0, nothing, nothing, False
-        if self._has_few_rows:
-            packed = is_packed(*((columns, rows) if step.transposed else (rows, columns)))
+        copies_from, copy, n_rows = 0, nothing, nothing
+        packed = is_packed(*((columns, rows) if step.transposed else (rows, columns)))
         if packed or (step.transposed and self._has_few_rows):
             copies_from = PACKED_FROM if packed else COPIES_FROM
-            kind = ArgumentKind.TRANSPOSED
+            argument = self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter)
             if packed:
-                kind = ArgumentKind.PACKED_TRANSPOSED if step.transposed else ArgumentKind.PACKED
-            copy = Operand(self.places.make_own_argument(kind, step.parameter))
+                of = PackedOf(step.parameter, step.transposed, not self._has_few_rows)
+                argument = self.places.make_own_argument(ArgumentKind.PACKED, of)
+            copy = Operand(argument)
             n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
+        copies_up_to = PACKED_ROWS if packed and not self._has_few_rows else NO_LIMIT
         bias = (
             nothing if step.bias is None else Operand(Argument(ArgumentKind.PARAMETER, step.bias))
         )
@@ -201,6 +205,7 @@ class StageWriter:
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
             copies_from,
             int(packed),
+            copies_up_to,
         )
         kernel = products.multiply_children if children else products.multiply_rows
         yield Instruction(
