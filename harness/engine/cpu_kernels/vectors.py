@@ -295,12 +295,12 @@ def load_matmul_kernels() -> tuple[Loaded, NDArray[np.int64]]:
 
 
 # With vectors of half the size (AVX2), oneDNN is faster except for small matrices, few rows and
-# packed matrices: 12, 64 and 256 rows by 512 x 2 048 at 77, 71 and 87 GFLOP/s (oneDNN 31, 40 and
-# 69), by 256 x 1 024 at 97, 95 and 95 (35, 86 and 45), on one Zen 3 core.
+# packed matrices: 12, 64, 256 and 1 400 rows by 512 x 2 048 at 77, 71, 87 and 86 GFLOP/s (oneDNN
+# 31, 40, 69 and 89), by 256 x 1 024 at 97, 95, 95 and 81 (35, 86, 45 and 94), on one Zen 3 core.
 OWN_ROWS, OWN_ROWS_TRANSPOSED, OWN_ROWS_OUTER = (24, 40, 512) if LANES == 16 else (0, 12, 12)
 SMALL = 2**14  # elements of a matrix that fits into the L1 cache, or almost
 BLOCK = LANES * MAX_VECTORS  # columns
-PACKED_ROWS = 1024  # for more rows, oneDNN is as fast: 1 400 by 256 x 1 024 at 94 (packed: 81)
+PACKED_ROWS = 2048  # for more rows, oneDNN is faster: rows are read from memory for every BLOCK
 _BYTES = 4
 
 
