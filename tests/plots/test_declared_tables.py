@@ -307,8 +307,9 @@ def test_variants_of_a_system_are_one_column(load: Load, tmp_path: Path) -> None
     labels = [label for _, label in table.cells.columns]
     assert experiment.label("tf_static") in labels
     assert experiment.label("tf_static_xla") not in labels
-    assert "tf_static_xla" in set(table.numbers.system)
-    assert "tf_static" not in set(table.numbers.system)
+    of_both = table.numbers[table.numbers.model == "bilstm"]  # XLA does not compile the parser
+    assert "tf_static_xla" in set(of_both.system)
+    assert "tf_static" not in set(of_both.system)
 
 
 @pytest.fixture(scope="module")

@@ -192,8 +192,8 @@ class StageWriter:
             copies_from = PACKED_FROM if packed else COPIES_FROM
             argument = self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter)
             if packed:
-                of = PackedOf(step.parameter, step.transposed, not self._has_few_rows)
-                argument = self.places.make_own_argument(ArgumentKind.PACKED, of)
+                packed_of = PackedOf(step.parameter, step.transposed, not self._has_few_rows)
+                argument = self.places.make_own_argument(ArgumentKind.PACKED, packed_of)
             copy = Operand(argument)
             n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
         copies_up_to = PACKED_ROWS if packed and not self._has_few_rows else NO_LIMIT
