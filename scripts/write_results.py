@@ -201,7 +201,7 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
     close = medians[medians.sub(1).abs() < 0.03].sort_values()
     behind = medians.drop(close.index).sort_values()
     spans = [
-        f"{name} {format_span(cpu, 'framework')} and {format_span(cpu, 'manual')}"
+        f"{name}: {format_span(cpu, 'framework')} and {format_span(cpu, 'manual')}"
         for name, cpu in others.items()
     ]
     return "\n".join(
@@ -211,14 +211,14 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f"- **C++ by hand** (`{MANUAL}`, one program per model, no framework): the engine is"
             f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
             " median.",
-            f"- **Strategies.** On our engine (Zen 3), {join_names(close)} as fast as ours in the"
-            f" median;"
-            f" ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's baseline).",
+            f"- **Strategies.** On our engine (Zen 3, one round), {join_names(close)} as fast as ours"
+            f" in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's"
+            " baseline).",
             f"- **Cause.** Policy alone gains little: {describe_policies()}.",
             f"- **Slower** than {describe_slower(rows)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
-            f" of unchanged code. Speedups over frameworks and C++ on {'; on '.join(spans)}.",
+            f" of unchanged code. Speedups over frameworks, and over C++, on {'; on '.join(spans)}.",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]

@@ -55,8 +55,9 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
 def describe_heat(numbers: pd.DataFrame, conditions: str = "") -> str:
     """Return the caption, which explains digits and colors and gives statistics."""
     rounds = [int(n) for n in numbers.speedup_n_rounds.dropna()]
+    several = f"median of {format_range(rounds)} ratios, each within a round" if rounds else ""
     return join_sentences(
-        f"median of {format_range(rounds)} ratios, each within a round" if rounds else "",
-        "above 1 the engine is faster; gray digits: the interval contains 1; blank: no number",
+        "ratios within one round, so no interval" if set(rounds) == {1} else several,
+        "above 1 the engine is faster; gray digits: 1 is possible; blank: no number",
         conditions,
     )
