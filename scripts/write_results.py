@@ -211,14 +211,15 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f"- **C++ by hand** (`{MANUAL}`, one program per model, no framework): the engine is"
             f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
             " median.",
-            f"- **Strategies.** On our engine (Zen 3, one round), {join_names(close)} as fast as ours"
-            f" in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's"
+            f"- **Strategies.** On our engine (Zen 3, one round), {join_names(close)} as fast as"
+            f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's"
             " baseline).",
             f"- **Cause.** Policy alone gains little: {describe_policies()}.",
             f"- **Slower** than {describe_slower(rows)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
-            f" of unchanged code. Speedups over frameworks, and over C++, on {'; on '.join(spans)}.",
+            " of unchanged code. Speedups over frameworks, and over C++, on"
+            f" {'; on '.join(spans)}.",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
