@@ -212,8 +212,8 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
             " median.",
             f"- **Strategies.** On our engine (Zen 3, one round), {join_names(close)} as fast as"
-            f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet: ED-Batch's"
-            " baseline).",
+            f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet:"
+            " ED-Batch's baseline).",
             f"- **Cause.** Policy alone gains little: {describe_policies()}.",
             f"- **Slower** than {describe_slower(rows)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
