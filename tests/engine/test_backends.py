@@ -156,7 +156,9 @@ def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     with setting.engine.record_parts(part):
         np.testing.assert_allclose(setting.train(setting.instances), loss, rtol=1e-6)
     for key, gradient in setting.backend.gradients().items():
-        np.testing.assert_allclose(gradient, gradients[key], rtol=1e-5, atol=1e-6)
+        # Rows may be summed in another order, which changes a sum by units of its largest terms.
+        units = 4 * np.finfo(np.float32).eps * float(np.abs(gradients[key]).max(initial=0.0))
+        np.testing.assert_allclose(gradient, gradients[key], rtol=1e-5, atol=max(1e-7, units))
     assert setting.backend.tally.n_launches == n_launches or together
     if together:
         assert kinds["kernel"] > 0

@@ -85,13 +85,15 @@ def draw(model: Model) -> list[object]:
 @pytest.mark.parametrize("model", [TreeLSTM(TREES), Seq2Seq(PAIRS)], ids=lambda model: model.name)
 @pytest.mark.parametrize("blas", ["auto", "openblas"])
 def test_every_mini_batch_has_current_copies(model: Model, blas: str) -> None:
-    """Also in the step after an update; without the engine's kernels, W itself is used."""
+    """Also in the step after an update; nothing is packed without the engine's kernels."""
     weights, instances = draw_initial_weights(model, seed=0), draw(model)
     adapter = prepared(model, weights, Switches(backend="compiled", blas=blas))
     for _ in range(N_STEPS):
         now = adapter.parameters()
         result = run(adapter, instances, update=True)
         assert disagreements(result, run_reference(model, now, instances, "train")) == []
+    packed = adapter.engine.backend._parameters._packed
+    assert bool(packed) == (blas == "auto")
 
 
 @pytest.mark.usefixtures("packs_all")

@@ -22,5 +22,5 @@ def instructions_of(
         shapes = {name: one.shape for name, one in model.parameters.items()}
         shapes |= {node.name: node.shape for node in plan.nodes if node.op == "parameter"}
         for stage in STAGES:
-            for one in StageWriter(type_id, plan, stage, shapes).write():
+            for one in StageWriter(type_id, plan, stage, shapes, has_own_kernels=False).write():
                 yield stage, one

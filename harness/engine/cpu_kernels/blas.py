@@ -92,6 +92,10 @@ class Multiplying:
     names: str
     enter: Callable[[], object]
 
+    @property
+    def has_own_kernels(self) -> bool:
+        return bool(self.scratch[0][OWN])
+
     def copy_for_thread(self) -> Scratch:
         """Return arrays for one more thread."""
         sizes, letters, factors = self.scratch

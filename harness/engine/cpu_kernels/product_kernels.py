@@ -90,7 +90,7 @@ def _multiply(
         if read_word(constants, IS_PACKED) == 0:
             weight, transposed = begin(operands, COPY), 0
             rows, columns = columns, rows
-        elif n <= PACKED_ROWS and read_word(read_word(context, SIZES), OWN) != 0:
+        elif n <= PACKED_ROWS:
             k, m = _read_sizes(constants)
             multiply_packed(
                 read_word(read_word(context, SIZES), OWN), x, x_row, n, begin(operands, COPY), k, m,

@@ -164,7 +164,8 @@ class Backend(backend.Backend):
 
     def load(self, weights: Weights) -> None:
         """Copy the weights."""
-        self._parameters = Parameters(weights, self._team.n)
+        own = self._multiplying.has_own_kernels
+        self._parameters = Parameters(weights, self._team.n, has_own_kernels=own)
         self._memory = Memory(self._parameters)
         self._found = AddressTable(self._memory)
 

@@ -52,10 +52,20 @@ class Parameters:
     The first contribution to a gradient overwrites it (so that it is never zeroed), and later ones
     are added; a flag shows whether there was a first one. Gradients of looked-up rows stay in the
     buffers of the backward pass.
+
+    Attributes:
+        has_own_kernels: whether the engine's own kernels multiply, which read packed copies.
+        was_updated: whether a step has changed the parameters, which makes copies outdated.
     """
 
-    def __init__(self, weights: Mapping[str, NDArray[np.float32]], n_threads: int) -> None:
-        self.n_threads = n_threads
+    def __init__(
+        self,
+        weights: Mapping[str, NDArray[np.float32]],
+        n_threads: int,
+        *,
+        has_own_kernels: bool = False,
+    ) -> None:
+        self.n_threads, self.has_own_kernels = n_threads, has_own_kernels
         self.values = {name: memory_kernels.copy_aligned(w) for name, w in weights.items()}
         self.loaded = tuple(weights)
         self.packs: dict[str, Pack] = {}

@@ -355,11 +355,12 @@ class StageProgram:
         *,
         profile: bool = False,
     ) -> None:
-        values = addresses.memory.parameters.values
-        shapes = {name: value.shape for name, value in values.items()}
+        parameters = addresses.memory.parameters
+        shapes = {name: value.shape for name, value in parameters.values.items()}
         self._found = addresses
         self.instructions = {
-            t: StageWriter(t, plan, stage, shapes).write() for t, plan in plans.items()
+            t: StageWriter(t, plan, stage, shapes, parameters.has_own_kernels).write()
+            for t, plan in plans.items()
         }
         for instructions in self.instructions.values():
             for instruction in instructions:

@@ -53,12 +53,17 @@ NO_LIMIT = 2**31
 
 @dataclass(slots=True)
 class StageWriter:
-    """Writer of one stage of one vertex function."""
+    """Writer of one stage of one vertex function.
+
+    Attributes:
+        has_own_kernels: whether the engine's own kernels multiply.
+    """
 
     type_id: int
     plan: Plan
     stage: str
     shapes: Mapping[str, Shape]
+    has_own_kernels: bool
     places: OperandFactory = field(init=False)
     _filled: set[BufferName] = field(default_factory=set)
 
@@ -187,7 +192,8 @@ class StageWriter:
         x, *children = self.places.make_row_operands(step.x)
         weight = nothing = Operand(Argument(ArgumentKind.PARAMETER, step.parameter))
         copies_from, copy, n_rows = 0, nothing, nothing
-        packed = is_packed(*((columns, rows) if step.transposed else (rows, columns)))
+        k_and_m = (columns, rows) if step.transposed else (rows, columns)
+        packed = self.has_own_kernels and is_packed(*k_and_m)
         if packed or (step.transposed and self._has_few_rows):
             copies_from = PACKED_FROM if packed else COPIES_FROM
             argument = self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter)
