@@ -72,7 +72,7 @@ class Looped(StepOrder):
                 h, c = h[: after[t]], c[: after[t]]
             return t + 1, tf.matmul(h, U), c, kept
 
-        kept = [self._make_array(h) for _ in range(1 + len(Gates._fields))]
+        kept = [self.make_array(h) for _ in range(1 + len(Gates._fields))]
         *_, (hidden, *saved) = tf.while_loop(
             lambda t, *_: t < self.n_steps,
             run_step,
@@ -106,7 +106,7 @@ class Looped(StepOrder):
         *_, dc_0, da = tf.while_loop(
             lambda t, *_: t >= 0,
             run_step,
-            (self.n_steps - 1, none, none, self._make_array(4 * h)),
+            (self.n_steps - 1, none, none, self.make_array(4 * h)),
             shape_invariants=self._make_shape_invariants(h, h, ANY),
             maximum_iterations=self.n_steps,
         )
@@ -128,7 +128,8 @@ class Looped(StepOrder):
         rows = (tf.TensorShape([None, width]) for width in (first, second))
         return None if self.places is None else (SCALAR, *rows, others)
 
-    def _make_array(self, width: int) -> Any:
+    def make_array(self, width: int) -> Any:
+        """Return a TensorArray of the rows of every step (rows, width)."""
         is_even = self.places is None
         shape = (self.widths if is_even else None, width)
         return tf.TensorArray(
@@ -141,8 +142,8 @@ class Looped(StepOrder):
 
     def _split_steps(self, rows: Any, width: int) -> Any:
         if self.places is not None:
-            return self._make_array(width).split(rows, self.widths)
-        return self._make_array(width).unstack(tf.reshape(rows, (self.n_steps, self.widths, width)))
+            return self.make_array(width).split(rows, self.widths)
+        return self.make_array(width).unstack(tf.reshape(rows, (self.n_steps, self.widths, width)))
 
     def _join_steps(self, array: Any, width: int) -> Any:
         if self.places is not None:

@@ -160,6 +160,25 @@ def compute_cross_entropy(logits: Any, labels: Any) -> Any:
     return tf.reduce_sum(losses)
 
 
+def score_step(scores: Any, labels: Any) -> tuple[Any, Any]:
+    """Return the summed negative log likelihood of a step's labels, and the softmax of scores."""
+    share = tf.nn.softmax(scores)
+    right = tf.gather(scores, labels, batch_dims=1)
+    total = tf.reduce_max(scores, 1) - tf.math.log(tf.reduce_max(share, 1))
+    return tf.reduce_sum(total - right), share
+
+
+def subtract_right(shares: Any, labels: Any, counted: Any | None = None) -> Any:
+    """Return the gradient of the scores of all rows: the softmax, less 1 at the labels.
+
+    Args:
+        counted: (n,), numbers to subtract instead of 1.
+    """
+    at_labels = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
+    counted = tf.ones_like(labels, shares.dtype) if counted is None else counted
+    return tf.tensor_scatter_nd_sub(shares, at_labels, counted)
+
+
 def compute_logits(hidden: Any, W: Any, b: Any | None) -> Any:
     scores = tf.matmul(hidden, W)
     return scores if b is None else tf.nn.bias_add(scores, b)
@@ -182,14 +201,14 @@ def compute_linear_cross_entropy(hidden: Any, W: Any, b: Any | None, labels: Any
     def loss(hidden: Any, W: Any, *b: Any) -> Any:
         scores = compute_logits(hidden, W, *b or (None,))
         shares = tf.nn.softmax(scores)
-        at_labels = tf.stack([tf.range(tf.shape(labels)[0]), tf.maximum(labels, 0)], axis=1)
+        words = tf.maximum(labels, 0)
         counted = tf.cast(labels >= 0, scores.dtype)
         largest = tf.reduce_max(scores, 1) - tf.math.log(tf.reduce_max(shares, 1))
-        losses = (largest - tf.gather_nd(scores, at_labels)) * counted
+        losses = (largest - tf.gather(scores, words, batch_dims=1)) * counted
 
         def compute_gradients(dloss: Any) -> tuple[Any, ...]:
             with tf.control_dependencies([losses]):  # last read of shares: updated in place
-                dscores = tf.tensor_scatter_nd_sub(shares, at_labels, counted)
+                dscores = subtract_right(shares, words, counted)
             dhidden = dloss * tf.matmul(dscores, W, transpose_b=True)
             dW = dloss * tf.matmul(hidden * counted[:, None], dscores, transpose_a=True)
             db = [dloss * tf.linalg.matvec(dscores, counted, transpose_a=True) for _ in b]

@@ -20,15 +20,14 @@ from dynbatch.systems.on_tensorflow.layers import (
     compute_logits,
     run_lstm_layer,
     run_lstm_layer_with_cells,
+    score_step,
     step,
+    subtract_right,
 )
 from dynbatch.systems.on_tensorflow.models.sentences import (
     Steps,
     StepsNetwork,
     lay_out_steps,
-    make_steps_array,
-    score_step,
-    subtract_right,
 )
 from dynbatch.systems.on_tensorflow.runtime import Feeds, Variables
 
@@ -136,36 +135,14 @@ def _decode(
         start: h and c before the first step (k, h).
     """
     widths, words = feed.target.widths, tf.stop_gradient(tf.convert_to_tensor(table))
-    n_steps, starts = tf.size(widths), tf.cumsum(widths, exclusive=True)
-    steps = Looped(n_steps, widths, feed.target.before)
-    after = tf.concat([widths[1:], [0]], 0)
+    steps = Looped(tf.size(widths), widths, feed.target.before)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run_decoders(
         vectors: Any, E: Any, e: Any, W: Any, U: Any, b: Any, W_out: Any, h_0: Any, c_0: Any
     ) -> Any:
-        h, n_words = W_out.shape
-
-        def run_step(t: Any, loss: Any, recurrent: Any, c: Any, *kept: Any) -> tuple[Any, ...]:
-            rows = slice(starts[t], starts[t] + widths[t])
-            x = tf.tanh(tf.nn.bias_add(tf.gather(words, feed.read[rows]) @ E, e))
-            hidden, c, gates = step(tf.nn.bias_add(x @ W, b) + recurrent, c)
-            step_loss, share = score_step(hidden @ W_out, feed.labels[rows])
-            parts = (x, hidden, share, *gates)
-            kept = tuple(array.write(t, part) for array, part in zip(kept, parts, strict=True))
-            recurrent = tf.matmul(hidden[: after[t]], U)
-            return t + 1, loss + step_loss, recurrent, c[: after[t]], *kept
-
-        sizes = (e.shape[0], h, n_words, *[h] * len(Gates._fields))
-        arrays = [make_steps_array(n_steps, size) for size in sizes]
-        rows = tf.TensorShape([None, 4 * h]), tf.TensorShape([None, h])
-        _, loss, _, _, *arrays = tf.while_loop(
-            lambda t, *_: t < n_steps,
-            run_step,
-            (0, tf.zeros(()), tf.matmul(h_0, U), c_0, *arrays),
-            shape_invariants=(SCALAR, SCALAR, *rows, *[ANY] * len(arrays)),
-            parallel_iterations=1,  # a step's loss precedes the next step
-            maximum_iterations=n_steps,
+        loss, arrays = _run_steps(
+            words, DecoderWeights(E, e, W, U, b, W_out), (h_0, c_0), feed, steps
         )
         x, hidden, shares = (array.concat() for array in arrays[:3])
 
@@ -193,6 +170,50 @@ def _decode(
 
     result: tuple[Any, Any] = run_decoders(vectors, *weights, *start)
     return result
+
+
+class DecoderWeights(NamedTuple):
+    """Weights of x = tanh(E word + e), an LSTM cell with W x + U h + b, and scores W_out h."""
+
+    E: Any
+    e: Any
+    W: Any
+    U: Any
+    b: Any
+    W_out: Any
+
+
+def _run_steps(
+    words: Any, w: DecoderWeights, start: tuple[Any, Any], feed: PairFeed, steps: Looped
+) -> tuple[Any, list[Any]]:
+    """Return the summed loss, and arrays by step: x, h, the softmax of scores, and Gates."""
+    widths, n_steps, (h_0, c_0) = steps.widths, steps.n_steps, start
+    starts = tf.cumsum(widths, exclusive=True)
+    after = tf.concat([widths[1:], [0]], 0)
+    h, n_words = w.W_out.shape
+
+    def run_step(t: Any, loss: Any, recurrent: Any, c: Any, *kept: Any) -> tuple[Any, ...]:
+        rows = slice(starts[t], starts[t] + widths[t])
+        x = tf.tanh(tf.nn.bias_add(tf.gather(words, feed.read[rows]) @ w.E, w.e))
+        hidden, c, gates = step(tf.nn.bias_add(x @ w.W, w.b) + recurrent, c)
+        step_loss, share = score_step(hidden @ w.W_out, feed.labels[rows])
+        parts = (x, hidden, share, *gates)
+        kept = tuple(array.write(t, part) for array, part in zip(kept, parts, strict=True))
+        recurrent = tf.matmul(hidden[: after[t]], w.U)
+        return t + 1, loss + step_loss, recurrent, c[: after[t]], *kept
+
+    sizes = (w.e.shape[0], h, n_words, *[h] * len(Gates._fields))
+    arrays = [steps.make_array(size) for size in sizes]
+    rows = tf.TensorShape([None, 4 * h]), tf.TensorShape([None, h])
+    _, loss, _, _, *arrays = tf.while_loop(
+        lambda t, *_: t < n_steps,
+        run_step,
+        (0, tf.zeros(()), tf.matmul(h_0, w.U), c_0, *arrays),
+        shape_invariants=(SCALAR, SCALAR, *rows, *[ANY] * len(arrays)),
+        parallel_iterations=1,  # a step's loss precedes the next step
+        maximum_iterations=n_steps,
+    )
+    return loss, arrays
 
 
 def _embed_words(weights: Variables, side: str, words: Any) -> Any:

@@ -16,14 +16,17 @@ import tensorflow as tf
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.models.parser import LAYERS, Parser
 from dynbatch.harness.values.parsed import N_FEATURES, ParsedSentence
-from dynbatch.systems.on_tensorflow.layers import compute_logits, run_lstm_layer
+from dynbatch.systems.on_tensorflow.dynamic import Looped
+from dynbatch.systems.on_tensorflow.layers import (
+    compute_logits,
+    run_lstm_layer,
+    score_step,
+    subtract_right,
+)
 from dynbatch.systems.on_tensorflow.models.sentences import (
     Steps,
     StepsNetwork,
     lay_out_steps,
-    make_steps_array,
-    score_step,
-    subtract_right,
 )
 from dynbatch.systems.on_tensorflow.runtime import Feeds, Variables
 from dynbatch.systems.on_tensorflow.sentences import SentenceLayout
@@ -121,7 +124,8 @@ def decide(terms: Any, weights: Variables, feed: ParserFeed) -> tuple[Any, Any]:
         terms: see ParserNetwork.
     """
     widths = feed.decisions.widths
-    starts = tf.cumsum(widths, exclusive=True)
+    n_steps, starts = tf.size(widths), tf.cumsum(widths, exclusive=True)
+    steps = Looped(n_steps, widths, feed.decisions.before)
     mlp, n_scores = weights["W_out"].shape
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -132,8 +136,7 @@ def decide(terms: Any, weights: Variables, feed: ParserFeed) -> tuple[Any, Any]:
             step_loss, share = score_step(compute_logits(own, W, b), feed.labels[rows])
             return t + 1, loss + step_loss, hidden.write(t, own), shares.write(t, share)
 
-        n_steps = tf.size(widths)
-        arrays = [make_steps_array(n_steps, n) for n in (mlp, n_scores)]
+        arrays = [steps.make_array(n) for n in (mlp, n_scores)]
         _, loss, *arrays = tf.while_loop(
             lambda t, *_: t < n_steps,
             run_step,

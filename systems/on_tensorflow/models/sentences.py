@@ -165,25 +165,6 @@ class StepsNetwork(Network):
         return self.way.make_steps(batch)
 
 
-def make_steps_array(n_steps: Any, width: int) -> Any:
-    """Return a TensorArray of the rows of every step (rows, width), whose number may differ."""
-    return tf.TensorArray(tf.float32, n_steps, element_shape=(None, width), infer_shape=False)
-
-
-def score_step(scores: Any, labels: Any) -> tuple[Any, Any]:
-    """Return the summed negative log likelihood of a step's labels, and the softmax of scores."""
-    share = tf.nn.softmax(scores)
-    right = tf.gather(scores, labels, batch_dims=1)
-    total = tf.reduce_max(scores, 1) - tf.math.log(tf.reduce_max(share, 1))
-    return tf.reduce_sum(total - right), share
-
-
-def subtract_right(shares: Any, labels: Any) -> Any:
-    """Return the gradient of the scores of all rows: the softmax, less 1 at the labels."""
-    at_labels = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
-    return tf.tensor_scatter_nd_sub(shares, at_labels, tf.ones_like(labels, tf.float32))
-
-
 SIDE_BY_SIDE = {
     "var_lstm": VarLSTM,
     "bilstm": BiLSTM,
