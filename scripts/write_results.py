@@ -68,7 +68,9 @@ RUNS: Mapping[Path, str] = {
 BETWEEN_RUNS = float((read_declaration("answers", CONF_DIR).figure or {})["band"])
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
 PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
-FOREST_TITLE = "Speedup of the engine over each framework's fastest baseline"
+FOREST_TITLE = (
+    "Speedup of the engine over the fastest baseline of each framework, and over C++ by hand"
+)
 FIRST_CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
 STRATEGY_CONDITIONS = FIRST_CONDITIONS.replace("Zen 4", "Zen 3")
 PIXELS = 1200  # width of a figure

@@ -26,7 +26,11 @@ from torch.nn import functional
 from dynbatch.harness.machine.facts import read_cpu_model
 
 HAS_ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-ONEDNN = HAS_ONEDNN and "Intel" not in read_cpu_model()  # whether it is the faster one
+# MKL is the faster one on Intel's processors, and on others without AVX-512 (docs/systems.md).
+_HAS_MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
+_HAS_AVX2_ONLY = torch.backends.cpu.get_cpu_capability() == "AVX2"
+_USES_MKL = _HAS_MKL and ("Intel" in read_cpu_model() or _HAS_AVX2_ONLY)
+ONEDNN = HAS_ONEDNN and not _USES_MKL
 LEAST = 1 << 20  # multiplications above which oneDNN is at least as fast
 LEAST_PACKED = 1 << 16  # elements of a weight above which oneDNN's own layout pays
 LEAST_BY_PACKED = 1 << 19  # like LEAST, for a weight in this layout
