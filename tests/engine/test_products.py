@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.object_code import Loaded, load_ir
 from dynbatch.harness.compiler.pointers import call, get_address
+from dynbatch.harness.engine.backends.compiled.steps import NO_LIMIT
 from dynbatch.harness.engine.cpu_kernels import blas, libraries
 from dynbatch.harness.engine.cpu_kernels import product_kernels as products
 from dynbatch.harness.engine.cpu_kernels.blas import (
@@ -112,19 +113,14 @@ def test_compiled_products_are_numpys(way: Way) -> None:
 # --- matmuls of a plan's steps ---
 
 
-def constants_of(
-    w: NDArray[np.float32], per_vertex: int, *, transposed: bool = False, adds: bool = False,
-    has_bias: bool = False, copies_from: int = 0,
-) -> tuple[int, ...]:  # fmt: skip
-    flags = int(transposed), int(adds or has_bias), int(has_bias)
-    return per_vertex, *w.shape, *flags, copies_from
-
-
 @needs_blas
 def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None:
     reported, n, k, m = Reported(scratch=prepare_libraries("auto", 1).scratch), 9, 12, 8
     x, w, copy, out = drawn(n, k), drawn(m, k), drawn(k, m), np.empty((n, m), np.float32)
-    constants = constants_of(w, 1, transposed=True, copies_from=50)
+    per_vertex, is_transposed, adds, has_bias, copies_from, is_packed = 1, 1, 0, 0, 50, 0
+    constants = (
+        per_vertex, m, k, is_transposed, adds, has_bias, copies_from, is_packed, NO_LIMIT
+    )  # fmt: skip
     for n_rows, expected in ((49, x @ w.T), (50, x @ copy)):
         operands = (x, out, w, w, copy, np.array([n_rows], np.int64))
         run_kernel(products.multiply_rows, operands, constants, n, reported)
