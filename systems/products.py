@@ -19,9 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled, get_address
+from dynbatch.harness.compiler.pointers import read_word
+from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.contracts.model import Model, Weights, trace_functions
 from dynbatch.harness.contracts.system import Clock, Counters, RunSettings
 from dynbatch.harness.engine.cpu_kernels.blas import (
+    OWN,
     Scratch,
     add_outer,
     multiply,
@@ -29,6 +32,8 @@ from dynbatch.harness.engine.cpu_kernels.blas import (
     require_library,
 )
 from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
+from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
+from dynbatch.harness.engine.cpu_kernels.vectors import PACKED_ROWS, is_packed, multiply_packed
 from dynbatch.harness.engine.switches import CHOICES
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.values.checked import CountOrNone, OneOf
@@ -42,9 +47,11 @@ CUDA_CHECK = "dynbatch.harness.engine.torch_cuda"
 OUTPUT = "output"
 CONSTANTS = ("zeros", "ones")
 EVERY_ROW = 2**30
+NOT_PACKED = np.zeros(0, np.float32)
 FLOAT_BYTES = 4
 
 Matrix = Annotated[NDArray[np.float32], 2]
+Packed = Annotated[NDArray[np.float32], 1]
 Words = NDArray[np.int64]
 
 
@@ -86,6 +93,8 @@ class CpuMatmuls:
     def __init__(self, blas: str, threads: int, rows_at_once: int) -> None:
         self._multiplying = prepare_libraries(blas, threads)
         self._how = rows_at_once, make_context(self._multiplying.scratch)
+        self._packs = self._multiplying.has_own_kernels and rows_at_once <= PACKED_ROWS
+        self._packed: dict[tuple[int, bool], NDArray[np.float32]] = {}
         self.library = self._multiplying.names
 
     def place(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -93,13 +102,26 @@ class CpuMatmuls:
 
     def forward(self, x: Matrix, weight: Matrix, y: Matrix, n: int) -> None:
         """Compute y = x W of the first n rows."""
-        forward(x, weight, y, n, *self._how)
+        forward(x, weight, self._pack(weight), y, n, *self._how)
 
     def backward(
         self, x: Matrix, weight: Matrix, dy: Matrix, gradient: Matrix, n: int, passes_on: bool
     ) -> None:
         """Compute the gradient x^T dy, and x = dy W^T if the left operand has a gradient."""
-        backward(x, weight, dy, gradient, n, passes_on, *self._how)
+        packed = self._pack(weight, is_transposed=True)
+        backward(x, weight, packed, dy, gradient, n, passes_on, *self._how)
+
+    def _pack(self, weight: Matrix, *, is_transposed: bool = False) -> NDArray[np.float32]:
+        """Return W or W^T as the engine packs it for few rows, made once; else an empty array."""
+        k, m = weight.shape[::-1] if is_transposed else weight.shape
+        if not (self._packs and is_packed(k, m)):
+            return NOT_PACKED
+        key = get_address(weight), is_transposed
+        if key not in self._packed:
+            self._packed[key] = allocate_aligned((k * m,))
+            source = np.ascontiguousarray(weight.T) if is_transposed else weight
+            pack_columns(get_address(source), k, m, get_address(self._packed[key]))
+        return self._packed[key]
 
     def synchronize(self) -> None:
         """Do nothing: each call waits for its result."""
@@ -252,20 +274,19 @@ def make_context(scratch: Scratch) -> Words:
 
 
 @compiled
-def forward(x: Matrix, weight: Matrix, y: Matrix, n: int, at_once: int, context: Words) -> None:
+def forward(
+    x: Matrix, weight: Matrix, packed: Packed, y: Matrix, n: int, at_once: int, context: Words
+) -> None:
     """Compute y = x W."""
     k, m = weight.shape
     for i in range(0, n, at_once):
-        multiply(
-            get_address(context), get_address(x[i]), FLOAT_BYTES * k, min(at_once, n - i),
-            get_address(weight), k, m, 0, 0, get_address(y[i]), FLOAT_BYTES * m,
-        )  # fmt: skip
+        _multiply(x, i, min(at_once, n - i), k, weight, packed, 0, y, m, context)
 
 
 @compiled
 def backward(
-    x: Matrix, weight: Matrix, dy: Matrix, gradient: Matrix, n: int, passes_on: bool, at_once: int,
-    context: Words,
+    x: Matrix, weight: Matrix, packed: Packed, dy: Matrix, gradient: Matrix, n: int,
+    passes_on: bool, at_once: int, context: Words,
 ) -> None:  # fmt: skip
     """Compute the gradient x^T dy, and x = dy W^T if the left operand has a gradient."""
     k, m = weight.shape
@@ -276,8 +297,24 @@ def backward(
             FLOAT_BYTES * m, m, n_now, get_address(gradient), 1 if i > 0 else 0,
         )  # fmt: skip
         if passes_on:
-            multiply(
-                get_address(context), get_address(dy[i]), FLOAT_BYTES * m, n_now,
-                get_address(weight),
-                k, m, 1, 0, get_address(x[i]), FLOAT_BYTES * k,
-            )  # fmt: skip
+            _multiply(dy, i, n_now, m, weight, packed, 1, x, k, context)
+
+
+@helper
+def _multiply(
+    x: Matrix, i: int, n: int, k: int, weight: Matrix, packed: Packed, transposed: int, y: Matrix,
+    m: int, context: Words,
+) -> None:  # fmt: skip
+    """Multiply n rows from row i, by the packed copy if there is one; x (n, k), y (n, m)."""
+    from_x, to_y = get_address(x[i]), get_address(y[i])
+    if len(packed) > 0:
+        kernels = read_word(context[SIZES], OWN)
+        multiply_packed(
+            kernels, from_x, FLOAT_BYTES * k, n, get_address(packed), k, m, to_y, FLOAT_BYTES * m, 0
+        )
+    else:
+        rows, columns = weight.shape
+        multiply(
+            get_address(context), from_x, FLOAT_BYTES * k, n, get_address(weight), rows, columns,
+            transposed, 0, to_y, FLOAT_BYTES * m,
+        )  # fmt: skip

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import get_address
 from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from dynbatch.harness.engine.backends.compiled import arguments, steps
+from dynbatch.harness.engine.backends.compiled import steps
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     BLOCK,
@@ -70,8 +70,8 @@ def test_rows_are_multiplied_as_numpy_does(columns: int, adds: bool) -> None:
 def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pack matrices of any size, on any processor; copies are current for any number of rows."""
     monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
-    for module in (arguments, steps):
-        monkeypatch.setattr(module, "PACKED_FROM", 1)
+    for name in ("PACKED_FROM", "PACKED_FROM_IN_TRAINING"):
+        monkeypatch.setattr(steps, name, 1)
 
 
 def draw(model: Model) -> list[object]:
@@ -108,3 +108,39 @@ def test_inference_packs_once(model: Model, monkeypatch: pytest.MonkeyPatch) -> 
     )  # another copy would fail
     assert disagreements(run(adapter, instances[:2]), expected) != [], "it is another mini-batch"
     assert disagreements(run(adapter, instances), expected) == []
+
+
+@pytest.mark.parametrize("n_trees", [3, 30])
+def test_in_training_few_rows_do_not_pay_for_packing(
+    n_trees: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mini-batches of one sentence trained at half the speed when they packed after each update."""
+    monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
+    model = TreeLSTM(TREES)
+    weights, instances = draw_initial_weights(model, seed=0), draw(model) * (n_trees // 3)
+    adapter = prepared(model, weights, Switches(backend="compiled"))
+    run(adapter, instances, update=True)
+    packed: list[object] = []
+    monkeypatch.setattr(
+        "dynbatch.harness.engine.backends.compiled.memory.pack_columns",
+        lambda *given: packed.append(pack_columns(*given)),
+    )
+    expected = run_reference(model, adapter.parameters(), instances, "train")
+    assert disagreements(run(adapter, instances), expected) == []
+    assert bool(packed) == (n_trees == 30)
+
+
+@pytest.mark.usefixtures("packs_all")
+def test_with_wide_vectors_stages_of_all_rows_are_not_packed_in_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = TreeLSTM(TREES)
+    weights, instances = draw_initial_weights(model, seed=0), draw(model)
+    packed = {}
+    for lanes in (8, 16):
+        monkeypatch.setattr(steps, "LANES", lanes)
+        adapter = prepared(model, weights, Switches(backend="compiled"))
+        expected = run_reference(model, weights, instances, "train")
+        assert disagreements(run(adapter, instances), expected) == []
+        packed[lanes] = set(adapter.engine.backend._parameters._packed)
+    assert set() < packed[16] < packed[8]

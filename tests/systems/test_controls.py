@@ -19,7 +19,6 @@ from dynbatch.harness.contracts.model import (
 )
 from dynbatch.harness.contracts.system import RunSettings, load_adapter
 from dynbatch.harness.engine import torch_cuda
-from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.clock import NullClock, time_call
 from dynbatch.harness.models.bilstm import BiLSTM
@@ -108,8 +107,8 @@ def test_each_product_is_computed_once_a_phase(
 ) -> None:
     adapter, instances = prepared("tree_lstm", mode)
     calls: dict[str, list[int]] = {"forward": [], "backward": []}
-    monkeypatch.setattr(products, "forward", lambda *a: calls["forward"].append(a[3]))
-    monkeypatch.setattr(products, "backward", lambda *a: calls["backward"].append(a[4]))
+    monkeypatch.setattr(products, "forward", lambda *a: calls["forward"].append(a[4]))
+    monkeypatch.setattr(products, "backward", lambda *a: calls["backward"].append(a[5]))
     adapter.compile_for(instances)
     adapter.load(instances)
     clock = NoClock()
@@ -137,18 +136,20 @@ def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 5, products.EVERY_ROW])
-def test_pieces_add_up(at_once: int) -> None:
-    random, scratch = np.random.default_rng(0), prepare_libraries("auto", 1).scratch
-    how = at_once, products.make_context(scratch)
+@pytest.mark.parametrize(("k", "m"), [(3, 4), (160, 128)])
+def test_pieces_add_up(at_once: int, k: int, m: int) -> None:
+    """Also by packed copies, which pieces of large matrices use."""
+    random, matmuls = np.random.default_rng(0), products.CpuMatmuls("auto", 1, at_once)
     x, weight, y = (
-        random.standard_normal(shape, dtype=np.float32) for shape in ((12, 3), (3, 4), (12, 4))
+        random.standard_normal(shape, dtype=np.float32) for shape in ((12, k), (k, m), (12, m))
     )
     dx, dy, gradient = x.copy(), y.copy(), np.empty_like(weight)
-    products.forward(x, weight, y, 12, *how)
-    np.testing.assert_allclose(y, x @ weight, rtol=1e-5, atol=1e-5)
-    products.backward(dx, weight, dy, gradient, 12, True, *how)
-    np.testing.assert_allclose(gradient, x.T @ dy, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(dx, dy @ weight.T, rtol=1e-4, atol=1e-5)
+    matmuls.forward(x, weight, y, 12)
+    np.testing.assert_allclose(y, x @ weight, rtol=1e-4, atol=1e-4)
+    matmuls.backward(dx, weight, dy, gradient, 12, True)
+    np.testing.assert_allclose(gradient, x.T @ dy, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(dx, dy @ weight.T, rtol=1e-4, atol=1e-4)
+    assert len(matmuls._packed) == (2 if at_once < 12 and k > 3 else 0)
 
 
 @pytest.mark.slow

@@ -297,10 +297,13 @@ def load_matmul_kernels() -> tuple[Loaded, NDArray[np.int64]]:
 # With vectors of half the size (AVX2), oneDNN is faster except for small matrices, few rows and
 # packed matrices: 12, 64, 256 and 1 400 rows by 512 x 2 048 at 77, 71, 87 and 86 GFLOP/s (oneDNN
 # 31, 40, 69 and 89), by 256 x 1 024 at 97, 95, 95 and 81 (35, 86, 45 and 94), on one Zen 3 core.
+# With AVX-512, 12, 48, 128, 600 and 1 500 rows by a packed matrix of 256 x 1 024 run at 160, 183,
+# 178, 171 and 169 (not packed: 127, 159, 170, 151 and 183), on one Xeon core.
 OWN_ROWS, OWN_ROWS_TRANSPOSED, OWN_ROWS_OUTER = (24, 40, 512) if LANES == 16 else (0, 12, 12)
 SMALL = 2**14  # elements of a matrix that fits into the L1 cache, or almost
 BLOCK = LANES * MAX_VECTORS  # columns
-PACKED_ROWS = 2048  # for more rows, oneDNN is faster: rows are read from memory for every BLOCK
+# For more rows, oneDNN is faster: all rows of x are read from memory for every BLOCK.
+PACKED_ROWS = 1024 if LANES == 16 else 2048
 _BYTES = 4
 
 
@@ -366,7 +369,7 @@ def multiply_packed(
 
 def is_packed(k: int, m: int) -> bool:
     """Return whether few rows are multiplied by a packed copy of W (k, m), not by W."""
-    return LANES == 8 and m % LANES == 0 and k * m > SMALL
+    return m % LANES == 0 and k * m > SMALL
 
 
 @helper

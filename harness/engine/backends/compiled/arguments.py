@@ -22,18 +22,11 @@ from dynbatch.harness.engine.backends.compiled.memory import Memory
 from dynbatch.harness.engine.cpu_kernels.context import Register, Taken, mark_distinct_runs
 from dynbatch.harness.engine.cpu_kernels.elementwise import Group
 from dynbatch.harness.engine.cpu_kernels.team import Table
-from dynbatch.harness.engine.cpu_kernels.vectors import LANES, PACKED_ROWS
 from dynbatch.harness.engine.lowering.plan import SHARED, count_slots
 from dynbatch.harness.engine.rows import fields as parts
 from dynbatch.harness.engine.rows.fields import Fields, Index
 from dynbatch.harness.vertex.operators import EDGE
 
-# The number of a function's rows from which its matmuls use copies of W^T. A library rearranges W^T
-# in each matmul of several rows, at a cost that grows with the rows; a copy is made once. The
-# engine's own kernels for few rows are as fast with W^T (AVX-512), so that the batches of four
-# trees do not amortize the copy yet.
-COPIES_FROM = 100 if LANES == 16 else 40
-PACKED_FROM = 16
 NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
@@ -42,10 +35,7 @@ class ArgumentKind(StrEnum):
 
     Arrays of parameters:
         PARAMETER: The parameter in its own shape.
-        TRANSPOSED: A transposed copy, which is current if the function has COPIES_FROM rows or
-            more.
-        PACKED: A copy of W or W^T for the engine's own kernels, which is current if the function
-            has PACKED_FROM rows or more, and, in a whole stage, at most PACKED_ROWS.
+        COPY: A copy of W or W^T, which is current if its function has a suitable number of rows.
         GRADIENT: The gradient, which is valid only after it was written.
         WRITTEN: (n_threads,), flags that the gradient was written in this mini-batch.
 
@@ -68,8 +58,7 @@ class ArgumentKind(StrEnum):
     """
 
     PARAMETER = auto()
-    TRANSPOSED = auto()
-    PACKED = auto()
+    COPY = auto()
     GRADIENT = auto()
     WRITTEN = auto()
     BUFFER = auto()
@@ -88,12 +77,21 @@ class ArgumentKind(StrEnum):
 OF_PARAMETERS = frozenset((ArgumentKind.PARAMETER, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN))
 
 
-class PackedOf(NamedTuple):
-    """A parameter W, whether W^T is packed, and whether a stage takes all rows at once."""
+class CopyOf(NamedTuple):
+    """A copy of a parameter W, made once per update.
+
+    Attributes:
+        is_transposed: Whether it is of W^T.
+        is_packed: Whether it is packed for the engine's own kernels.
+        rows_from: The least number of a function's rows for which it is made and used.
+        rows_up_to: The largest.
+    """
 
     parameter: str
     is_transposed: bool
-    is_whole: bool
+    is_packed: bool
+    rows_from: int
+    rows_up_to: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class Argument:
     """Identity of an array; equal arguments share one entry of the table of addresses.
 
     Attributes:
-        of: The name of a buffer, a parameter or a pull, the slots of a gather, or PackedOf.
+        of: The name of a buffer, a parameter or a pull, the slots of a gather, or CopyOf.
         type_id: The function; SHARED if the array belongs to no single function.
     """
 
@@ -135,32 +133,29 @@ def _find_apart(memory: Memory, argument: Argument) -> NDArray[Any]:
 
 
 def _refresh_copy(memory: Memory, argument: Argument) -> None:
-    n_rows, is_packed = memory.layout.count_rows(argument.type_id), argument.kind is PACKED
-    if n_rows < (PACKED_FROM if is_packed else COPIES_FROM):
-        return
-    if not (is_packed and argument.of.is_whole and n_rows > PACKED_ROWS):
-        _provide_copy(memory, argument, up_to_date=True)
+    n_rows = memory.layout.count_rows(argument.type_id)
+    if argument.of.rows_from <= n_rows <= argument.of.rows_up_to:
+        _provide_copy(memory, argument.of, up_to_date=True)
 
 
-def _provide_copy(memory: Memory, argument: Argument, *, up_to_date: bool) -> NDArray[Any]:
-    if argument.kind is not PACKED:
-        return memory.parameters.provide_transposed(argument.of, up_to_date=up_to_date)
-    name, is_transposed, _ = argument.of
-    return memory.parameters.provide_packed(name, is_transposed, up_to_date=up_to_date)
+def _provide_copy(memory: Memory, copy: CopyOf, *, up_to_date: bool) -> NDArray[Any]:
+    if not copy.is_packed:
+        return memory.parameters.provide_transposed(copy.parameter, up_to_date=up_to_date)
+    return memory.parameters.provide_packed(
+        copy.parameter, copy.is_transposed, up_to_date=up_to_date
+    )
 
 
 def _find_copy(memory: Memory, argument: Argument) -> NDArray[Any]:
     """Return a copy, which is current if no step has changed the parameters yet."""
-    return _provide_copy(memory, argument, up_to_date=not memory.parameters.was_updated)
+    return _provide_copy(memory, argument.of, up_to_date=not memory.parameters.was_updated)
 
-
-PACKED, COPIES = ArgumentKind.PACKED, (ArgumentKind.TRANSPOSED, ArgumentKind.PACKED)
 
 # Arrays that move only when memory grows; except APART, which is new in every mini-batch.
 _FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
     ArgumentKind.BUFFER: lambda memory, key: memory.buffers[key.type_id, key.of],
     ArgumentKind.PARAMETER: lambda memory, key: memory.parameters.values[key.of],
-    **dict.fromkeys(COPIES, _find_copy),
+    ArgumentKind.COPY: _find_copy,
     ArgumentKind.GRADIENT: lambda memory, key: memory.parameters.provide_gradient(key.of),
     ArgumentKind.WRITTEN: lambda memory, key: memory.parameters.provide_written_flags(key.of),
     ArgumentKind.FILLED: lambda memory, key: memory.provide_filled_flags(key.type_id, key.of),
@@ -220,7 +215,7 @@ class AddressTable:
                 self._of_layout.append((k, argument))
             elif argument.kind is ArgumentKind.APART and self._has_threads:
                 self._moving.append((k, argument))
-            elif argument.kind in COPIES:
+            elif argument.kind is ArgumentKind.COPY:
                 self._renewed.append(argument)
             if k >= len(self.places):
                 self._take_table(np.zeros((2 * k + 64, 2), dtype=np.int64))

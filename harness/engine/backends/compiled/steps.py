@@ -8,13 +8,11 @@ from functools import singledispatchmethod
 
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES
 from dynbatch.harness.engine.backends.compiled.arguments import (
-    COPIES_FROM,
-    PACKED_FROM,
     Argument,
     ArgumentKind,
+    CopyOf,
     Instruction,
     Operand,
-    PackedOf,
     select_count_register,
 )
 from dynbatch.harness.engine.backends.compiled.operators import (
@@ -27,7 +25,7 @@ from dynbatch.harness.engine.cpu_kernels import row_kernels
 from dynbatch.harness.engine.cpu_kernels.context import Register, Taken
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import compute_softmax_loss
 from dynbatch.harness.engine.cpu_kernels.row_kernels import add_up_rows
-from dynbatch.harness.engine.cpu_kernels.vectors import PACKED_ROWS, is_packed
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES, PACKED_ROWS, is_packed
 from dynbatch.harness.engine.lowering.plan import (
     WHOLE_STAGES,
     BufferName,
@@ -48,6 +46,12 @@ from dynbatch.harness.engine.lowering.plan import (
 )
 from dynbatch.harness.vertex.operators import Shape
 
+# The number of a function's rows in a mini-batch from which a copy saves more time than it takes.
+# One of W^T: a library rearranges W^T in each matmul of several rows, but the engine's own kernels
+# are as fast with W^T (AVX-512). A packed one: 256 x 1 024 take 62 us, 77 more if transposed (one
+# Xeon core), and save 1.6 to 2.6 us per row; in inference, they are made only once.
+TRANSPOSED_FROM = 100 if LANES == 16 else 40
+PACKED_FROM, PACKED_FROM_IN_TRAINING = 16, 64
 NO_LIMIT = 2**31
 
 
@@ -191,27 +195,19 @@ class StageWriter:
         k = columns if step.transposed else rows
         x, *children = self.places.make_row_operands(step.x)
         weight = nothing = Operand(Argument(ArgumentKind.PARAMETER, step.parameter))
-        copies_from, copy, n_rows = 0, nothing, nothing
-        k_and_m = (columns, rows) if step.transposed else (rows, columns)
-        packed = self.has_own_kernels and is_packed(*k_and_m)
-        if packed or (step.transposed and self._has_few_rows):
-            copies_from = PACKED_FROM if packed else COPIES_FROM
-            argument = self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter)
-            if packed:
-                packed_of = PackedOf(step.parameter, step.transposed, not self._has_few_rows)
-                argument = self.places.make_own_argument(ArgumentKind.PACKED, packed_of)
-            copy = Operand(argument)
+        copy, n_rows, chosen = nothing, nothing, self._choose_copy(step)
+        limits: tuple[int, ...] = (0, 0, 0)
+        if chosen is not None:
+            copy = Operand(self.places.make_own_argument(ArgumentKind.COPY, chosen))
             n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
-        copies_up_to = PACKED_ROWS if packed and not self._has_few_rows else NO_LIMIT
+            limits = chosen.rows_from, int(chosen.is_packed), chosen.rows_up_to
         bias = (
             nothing if step.bias is None else Operand(Argument(ArgumentKind.PARAMETER, step.bias))
         )
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
-            copies_from,
-            int(packed),
-            copies_up_to,
+            *limits,
         )
         kernel = products.multiply_children if children else products.multiply_rows
         yield Instruction(
@@ -221,15 +217,25 @@ class StageWriter:
             select_count_register(self.places.find_buffer(step.out).domain),
         )
 
-    @property
-    def _has_few_rows(self) -> bool:
-        """True if matmuls have the rows of one batch of many.
+    def _choose_copy(self, step: MatmulStep) -> CopyOf | None:
+        """Choose the copy of W or W^T that a matmul uses, if one is worth its time.
 
-        A library rearranges W^T in each matmul; with few rows, this takes as long as multiplying.
-        32 rows by 256 x 1 024 transposed run at 114 GFLOP/s, and with a copy at 202 (one Zen 5
-        core, oneDNN).
+        A library packs W, and rearranges W^T, in each matmul; with few rows, this takes as long as
+        multiplying. 32 rows by 256 x 1 024 transposed run at 114 GFLOP/s, and with a copy at 202
+        (one Zen 5 core, oneDNN).
         """
-        return self.type_id > 0 and not self.is_whole
+        shape = self.shapes[step.parameter]
+        k, m = shape[::-1] if step.transposed else shape
+        has_few_rows = self.type_id > 0 and not self.is_whole  # those of one batch of many
+        trains = bool(self.plan.backward or self.plan.backward_lazy)
+        packs = self.has_own_kernels and is_packed(k, m)
+        if packs and (has_few_rows or not trains or LANES == 8):
+            rows_from = PACKED_FROM_IN_TRAINING if trains else PACKED_FROM
+            rows_up_to = NO_LIMIT if has_few_rows else PACKED_ROWS
+            return CopyOf(step.parameter, step.transposed, True, rows_from, rows_up_to)
+        if step.transposed and has_few_rows:
+            return CopyOf(step.parameter, True, False, TRANSPOSED_FROM, NO_LIMIT)
+        return None
 
     @_write.register
     def _write_elementwise(self, step: ElementwiseStep) -> Iterator[Instruction]:
