@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import pandas as pd
 
 from dynbatch.harness.contracts.corpus import OWN_DATA
+from dynbatch.harness.planning.kinds import SystemFile
 from dynbatch.harness.records.numbers import NOT_MEASURED
 from dynbatch.harness.records.stats import INTERVAL, RANGE, name_interval
 from dynbatch.harness.records.tidy import SEED
@@ -55,7 +56,9 @@ def describe_conditions(experiment: Experiment, axis: Collection[str] = ()) -> s
     measured = experiment.measured
     if len(measured):
         modes = [text for mode, text in MODES.items() if mode in set(measured["mode"])]
-        parts += [" and ".join(modes), "float32", describe_threads(measured.threads.iloc[0])]
+        threads = measured.threads.iloc[0]
+        n_threads = f"{threads} CPU thread" + ("" if threads == 1 else "s")
+        parts += [" and ".join(modes), "float32", n_threads]
     parts.append(describe_processor(measured if len(measured) else experiment.counts))
     return ", ".join(part for part in parts if part)
 
@@ -63,10 +66,6 @@ def describe_conditions(experiment: Experiment, axis: Collection[str] = ()) -> s
 def spell_key(key: str) -> str:
     """Return the printed name of a setting: "leaves" for dataset.options.n_leaves."""
     return key.rpartition(".")[2].removeprefix("n_").replace("_", " ")
-
-
-def describe_threads(threads: int) -> str:
-    return f"{threads} CPU thread" + ("" if threads == 1 else "s")
 
 
 def describe_processor(rows: pd.DataFrame) -> str:
@@ -208,11 +207,11 @@ def describe_learning(experiment: Experiment) -> Iterator[str]:
             )
 
 
-def list_unplanned(experiment: Experiment) -> list[str]:
-    """List baselines that run a planned model, but have no trial at this scale."""
-    planned, models = set(experiment.rows.system), experiment.rows.model.unique()
+def find_unplanned(experiment: Experiment, rows: pd.DataFrame) -> list[SystemFile]:
+    """Return the baselines that run a model of these rows, but have no trial in them."""
+    planned, models = set(rows.system), rows.model.unique()
     return [
-        system.label
+        system
         for system in experiment.systems
         if system.kind == FRAMEWORK
         and system.name not in planned
@@ -246,7 +245,9 @@ def build_footnotes(
     unmeasured = "; ".join(name for name in declaration.settings if name not in measured)
     sizes = epoch if isinstance(epoch, Mapping) else {"": epoch}
     epochs = "; ".join(f"{name}: {size:,}".removeprefix(": ") for name, size in sizes.items())
-    unplanned = "; ".join(list_unplanned(experiment)) if BEST_BASELINE in declaration.extra else ""
+    has_baseline = BEST_BASELINE in declaration.extra
+    absent = find_unplanned(experiment, experiment.rows) if has_baseline else []
+    unplanned = "; ".join(system.label for system in absent)
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
         "[n]: only n rounds so far.": True in set(numbers.is_partial),

@@ -91,8 +91,7 @@ def _compare(rows: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     trial = ["system", "trial_id"]
     gains = numbers(ratios(rows, base, []), trial, RATIO)
     gains["throughput"] = numbers(rows, trial).value
-    ends = zip(gains.value, gains.low, gains.high, gains.warnings, strict=True)
-    gains["text"] = [format_ratio(*number) for number in ends]
+    gains["text"] = list(map(format_ratio, gains.value, gains.low, gains.high, gains.warnings))
     return gains[gains.status == "ok"].sort_values("value", kind="stable")
 
 

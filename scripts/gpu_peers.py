@@ -25,7 +25,7 @@ from dynbatch.harness.machine.facts import describe_driver, has_cuda_device
 from dynbatch.harness.machine.folders import make_temporary_folder
 from dynbatch.harness.machine.torch_device import explain_unusable_gpu
 from dynbatch.harness.planning.kinds import GPU_PEERS
-from dynbatch.harness.terminal.exit_handling import run_command
+from dynbatch.harness.terminal.exit_handling import make_command
 from dynbatch.harness.values.paths import ROOT
 
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -36,18 +36,14 @@ UNPACKED = 3  # at most: size on the disk, wheels included, as a multiple of the
 N_NAMED = 4  # largest packages that are named
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("gpu-peers")
+def main(typed: list[str]) -> int:
     """Install what is missing; return 0, or 1 if something cannot be installed."""
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-
-    def install() -> int:
-        if IF_USABLE in typed and (not has_cuda_device() or explain_unusable_gpu() is not None):
-            return 0
-        for name, packages in list_packages(find_newest_cuda()).items():
-            install_peer(GPU_PEERS / name, packages)
+    if IF_USABLE in typed and (not has_cuda_device() or explain_unusable_gpu() is not None):
         return 0
-
-    return run_command("gpu-peers", install, typed)
+    for name, packages in list_packages(find_newest_cuda()).items():
+        install_peer(GPU_PEERS / name, packages)
+    return 0
 
 
 def find_newest_cuda() -> int:

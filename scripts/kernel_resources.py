@@ -79,8 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     """Compile the kinds without a result, and write both files."""
     parser = argparse.ArgumentParser(description="Compile kinds for GPUs that are not here.")
     parser.add_argument("--minutes", type=float, default=9.0)
-    seconds = 60 * parser.parse_args(arguments).minutes
-    is_over = partial(_is_over, time.monotonic() + seconds)
+    end_s = time.monotonic() + 60 * parser.parse_args(arguments).minutes
     kernels, texts = collect_kernels(
         (workload.name, kernel, module.entries)
         for workload in WORKLOADS
@@ -88,15 +87,13 @@ def main(arguments: Sequence[str]) -> int:
         for kernel, module in backend.modules.items()
     )
     resources = {key: value for key, value in read(KINDS).items() if key[0] in texts}
-    n_left = compile_all(texts, resources, measure_resources, is_over, partial(save, KINDS))
+    n_left = compile_all(
+        texts, resources, measure_resources, lambda: time.monotonic() >= end_s, partial(save, KINDS)
+    )
     save(KINDS, resources)
     PAGE.write(format_table(kernels, resources))
     print(f"{n_left} of {len(texts) * len(ARCHITECTURES)} remain; rerun to compile them")
     return 0
-
-
-def _is_over(end: float) -> bool:
-    return time.monotonic() >= end
 
 
 def collect_kernels(

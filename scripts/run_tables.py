@@ -31,10 +31,8 @@ RUN_KEYS = {
 def build_run_tables(folder: Path, base: str) -> str:
     """Return the tables of a run: the base and its fastest baseline, then the base over all."""
     rows, labels = frame(folder), read_labels(CONF_DIR)
-    by, kinds = (
-        [*RUN_KEYS, "system"],
-        {system.name: system.kind for system in read_systems(CONF_DIR)},
-    )
+    by = [*RUN_KEYS, "system"]
+    kinds = {system.name: system.kind for system in read_systems(CONF_DIR)}
     speeds = numbers(rows, by)
     gains = numbers(ratios(rows, rows[rows.system == base], [*RUN_KEYS]), by, RATIO)
     is_baseline = speeds.system.map(kinds) == "framework"

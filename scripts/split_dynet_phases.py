@@ -36,10 +36,9 @@ def main(overrides: list[str]) -> None:
     """Run both processes and print the segments."""
     spec = Composer().resolve_trial(read_settings(overrides))
     phases_ms = json.loads(run_in_process(spec, profiling=False).splitlines()[-1])
-    segments = compute_segments_ms(
-        phases_ms, sum_batches_ms(run_in_process(spec, profiling=True), count_instances(spec))
-    )
-    for name, milliseconds in segments.items():
+    printed = run_in_process(spec, profiling=True)
+    batches_ms = sum_batches_ms(printed, load_workload(spec).n_instances)
+    for name, milliseconds in compute_segments_ms(phases_ms, batches_ms).items():
         print(f"{name:14s}{milliseconds:9.3f} ms/instance")
 
 
@@ -63,10 +62,6 @@ def sum_batches_ms(printed: str, n_instances: int) -> dict[str, float]:
     for milliseconds, direction in BATCH_LINE.findall(printed):
         sums[direction] += float(milliseconds)
     return {direction: total / N_PASSES / n_instances for direction, total in sums.items()}
-
-
-def count_instances(spec: TrialSpec) -> int:
-    return load_workload(spec).n_instances
 
 
 def run_in_process(spec: TrialSpec, *, profiling: bool) -> str:

@@ -175,7 +175,7 @@ def build_table(points: Sequence[Point], measured: Sequence[pd.DataFrame]) -> pd
                 "workload": point.workload,
                 "baseline": point.baseline,
                 "dataset here": here.dataset,
-                "committed speedup": format_ratio(point.speedup, point.low, point.high, ""),
+                "committed speedup": format_ratio(point.speedup, point.low, point.high),
                 "speedup here": f"{here.value:.2f}" if is_measured else EN_DASH,
                 "result": point.judge(here.value) if is_measured else here.status,
             }

@@ -13,7 +13,6 @@ from typing import Any
 
 from dynbatch.harness.planning.grid import list_experiment_names, read_experiment
 from dynbatch.harness.planning.kinds import read_systems
-from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.values.paths import CONF_DIR, PACKAGE, ROOT
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
@@ -157,20 +156,15 @@ FIRST = "vertex"
 
 def list_labels() -> str:
     """Return the label of every system in tables, with its name on the command line."""
-    names = [system.name for system in read_systems(CONF_DIR)]
-    labels = sorted((str(_read_system(name, "label")), name) for name in names)
+    labels = sorted((system.label, system.name) for system in read_systems(CONF_DIR))
     return "; ".join(f"{label} `{name}`" for label, name in labels) + "."
 
 
 def read_presets() -> dict[str, dict[str, object]]:
     """Return the options of every preset of the engine by name, the default engine first."""
-    names = [system.name for system in read_systems(CONF_DIR) if system.kind in PRESETS]
-    names.sort(key=lambda name: (name != FIRST, name))
-    return {name: dict(_read_system(name, "options")) for name in names}
-
-
-def _read_system(name: str, key: str) -> Any:
-    return read_mapping(CONF_DIR / "system" / f"{name}.yaml", key)[key]
+    presets = [system for system in read_systems(CONF_DIR) if system.kind in PRESETS]
+    presets.sort(key=lambda system: (system.name != FIRST, system.name))
+    return {system.name: dict(system.options) for system in presets}
 
 
 def tabulate_presets() -> str:

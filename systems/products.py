@@ -2,8 +2,8 @@
 
 Every matmul with a parameter that a model's vertices need runs once per parameter for all vertices
 of a mini-batch, as if no vertex depended on another; in training the two matmuls of its derivative
-run too. It has no gathers, elementwise operators or lookups. No strategy can be faster with this
-library, because no batch has more rows. The throughput of a system divided by this one's is its
+run too. It has no gathers, elementwise operators or lookups, and does not pack a parameter again
+after an update. The throughput of a system divided by this one's is its
 percentage of the matmul bound. On a GPU, cuBLAS multiplies.
 """
 
@@ -93,7 +93,8 @@ class CpuMatmuls:
     def __init__(self, blas: str, threads: int, rows_at_once: int) -> None:
         self._multiplying = prepare_libraries(blas, threads)
         self._how = rows_at_once, make_context(self._multiplying.scratch)
-        self._packs = self._multiplying.has_own_kernels and rows_at_once <= PACKED_ROWS
+        # The engine's own kernels have one thread.
+        self._packs = self._multiplying.has_own_kernels and threads == 1
         self._packed: dict[tuple[int, bool], NDArray[np.float32]] = {}
         self.library = self._multiplying.names
 
@@ -102,19 +103,20 @@ class CpuMatmuls:
 
     def forward(self, x: Matrix, weight: Matrix, y: Matrix, n: int) -> None:
         """Compute y = x W of the first n rows."""
-        forward(x, weight, self._pack(weight), y, n, *self._how)
+        forward(x, weight, self._pack(weight, n), y, n, *self._how)
 
     def backward(
         self, x: Matrix, weight: Matrix, dy: Matrix, gradient: Matrix, n: int, passes_on: bool
     ) -> None:
         """Compute the gradient x^T dy, and x = dy W^T if the left operand has a gradient."""
-        packed = self._pack(weight, is_transposed=True)
+        packed = self._pack(weight, n, is_transposed=True)
         backward(x, weight, packed, dy, gradient, n, passes_on, *self._how)
 
-    def _pack(self, weight: Matrix, *, is_transposed: bool = False) -> NDArray[np.float32]:
-        """Return W or W^T as the engine packs it for few rows, made once; else an empty array."""
+    def _pack(self, weight: Matrix, n: int, *, is_transposed: bool = False) -> NDArray[np.float32]:
+        """Return W or W^T as the engine packs it for n rows, made once; else an empty array."""
         k, m = weight.shape[::-1] if is_transposed else weight.shape
-        if not (self._packs and is_packed(k, m)):
+        n_rows = min(n, self._how[0])
+        if not (self._packs and n_rows <= PACKED_ROWS and is_packed(k, m)):
             return NOT_PACKED
         key = get_address(weight), is_transposed
         if key not in self._packed:

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
+from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.values.paths import (
     CONF_DIR,
     IMPORT_ROOT,
@@ -51,15 +51,11 @@ print(sorted(str(file) for file, n in counts.items() if n > 1))
 """
 
 
-def list_adapters() -> set[str]:
-    paths = (CONF_DIR / "system").glob("*.yaml")
-    return {yaml.safe_load(path.read_text(encoding="utf-8"))["adapter"] for path in paths}
-
-
 @pytest.mark.slow
 def test_no_module_is_imported_under_two_names() -> None:
     above = (f"{PACKAGE}.harness.commands.", f"{PACKAGE}.plots.")
-    names = sorted({name for name in MODULES if name.startswith(above)} | list_adapters())
+    adapters = {system.adapter for system in read_systems(CONF_DIR)}
+    names = sorted({name for name in MODULES if name.startswith(above)} | adapters)
     done = subprocess.run(
         [sys.executable, "-c", TWICE, str(ROOT), *names],
         cwd=ROOT, capture_output=True, text=True, check=False,

@@ -101,7 +101,6 @@ KEYS_TYPED: list[Line] = [
 ]
 VALUES: list[Line] = [
     (["batch_size=0"], ["batch_size=0", "at least 1"]),
-    (["batch_size=-4"], ["batch_size=-4", "at least 1"]),
     (["batch_size='8'"], ["batch_size='8' is not allowed: expected a whole number"]),
     (["batch_size=08"], ["batch_size='08' is not allowed: expected a whole number"]),
     (["batch_size=many"], ["batch_size=many is not allowed"]),
@@ -373,31 +372,22 @@ def test_the_pipeline_takes_every_key_that_it_knows() -> None:
     for name in ("a b", "it's", 'say "so"', "$(touch x)", "`x`;&|", "-n", "a: b", "a #b", "*[a]"):
         check_keys({"results_dir": name, "data_root": name, "records": name}, {})
     check_keys({"records": __file__}, {})
-    assert [to_argument(name) for name in ("-n", "--x", "a-b", "/-n")] == [
-        "./-n",
-        "./--x",
-        "a-b",
-        "/-n",
-    ]
+    arguments = [to_argument(name) for name in ("-n", "--x", "a-b", "/-n")]
+    assert arguments == ["./-n", "./--x", "a-b", "/-n"]
     assert set(KEYS) == {*given, "budget", "records", "nodes"}
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (
-            {"scal": 1},
-            "--config scal is unknown, did you mean scale?; choose one of",
-        ),
-        ({"quirk": 1}, "is unknown; choose one of"),
-        ({"quirk": 1}, ", ".join(KEYS)),
+        ({"scal": 1}, "--config scal is unknown, did you mean scale?; choose one of"),
+        ({"quirk": 1}, f"is unknown; choose one of {', '.join(KEYS)}"),
         ({"records": "x", "budget": "45m"}, "measures nothing; remove budget"),
         ({"scale": None}, "--config scale= is empty; set a value, or remove scale"),
         ({"scale": ""}, "--config scale= is empty"),
         ({"scale": "huge"}, "choose one of smoke, medium, paper"),
         ({"device": "gpu"}, "choose one of cpu, cuda"),
         ({"threads": 0}, "--config threads=0 is not allowed: expected a value of at least 1"),
-        ({"threads": -1}, "threads=-1"),
         ({"threads": 1.5}, "threads=1.5 is not allowed: expected a whole number"),
         ({"threads": "many"}, "threads=many is not allowed: expected a whole number"),
         ({"threads": True}, "threads=true is not allowed: expected a whole number"),

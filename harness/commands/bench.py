@@ -85,7 +85,7 @@ def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
     for job in jobs:
         if job.experiment is not None:
             keys = {key: value for key, value in job.settings.items() if key in KEYS}
-            yield f"draw with: {_format_drawing(str(job.experiment), keys)}"
+            yield f"draw with: {_format_drawing(job.experiment, keys)}"
 
 
 def _format_drawing(experiment: str, keys: Mapping[str, object]) -> str:

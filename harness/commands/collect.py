@@ -44,7 +44,7 @@ from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command,
 from dynbatch.harness.terminal.status import tell_status
 from dynbatch.harness.values.checked import check_path_text
 
-HERE = (Path("results/raw"),)
+HERE = Path("results/raw")
 OUT = Output("--out ", "a table of records", is_table)
 PACKED = Output("--pack ", "a packed file", is_packed)
 
@@ -155,8 +155,8 @@ def _check_paths(options: argparse.Namespace) -> None:
             setattr(options, flag, Path(getattr(options, flag)))
     for path in options.places:
         check_path_text("PLACE", path)
-    here = (Path("results"),) if options.status else HERE
-    options.places = [Path(path) for path in options.places] or list(here)
+    here = Path("results") if options.status else HERE
+    options.places = [Path(path) for path in options.places] or [here]
     for path in (place for place in options.places if not place.is_dir()):
         try:
             check_regular(path)

@@ -105,8 +105,7 @@ def compute_gains(before: pd.DataFrame, after: pd.DataFrame, tolerance: float) -
         )
     before, after = (rows[rows.trial_id.isin(shared)] for rows in (before, after))
     gains = numbers(ratios(before, after, TRIAL), TRIAL, RATIO)
-    ends = zip(gains.value, gains.low, gains.high, gains.warnings, strict=True)
-    gains["text"] = [format_ratio(*number) for number in ends]
+    gains["text"] = list(map(format_ratio, gains.value, gains.low, gains.high, gains.warnings))
     gains["text"] = gains.text.where(gains.status == "ok", gains.status)
     least = 1 - tolerance
     is_slower = gains.high.fillna(gains.value) < least

@@ -8,7 +8,6 @@ Machine code is cached by a hash of its source, so unchanged functions are not c
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import sys
 import time
@@ -21,6 +20,7 @@ from dynbatch.harness.compiler.compiled import has_compiled, load_module
 from dynbatch.harness.compiler.object_code import FOLDER
 from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.machine.caches import make_cache_folder
+from dynbatch.harness.machine.facts import list_usable_cpus
 from dynbatch.harness.values.paths import PACKAGE, ROOT
 
 _DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
@@ -54,8 +54,8 @@ def main() -> int:
     """Compile all modules in parallel, on at most 8 CPUs."""
     began = time.perf_counter()
     names = list(find_modules(ROOT))
-    n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-    with ProcessPoolExecutor(min(n_processes, 8), mp_context=get_context("spawn")) as pool:
+    n_processes = min(len(list_usable_cpus()), 8)
+    with ProcessPoolExecutor(n_processes, mp_context=get_context("spawn")) as pool:
         load_matmul_kernels()
         answers = [answer for answer in pool.map(compile_module, names) if answer is not None]
     for reason in filter(None, answers):

@@ -102,8 +102,8 @@ def measure_against_itself(n_repetitions: int = 3) -> list[float]:
                 for record in records
                 if record.status == "ok"
             ]
-            ratio = compute_ratio(*sides) if len(sides) == 2 else None
-            ratios += [] if ratio is None else [ratio]
+            if len(sides) == 2 and (ratio := compute_ratio(*sides)) is not None:
+                ratios.append(ratio)
     return ratios
 
 
@@ -127,13 +127,12 @@ def to_json(
     matmuls: Finding,
 ) -> str:
     """Return all findings as JSON; `matmuls` is the engine's matmul library on a CPU."""
-    quiet = not any(finding.advice for finding in findings)
     content = {
         "machine": machine.to_dict(),
         "matmuls": asdict(matmuls),
         "systems": [asdict(answer) for answer in answers],
         "disturbance": [asdict(finding) for finding in findings],
-        "quiet": quiet,
+        "quiet": not any(finding.advice for finding in findings),
     }
     return json.dumps(content, indent=1)
 

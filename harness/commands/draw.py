@@ -42,10 +42,9 @@ from dynbatch.plots.experiment import load_experiment, load_held
 DIRECTORIES = ("data-root", "results-dir", "conf-dir")
 OPTIONS = ("scale", "device", "threads", *DIRECTORIES, "records", "report")
 COMMAND = "draw"
-DRAWS_AGAIN = "the same snakemake command"
 
 
-@make_command(COMMAND, DRAWS_AGAIN)
+@make_command(COMMAND, again="the same snakemake command")
 def main(typed: list[str]) -> int:
     options = vars(parse(typed))
     names, kinds = options.pop("names"), options.pop("kind")

@@ -34,29 +34,13 @@ RESULTS = "results_dir="
 
 @make_command("bench-try")
 def main(typed: list[str]) -> int:
-    """Run `bench-try`.
+    """Measure missing trials, draw them, and print their table and a sentence.
 
     Returns:
         0 if all is measured and drawn, 1 for wrong input or a machine that cannot run it, and 3 if
         a trial crashed or its result is wrong.
     """
-    return run_first_look(_parse_results_dir(typed))
-
-
-def _parse_results_dir(typed: Sequence[str]) -> Path:
-    parser = OneLineParser(prog="bench-try", description=__doc__)
-    parser.add_argument("results_dir", nargs="*", metavar=f"{RESULTS}DIRECTORY")
-    words = parser.parse_args(typed).results_dir
-    unknown = [word for word in words if not word.startswith(RESULTS)]
-    if unknown:
-        raise ConfigError(
-            f"unexpected argument {unknown[0]}: expected {RESULTS}DIRECTORY or nothing; remove it"
-        )
-    return Path(words[-1].removeprefix(RESULTS) if words else "results")
-
-
-def run_first_look(results_dir: Path) -> int:
-    """Measure missing trials, draw them, print their table and a sentence; return the exit code."""
+    results_dir = _parse_results_dir(typed)
     check_extra("plots")
     settings = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
     arguments = [
@@ -76,6 +60,18 @@ def run_first_look(results_dir: Path) -> int:
     print(f"\ntime of each phase: {results_dir / 'figures' / NAME}.png", end="; ")
     print(f"all experiments: {choose_command('all')}")
     return code
+
+
+def _parse_results_dir(typed: Sequence[str]) -> Path:
+    parser = OneLineParser(prog="bench-try", description=__doc__)
+    parser.add_argument("results_dir", nargs="*", metavar=f"{RESULTS}DIRECTORY")
+    words = parser.parse_args(typed).results_dir
+    unknown = [word for word in words if not word.startswith(RESULTS)]
+    if unknown:
+        raise ConfigError(
+            f"unexpected argument {unknown[0]}: expected {RESULTS}DIRECTORY or nothing; remove it"
+        )
+    return Path(words[-1].removeprefix(RESULTS) if words else "results")
 
 
 def choose_command(target: str) -> str:

@@ -7,7 +7,6 @@ python -m dynbatch.harness.commands.kubernetes cancel NAME...
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -100,7 +99,7 @@ def build_job(
     Raises:
         ConfigError: if the template is not a Job with a container.
     """
-    job = copy.deepcopy(read_mapping(template, "kind", "metadata", "spec"))
+    job = read_mapping(template, "kind", "metadata", "spec")
     try:
         pod = job["spec"]["template"]["spec"]
         container = pod["containers"][0]

@@ -217,9 +217,8 @@ def is_here(dataset: str, choices: Choices) -> bool:
     if home is None:
         return True
     folder = choices.data_root / home.folder
-    return (
-        (folder / content["probe_file"]).is_file() if content.get("probe_file") else folder.is_dir()
-    )
+    probe_file = content.get("probe_file")
+    return (folder / probe_file).is_file() if probe_file else folder.is_dir()
 
 
 def find_fallbacks(name: str, choices: Choices) -> dict[str, str]:

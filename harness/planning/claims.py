@@ -40,7 +40,7 @@ harness/planning/claim_points.py finds the points of a claim, and the scales tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -281,7 +281,13 @@ def _check_points(claim: Claim, answer: Answer, conf_dir: Path) -> None:
             for key, value in point.items():
                 known.setdefault(key, {})[str(value)] = None
     location = f"experiment {answer.experiment} at scale {' or '.join(claim.answered_at)}"
-    for key, value in (pair for side in SIDES for pair in _flatten_wanted(getattr(answer, side))):
+    selected = [
+        (key, value)
+        for side in SIDES
+        for key, values in getattr(answer, side).items()
+        for value in values
+    ]
+    for key, value in selected:
         if value not in known.get(key, ()):
             choices = ", ".join(known.get(key) or known)
             raise ConfigError(
@@ -289,9 +295,5 @@ def _check_points(claim: Claim, answer: Answer, conf_dir: Path) -> None:
             )
 
 
-def _flatten_wanted(wanted: Wanted) -> Iterator[tuple[str, str]]:
-    return ((key, value) for key, values in wanted.items() for value in values)
-
-
-def _format_wanted(wanted: Mapping[str, tuple[str, ...]]) -> str:
+def _format_wanted(wanted: Wanted) -> str:
     return " ".join(f"{key}={','.join(values)}" for key, values in wanted.items()) or "nothing"

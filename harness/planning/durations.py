@@ -37,7 +37,6 @@ COMPILED_S = 0.5  # compilation of one model with one set of engine options, onc
 COUNT_S = 6.0  # one sweep of bench-schedule
 DRAWN_S = 1.0  # drawing of one experiment in a report of dozens
 
-
 _PARTS = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
 )
@@ -111,18 +110,14 @@ def read_durations(results_dir: Path, cpu: str) -> Iterator[Timed]:
             continue
     for members in blocks.values():
         with suppress(ValueError, KeyError, TypeError):
-            began = min(_read_time(content, "started_at") for content in members)
-            ended = max(_read_time(content, "finished_at") for content in members)
+            began = min(datetime.fromisoformat(content["started_at"]) for content in members)
+            ended = max(datetime.fromisoformat(content["finished_at"]) for content in members)
             seconds = (ended - began).total_seconds() / len(members) + STARTED_S
             for content in members:
                 trial = content["trial"]
                 names = (trial["system"], trial["model"], trial["mode"])
                 compile_s = float(content.get("compile_s") or 0.0)
                 yield Timed(content["trial_id"], *names, seconds, compile_s)
-
-
-def _read_time(content: dict[str, Any], key: str) -> datetime:
-    return datetime.fromisoformat(content[key])
 
 
 def parse_duration(text: str, key: str = "budget") -> float:

@@ -115,7 +115,7 @@ class Order:
         """Write the job spec as JSON; raise OutputError if the file cannot be written."""
         content = {
             "results_dir": str(self.results_dir),
-            "nodes": None if self.nodes is None else self.nodes.to_dict(),
+            "nodes": None if self.nodes is None else asdict(self.nodes),
             "code": self.code,
             "repetitions": self.repetitions,
             "specs": {name: spec.to_dict() for name, spec in self.specs.items()},
@@ -139,8 +139,7 @@ def build_done_path(results_dir: Path | str, name: str) -> Path:
 def read_order(path: Path) -> Order:
     """Read a job spec; raise BenchError if the file is invalid or not visible on this machine."""
     try:
-        content = json.loads(read_regular(path))
-        return _parse_order(content)
+        return _parse_order(json.loads(read_regular(path)))
     except OSError as error:
         raise BenchError(
             f"cannot read {path} on {platform.node()}: {error.strerror}; set results_dir to a"

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ class Job:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return tuple(step for repetition in self.repetitions for step in repetition)
+        return tuple(chain.from_iterable(self.repetitions))
 
     def locate_done_file(self, results_dir: Path) -> Path:
         return build_done_path(results_dir, self.name)
@@ -183,10 +184,7 @@ def _build_job(members: Sequence[_Repetition], results_dir: Path) -> Job:
     repetitions = tuple(
         repetition.steps for repetition in sorted(members, key=lambda repetition: repetition.round)
     )
-    whole = [
-        str(results_dir.resolve()),
-        sorted(step for repetition in repetitions for step in repetition),
-    ]
+    whole = [str(results_dir.resolve()), sorted(chain.from_iterable(repetitions))]
     digest = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:8]
     spec, n_points = members[0].trials[0].spec, len({repetition.point for repetition in members})
     sizes = (f"bs{spec.batch_size}", f"h{spec.hidden_size}")

@@ -159,9 +159,8 @@ def _wait_for_lock(
                 f"{way_out}"
             )
         if not is_announced:
-            notify(
-                f"{holder} is measuring {preposition} {target}; waiting{_format_bound(patience_s)}"
-            )
+            bound = "" if math.isinf(patience_s) else f" for at most {patience_s:g} s"
+            notify(f"{holder} is measuring {preposition} {target}; waiting{bound}")
             is_announced = True
         time.sleep(POLL_S)
 
@@ -174,10 +173,6 @@ def _try_lock(file: TextIO, path: Path, alone: bool, first: Notify) -> bool:
         # The lock is free for a moment while it changes from exclusive to shared.
         return alone or _try_flock(file, fcntl.LOCK_SH)
     return not alone and _try_flock(file, fcntl.LOCK_SH)
-
-
-def _format_bound(patience_s: float) -> str:
-    return "" if math.isinf(patience_s) else f" for at most {patience_s:g} s"
 
 
 def _try_flock(file: TextIO, how: int = fcntl.LOCK_EX) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
@@ -110,9 +110,6 @@ class Nodes:
             return None
         return f"{machine.hostname} is not a {self.name}: {'; '.join(reasons)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def read_nodes(config: Mapping[str, Any]) -> Nodes | None:
     """Read the key `nodes` of a run's configuration.
@@ -121,9 +118,7 @@ def read_nodes(config: Mapping[str, Any]) -> Nodes | None:
         None if this machine measures.
     """
     content = config.get("nodes")
-    if content is None:
-        return None
-    return read(Nodes, content, "nodes.")
+    return None if content is None else read(Nodes, content, "nodes.")
 
 
 def check_executor(nodes: Nodes | None, executor: str) -> None:
@@ -140,7 +135,7 @@ def check_executor(nodes: Nodes | None, executor: str) -> None:
         )
 
 
-def choose_device(nodes: Nodes | None = None) -> str:
+def choose_device(nodes: Nodes | None) -> str:
     """Return "cuda" if the nodes have a GPU, or there is one here, else "cpu".
 
     Raises:

@@ -25,9 +25,7 @@ LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
 NOT_ALLOWED = ("out", "records", "force", "on_invalid_data", "save_policy", "data_root")
 
 LEFT_OUT = "not:"
-COUNTER = (
-    "dynbatch.harness.counts.worker"  # does not import this module: its hash covers only counting
-)
+COUNTER = "dynbatch.harness.counts.worker"
 SECONDS = "timing.min_seconds"  # 0: a few calls, whose seconds are not shown
 Values = tuple[str, ...]
 

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,7 +63,7 @@ class Notice:
 
     def take_down(self) -> None:
         with suppress(OSError):  # the directory may no longer exist
-            self._path.unlink(missing_ok=True)
+            self._path.unlink()
 
 
 def read_current_work(results_dir: Path) -> Iterator[AtWork]:
@@ -94,9 +94,8 @@ def tell_status(places: Sequence[Path]) -> None:
     print(*format_status(plan, list(read_current_work(results_dir)), time.time()), sep="\n")
 
 
-def format_status(plan: RunPlan, working: Iterable[AtWork], now: float) -> Iterator[str]:
+def format_status(plan: RunPlan, working: Sequence[AtWork], now: float) -> Iterator[str]:
     """Yield a line about the whole run, and one for each active job."""
-    working = list(working)
     n_done, n_steps = plan.count_done(plan.is_done), len(plan.seconds)
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.started))
     left = (

@@ -130,13 +130,11 @@ def _set_axes(axes: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
 
 
 def _pad(ends: Sequence[float], size: float, before: float, after: float) -> tuple[float, float]:
-    """Return limits of a logarithmic axis with margins before and after all numbers.
+    """Return limits of a logarithmic axis with margins, in inches, before and after all numbers.
 
     Args:
         ends: numbers between the margins.
         size: length of the axis in inches.
-        before: margin in inches.
-        after: margin in inches.
     """
     low, high = min(ends, default=1.0), max(ends, default=10.0)
     if high < low * 1.2:

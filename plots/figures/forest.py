@@ -101,7 +101,7 @@ def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:
     return marks.assign(is_best=~marks.duplicated("workload")).sort_index()
 
 
-def describe_forest(numbers: pd.DataFrame, band: float, conditions: str = "") -> str:
+def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
     """Return the caption, which explains marks and band and gives statistics."""
     marks = select_marks(numbers)
     missing = numbers.workload.nunique() - marks.workload.nunique()

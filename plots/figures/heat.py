@@ -52,7 +52,7 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
     return figure
 
 
-def describe_heat(numbers: pd.DataFrame, conditions: str = "") -> str:
+def describe_heat(numbers: pd.DataFrame, conditions: str) -> str:
     """Return the caption, which explains digits and colors and gives statistics."""
     rounds = [int(n) for n in numbers.speedup_n_rounds.dropna()]
     several = f"median of {format_range(rounds)} ratios, each within a round" if rounds else ""

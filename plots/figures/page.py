@@ -102,7 +102,7 @@ def fits_caption(caption: str) -> bool:
 
 def add_caption(figure: Figure, caption: str) -> None:
     lines = wrap_caption(caption)
-    if not fits_caption(caption):
+    if len(lines) > CAPTION_LINES:
         raise ConfigError(
             f"a caption has {len(lines)} lines: expected at most {CAPTION_LINES}; move details to"
             f" `notes`: {caption}"

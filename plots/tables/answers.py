@@ -12,13 +12,13 @@ import pandas as pd
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.grid import EXPERIMENT
 from dynbatch.harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
-from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.captions import FRAMEWORK, build_only_table, find_unplanned
 from dynbatch.plots.declaration import SYSTEMS, NoOptions, TableDeclaration, read_declaration
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
 from dynbatch.plots.tables.declared import select_settings
 
-THROUGHPUT, FRAMEWORK, STRATEGY = "throughput", "framework", "strategy"
+THROUGHPUT, STRATEGY = "throughput", "strategy"
 WORKLOAD = ["experiment", "workload"]
 KEYS = [*WORKLOAD, "hidden_size", "batch_size", "system", "is_engine"]
 SPEEDUP_COLUMNS = ["value", "low", "high", "n_rounds", "status", "warnings"]
@@ -108,9 +108,7 @@ def list_unplanned(experiment: Experiment) -> pd.DataFrame:
     listed = [
         {"experiment": name, "workload": workload, "system": system.name, "status": NOT_PLANNED}
         for (name, workload), rows in select_workloads(experiment).groupby(WORKLOAD, sort=False)
-        for system in experiment.systems
-        if system.kind == FRAMEWORK and system.name not in set(rows.system)
-        if any(map(system.can_run, rows.model.unique()))
+        for system in find_unplanned(experiment, rows)
     ]
     return pd.DataFrame(listed, columns=[*WORKLOAD, "system", "status"])
 

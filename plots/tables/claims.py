@@ -159,12 +159,10 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     is_named = best.status != "ok"
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
     numerator, denominator = best[best.side == "numerator"], best[best.side == "denominator"]
-    numerator = (
-        ratios(numerator, denominator, ["place"], quantity) if answer.is_ratio else numerator
-    )
-    results = numbers(numerator, ["place"], RATIO if answer.is_ratio else quantity).sort_values(
-        "place"
-    )
+    if answer.is_ratio:
+        numerator = ratios(numerator, denominator, ["place"], quantity)
+    results = numbers(numerator, ["place"], RATIO if answer.is_ratio else quantity)
+    results = results.sort_values("place")
     if quantity in COUNTED:  # exact under any background load
         results = results.assign(low=results.value, high=results.value, warnings="")
     facts = best[best.trial_id.notna()].reindex(columns=["device", "weak_build"]).replace("", None)

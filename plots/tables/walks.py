@@ -17,11 +17,12 @@ import pandas as pd
 from dynbatch.harness.planning.grid import Walk, read_experiment, read_walks
 from dynbatch.harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios, select_fastest
 from dynbatch.plots.captions import build_only_table
+from dynbatch.plots.declaration import CEILING
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.tables.cells import Table, format_number, format_ratio, pivot_numbers
 from dynbatch.plots.tables.declared import EXTRA_KINDS, EXTRA_LABELS, select_settings
 
-TIME, SHARE, CEILING = "mini_batch_ms", "of_ceiling_percent", "ceiling"
+TIME, SHARE = "mini_batch_ms", "of_ceiling_percent"
 LABELS = {TIME: "ms per mini-batch", CEILING: "ms per mini-batch", SHARE: "% of matmul bound"}
 VALUES = {True: "on", False: "off"}
 KEYS = ["setting", "walk", "step", "switch", "shown"]

@@ -9,15 +9,11 @@ import pytest
 from dynbatch.harness.commands.bench import main
 from dynbatch.harness.commands.schedule import main as count
 
+Output = pytest.CaptureFixture[str]
 TYPED = (
-    "model=stack_rnn",
-    "model.model=tests.support.breaking_program",
-    "dataset=xnli_synthetic",
-    "batch_size=2",
-    "hidden_size=3",
-    "mode=infer",
-    "timing.min_seconds=0",
-    "timing.n_mini_batches=1",
+    *("model=stack_rnn", "model.model=tests.support.breaking_program", "dataset=xnli_synthetic"),
+    *("batch_size=2", "hidden_size=3", "mode=infer"),
+    *("timing.min_seconds=0", "timing.n_mini_batches=1"),
 )
 HERE = "bad_programs.py:"
 RULES = {
@@ -35,9 +31,7 @@ def typed(rule: str, system: str, results: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_broken_rule_error_names_rule_and_place(
-    rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_rule_error_names_rule_and_place(rule: str, tmp_path: Path, capsys: Output) -> None:
     assert main(typed(rule, "acrobat", tmp_path)) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -49,7 +43,7 @@ def test_broken_rule_error_names_rule_and_place(
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_counting_reports_the_same_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counting_reports_the_same_error(capsys: Output) -> None:
     arguments = [text for text in TYPED if not text.startswith(("timing", "mode="))]
     assert count([*arguments, "+model.options.rule=goes_back", "policy=inline_depth"]) == 1
     printed = capsys.readouterr()
@@ -63,9 +57,7 @@ def test_the_same_model_runs_where_it_breaks_none(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("r0.json"))) == 1
 
 
-def test_a_program_and_a_data_set_that_do_not_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_and_a_data_set_that_do_not_fit(tmp_path: Path, capsys: Output) -> None:
     arguments = ["system=acrobat", "model=drnn", "dataset=sst_synthetic", "mode=infer"]
     assert main([*arguments, f"results_dir={tmp_path}"]) == 1
     (line,) = capsys.readouterr().err.splitlines()

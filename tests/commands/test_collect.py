@@ -15,13 +15,12 @@ from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.records import plain_count, plain_record, write_results
 
 MakeRecord = Callable[..., Record]
+MakeSpec = Callable[..., TrialSpec]
+Output = pytest.CaptureFixture[str]
 
 
 def test_collect_writes_a_row_per_round(
-    make_record: MakeRecord,
-    make_spec: Callable[..., TrialSpec],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    make_record: MakeRecord, make_spec: MakeSpec, tmp_path: Path, capsys: Output
 ) -> None:
     raw = tmp_path / "raw"
     for round_ in range(3):
@@ -39,9 +38,8 @@ def test_collect_writes_a_row_per_round(
     assert collect.main([str(raw), "--out", str(out)]) == 0
     rows = pd.read_csv(out)
     assert len(rows) == 5
-    assert sorted(zip(rows.trial_id, rows["round"], strict=True)) == list(
-        zip(rows.trial_id, rows["round"], strict=True)
-    )
+    keys = list(zip(rows.trial_id, rows["round"], strict=True))
+    assert sorted(keys) == keys
     assert rows.throughput.notna().sum() == 4
     oom = rows[rows.status == "oom"].iloc[0]
     assert oom.reason == reason
@@ -51,10 +49,7 @@ def test_collect_writes_a_row_per_round(
 
 
 def test_collect_refuses_in_one_line(
-    make_record: MakeRecord,
-    make_spec: Callable[..., TrialSpec],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    make_record: MakeRecord, make_spec: MakeSpec, tmp_path: Path, capsys: Output
 ) -> None:
     assert collect.main([str(tmp_path)]) == 1
     assert "no records in" in capsys.readouterr().err
@@ -81,9 +76,7 @@ def test_the_csv_is_the_frame_with_trials_before_counts(tmp_path: Path) -> None:
         assert written[name].sum() == pytest.approx(loaded[name].sum())
 
 
-def test_out_takes_the_place_of_a_table_of_records_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_out_takes_the_place_of_a_table_of_records_only(tmp_path: Path, capsys: Output) -> None:
     write_results(tmp_path, [plain_record()], [])
     out = tmp_path / "all.csv"
     for content in ("group,build,trial_id,status,instances_per_s\n", ""):

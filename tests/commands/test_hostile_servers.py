@@ -16,122 +16,99 @@ from dynbatch.harness.commands.data import main
 from tests.support.downloads import everything_below, zipped
 
 Request = http.server.BaseHTTPRequestHandler
+Answer = Callable[[Request], None]
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def answered(request: Request, headers: dict[str, str], content: bytes = b"") -> None:
-    request.send_response(200)
-    for name, text in headers.items():
-        request.send_header(name, text)
-    request.end_headers()
-    request.wfile.write(content)
+def send(headers: dict[str, str], content: bytes = b"") -> Answer:
+    def answer(request: Request) -> None:
+        request.send_response(200)
+        for name, text in headers.items():
+            request.send_header(name, text)
+        request.end_headers()
+        request.wfile.write(content)
+
+    return answer
 
 
-def lose(request: Request) -> None:
-    answered(request, {"Content-Length": "1000"}, bytes(400))
+LOSE = send({"Content-Length": "1000"}, bytes(400))
+COMPRESS = send({"Content-Encoding": "gzip"}, b"\x1f\x8b")
+OTHER_TEXTS = send({}, zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n")))
 
 
 def lose_a_chunk(request: Request) -> None:
     request.protocol_version = "HTTP/1.1"
-    answered(request, {"Transfer-Encoding": "chunked"}, b"fff\r\n" + bytes(99))
+    send({"Transfer-Encoding": "chunked"}, b"fff\r\n" + bytes(99))(request)
 
 
 def never_end(request: Request) -> None:
-    answered(request, {})
+    send({})(request)
     for _ in range(10_000):
         request.wfile.write(bytes(100_000))
 
 
 def fall_silent(request: Request) -> None:
-    answered(request, {"Content-Length": "1000"}, bytes(400))
+    LOSE(request)
     request.wfile.flush()
     request.server.closing.wait(20)  # type: ignore[attr-defined]
 
 
-def send_elsewhere(request: Request) -> None:
-    request.send_response(302)
-    request.send_header("Location", "file:///etc/passwd")
-    request.end_headers()
+def redirect(location: str) -> Answer:
+    def answer(request: Request) -> None:
+        request.send_response(302)
+        request.send_header("Location", location)
+        request.end_headers()
 
-
-def send_in_circles(request: Request) -> None:
-    request.send_response(302)
-    request.send_header("Location", "/x.zip")
-    request.end_headers()
+    return answer
 
 
 def talk_nonsense(request: Request) -> None:
     request.wfile.write(b"\0\1\2 this is not HTTP\r\n\r\n")
 
 
-def send_long_lines(request: Request) -> None:
-    answered(request, {"Long": "x" * 100_000})
-
-
 def talk_long_nonsense(request: Request) -> None:
     request.wfile.write(b"\0\1\x1b[2J" * 900 + b"\r\n\r\n")
 
 
-def drip(request: Request, head: bytes, piece: bytes) -> None:
-    """Send pieces so often that no read reaches its timeout, until the reader disconnects."""
-    request.wfile.write(head)
-    while not request.server.closing.wait(0.05):  # type: ignore[attr-defined]
-        request.wfile.write(piece)
+def drip(head: bytes, piece: bytes = b"x") -> Answer:
+    """Return an answer whose pieces come before each timeout, until the reader disconnects."""
+
+    def answer(request: Request) -> None:
+        request.wfile.write(head)
+        while not request.server.closing.wait(0.05):  # type: ignore[attr-defined]
+            request.wfile.write(piece)
+
+    return answer
 
 
-def drip_a_header(request: Request) -> None:
-    drip(request, b"HTTP/1.1 200 OK\r\nX: ", b"x")
-
-
-def drip_a_chunk_s_extension(request: Request) -> None:
-    drip(request, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;", b"x")
-
-
-def continue_for_ever(request: Request) -> None:
-    drip(request, b"", b"HTTP/1.1 100 Continue\r\n\r\n")
-
-
-def drip_a_body(request: Request) -> None:
-    drip(request, b"HTTP/1.0 200 OK\r\n\r\n", b"x")
-
-
-def serve_a_page(request: Request) -> None:
-    answered(request, {}, b"<html>The files have moved</html>")
-
-
-def compress(request: Request) -> None:
-    answered(request, {"Content-Encoding": "gzip"}, b"\x1f\x8b")
-
-
-def serve_other_texts(request: Request) -> None:
-    answered(request, {}, zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n")))
-
-
-SERVERS: dict[str, tuple[Callable[[Request], None], str]] = {
-    "connection lost": (lose, "ended after 400 of 1000 bytes"),
+SERVERS: dict[str, tuple[Answer, str]] = {
+    "connection lost": (LOSE, "ended after 400 of 1000 bytes"),
     "connection lost in a chunk": (lose_a_chunk, "IncompleteRead"),
     "endless": (never_end, "expected at most 4000000"),
     "silent": (fall_silent, "timed out"),
-    "to a file": (send_elsewhere, "to url 'file:///etc/passwd' is not allowed"),
-    "in circles": (send_in_circles, "infinite loop"),
+    "to a file": (redirect("file:///etc/passwd"), "to url 'file:///etc/passwd' is not allowed"),
+    "in circles": (redirect("/x.zip"), "infinite loop"),
     "no HTTP": (talk_nonsense, "cannot download"),
     "long nonsense": (talk_long_nonsense, "\\x00\\x01\\x1b[2J\\x00"),
-    "dripping header": (drip_a_header, "timed out"),
-    "dripping chunk extension": (drip_a_chunk_s_extension, "timed out"),
-    "endless continue": (continue_for_ever, "timed out"),
-    "dripping body": (drip_a_body, " bytes"),
-    "long lines": (send_long_lines, "cannot download"),
-    "a page": (serve_a_page, "is not a zip file"),
-    "compressed": (compress, "expected no content encoding, got 'gzip'"),
-    "other texts": (serve_other_texts, "expected e2f3f41b"),
+    "dripping header": (drip(OK + b"X: "), "timed out"),
+    "dripping chunk extension": (drip(OK + b"Transfer-Encoding: chunked\r\n\r\n5;"), "timed out"),
+    "endless continue": (drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "timed out"),
+    "dripping body": (drip(b"HTTP/1.0 200 OK\r\n\r\n"), " bytes"),
+    "long lines": (send({"Long": "x" * 100_000}), "cannot download"),
+    "a page": (send({}, b"<html>The files have moved</html>"), "is not a zip file"),
+    "compressed": (COMPRESS, "expected no content encoding, got 'gzip'"),
+    "other texts": (OTHER_TEXTS, "expected e2f3f41b"),
 }
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Request], None]], None]]:
+def serve(monkeypatch: Patch) -> Iterator[Callable[[Answer], None]]:
     """Yield a function that starts a server with some answer at SST's address."""
     servers = []
 
-    def start(answer: Callable[[Request], None]) -> None:
+    def start(answer: Answer) -> None:
         methods = {"do_GET": answer, "log_message": lambda *_: None}
         handler = type("Handler", (Request,), methods)
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -154,10 +131,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Reque
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_that_goes_wrong_is_one_line_and_exit_code_1(
-    name: str,
-    serve: Callable[[Callable[[Request], None]], None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    name: str, serve: Callable[[Answer], None], tmp_path: Path, capsys: Output
 ) -> None:
     answer, reason = SERVERS[name]
     serve(answer)
@@ -176,7 +150,7 @@ def test_a_server_that_goes_wrong_is_one_line_and_exit_code_1(
 
 
 def test_an_address_of_a_file_serves_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     """An archive from another source can be given as a file; its checksums are verified, too."""
     archive = tmp_path / "got.zip"
@@ -190,11 +164,7 @@ def test_an_address_of_a_file_serves_it_too(
 @pytest.mark.parametrize("root", ["x" * 300, "file/below", "file"])
 @pytest.mark.parametrize("command", ["list", "fetch", "describe"])
 def test_a_folder_that_cannot_be_is_one_line(
-    command: str,
-    root: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, root: str, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     monkeypatch.setattr(sst, "HOME", replace(sst.HOME, url=(tmp_path / "none.zip").as_uri()))

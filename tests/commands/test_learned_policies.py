@@ -19,16 +19,17 @@ from tests.support.policies import figure, learn
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
+Output = pytest.CaptureFixture[str]
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4", "timing.min_seconds=0")
 
 
-def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+def rows_of(capsys: Output, *arguments: str) -> list[dict[str, Any]]:
     assert main([*WORKLOAD, *arguments, "--json"]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return rows
 
 
-def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def error_of(capsys: Output, *arguments: str) -> str:
     assert main([*WORKLOAD, *arguments]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -36,7 +37,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_learned_rows_tell_of_learning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_learned_rows_tell_of_learning(capsys: Output) -> None:
     agenda, machine = rows_of(capsys, "policy=agenda,fsm_sort")
     assert set(machine) - set(agenda) == {"learning"} | {
         f"{name}{suffix}"
@@ -50,7 +51,7 @@ def test_learned_rows_tell_of_learning(capsys: pytest.CaptureFixture[str]) -> No
     assert machine["n_batches_ed"] == machine["lower_bound_ed"]
 
 
-def test_a_policy_may_learn_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_may_learn_elsewhere(capsys: Output) -> None:
     arguments = ("policy=fsm_sort", "learning.trials=1", "granularity=operator")
     (row,) = rows_of(capsys, *arguments, "learn_offset=40")
     (here,) = rows_of(capsys, *arguments)
@@ -58,8 +59,7 @@ def test_a_policy_may_learn_elsewhere(capsys: pytest.CaptureFixture[str]) -> Non
     assert row["unseen_fraction"] > 0
 
 
-@pytest.mark.slow
-def test_following_mini_batches_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_mini_batches_are_counted(capsys: Output) -> None:
     depth, machine = rows_of(capsys, "policy=depth,fsm_sort", "n_following=3")
     for index in range(3):
         alone = rows_of(capsys, "policy=depth", f"offset={4 * (index + 1)}")[0]
@@ -72,9 +72,7 @@ def test_following_mini_batches_are_counted(capsys: pytest.CaptureFixture[str]) 
         assert after["ratio"] == pytest.approx(sum(ratios) / 3)
 
 
-def test_states_absent_from_learning_are_unseen_in_next_mini_batch(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_states_absent_from_learning_are_unseen_in_next_mini_batch(capsys: Output) -> None:
     """The result equals that of the mini-batch alone with the policy learned on the first one."""
     arguments = ("policy=fsm_sort", "learning.trials=1", "granularity=operator")
     (row,) = rows_of(capsys, *arguments, "n_following=1")
@@ -84,16 +82,13 @@ def test_states_absent_from_learning_are_unseen_in_next_mini_batch(
     assert alone["unseen_fraction"] != row["unseen_fraction"]
 
 
-def test_following_instances_wrap_around_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_instances_wrap_around_the_file(capsys: Output) -> None:
     lattices = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_instances=4")
     (row,) = rows_of(capsys, *lattices, "policy=depth", "n_following=2")
     assert row["following"]["n_batches"] == [row["n_batches"]] * 2
 
 
-@pytest.mark.slow
-def test_a_policy_is_saved_and_used_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_is_saved_and_used_again(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "machine.json"
     (saved,) = rows_of(capsys, "policy=fsm_sort", f"save_policy={file}")
     (loaded,) = rows_of(capsys, "policy=fsm_sort", f"learning.file={file}")
@@ -130,7 +125,7 @@ def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_typ
     assert (counts.reason_ed, counts.learn_s_ed) == (None, None)
 
 
-def test_the_machine_is_shown_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_machine_is_shown_and_drawn(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "machine.svg"
     arguments = ["policy=agenda,fsm_sort", "--show-policy", f"--draw-policy={file}"]
     assert main([*WORKLOAD, *arguments]) == 0
@@ -186,7 +181,6 @@ ENGINE = {
 PLAIN = {"fusion": False, "backend": "stepwise"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 def test_a_trial_learns_before_it_is_timed(
     granularity: str, make_spec: Callable[..., TrialSpec], tmp_path: Path
@@ -201,9 +195,8 @@ def test_a_trial_learns_before_it_is_timed(
     assert measure(other, tmp_path).learn_s is None
 
 
-@pytest.mark.slow
 def test_a_trial_takes_a_saved_policy(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_spec: Callable[..., TrialSpec], tmp_path: Path, capsys: Output
 ) -> None:
     file = tmp_path / "machine.json"
     rows_of(capsys, "policy=fsm_base", "outputs=stage", f"save_policy={file}")

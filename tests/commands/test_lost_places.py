@@ -32,14 +32,17 @@ SWEEP = ("-m", "system=null", "hidden_size=4,5,6", *WORK)
 COUNTS = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "batch_size=2")
 MakeRecord = Callable[..., Record]
 Measured = list[int]  # hidden sizes
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 
 
-def no_room() -> OSError:
-    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def fail(*_: object, **__: object) -> None:
+    """Report a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture
-def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measured:
+def measured(make_record: MakeRecord, monkeypatch: Patch) -> Measured:
     """Return the list of measured hidden sizes; measuring is replaced by a fast function."""
     found: Measured = []
 
@@ -56,7 +59,7 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
     return found
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+def last_line(capsys: Output) -> str:
     """Return the only line on stderr that is not of a trial; stdout must be empty."""
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -74,14 +77,8 @@ def after(n_trials: int, measured: Measured, act: Callable[[], None]) -> Callabl
 
 
 def test_full_disk_ends_sweep_and_keeps_existing_records(
-    tmp_path: Path,
-    measured: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, measured: Measured, monkeypatch: Patch, capsys: Output
 ) -> None:
-    def fail() -> None:
-        raise no_room()
-
     command = [*SWEEP, f"results_dir={tmp_path}"]
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", after(2, measured, fail))
@@ -101,14 +98,8 @@ def test_full_disk_ends_sweep_and_keeps_existing_records(
 
 
 def test_full_disk_is_detected_before_measuring(
-    tmp_path: Path,
-    measured: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, measured: Measured, monkeypatch: Patch, capsys: Output
 ) -> None:
-    def fail(**_: object) -> None:
-        raise no_room()
-
     command = [*SWEEP, f"results_dir={tmp_path}"]
     with monkeypatch.context() as patch:
         patch.setattr(dynbatch.harness.records.files.tempfile, "TemporaryFile", fail)
@@ -119,10 +110,7 @@ def test_full_disk_is_detected_before_measuring(
 
 
 def test_room_is_looked_for_before_each_trial(
-    tmp_path: Path,
-    measured: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, measured: Measured, monkeypatch: Patch, capsys: Output
 ) -> None:
     room = dynbatch.harness.terminal.measurement.check_room
 
@@ -132,9 +120,6 @@ def test_room_is_looked_for_before_each_trial(
                 patch.setattr(dynbatch.harness.records.files, "ROOM_BYTES", 10**15)
                 patch.setattr(dynbatch.harness.records.files, "_write_probe", fail)
             room(folder)
-
-    def fail(*_: object, **__: object) -> None:
-        raise no_room()
 
     monkeypatch.setattr(dynbatch.harness.terminal.measurement, "check_room", check)
     assert bench([*SWEEP, f"results_dir={tmp_path}"]) == 1
@@ -146,12 +131,7 @@ def test_room_is_looked_for_before_each_trial(
 @pytest.mark.parametrize("place", ["", "raw"])
 @pytest.mark.parametrize("what", ["deleted", "replaced", "moved", "made anew"])
 def test_a_folder_that_goes_away_ends_the_sweep(
-    what: str,
-    place: str,
-    tmp_path: Path,
-    measured: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    what: str, place: str, tmp_path: Path, measured: Measured, monkeypatch: Patch, capsys: Output
 ) -> None:
     results = tmp_path / "results"
     folder = results / place
@@ -182,9 +162,7 @@ def test_a_folder_that_goes_away_ends_the_sweep(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["delete", "replace", "lose_room"])
-def test_a_worker_that_loses_its_place(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_worker_that_loses_its_place(what: str, tmp_path: Path, capsys: Output) -> None:
     """The worker finds a full disk or no directory; its parent reports that once."""
     results = tmp_path / "results"
     options = (
@@ -206,7 +184,7 @@ def test_a_worker_that_loses_its_place(
 
 @pytest.mark.parametrize("what", ["full", "deleted"])
 def test_counts_that_cannot_be_kept_end_the_run(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    what: str, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     records = tmp_path / "counts"
     write, written = dynbatch.harness.counts.sequential.write_count, []
@@ -219,9 +197,6 @@ def test_counts_that_cannot_be_kept_end_the_run(
         if what == "deleted":
             shutil.rmtree(records)
             records.mkdir()
-
-    def fail(_: int) -> None:
-        raise no_room()
 
     command = [*COUNTS, "policy=agenda,depth,unbatched", f"records={records}"]
     with monkeypatch.context() as patch:
@@ -238,13 +213,10 @@ def test_counts_that_cannot_be_kept_end_the_run(
 
 @pytest.mark.parametrize("output", ["out", "save_policy", "--draw", "--draw-policy"])
 def test_an_output_that_finds_no_room_leaves_nothing(
-    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    output: str, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     file = tmp_path / {"out": "a.json", "save_policy": "a"}.get(output, "a.png")
     words = [output, str(file)] if output.startswith("--") else [f"{output}={file}"]
-
-    def fail(_: int) -> None:
-        raise no_room()
 
     monkeypatch.setattr(os, "fsync", fail)
     assert schedule([*COUNTS, "policy=fsm_sort", "learning.trials=5", *words]) == 1
@@ -274,10 +246,8 @@ def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
     trial = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
     if os.geteuid() != 0 or trial.returncode:
         pytest.skip("nothing can be mounted here")
-    results, command = (
-        tmp_path / "results",
-        [sys.executable, "-m", "dynbatch.harness.commands.bench"],
-    )
+    results = tmp_path / "results"
+    command = [sys.executable, "-m", "dynbatch.harness.commands.bench"]
     results.mkdir()
     sweep = [*SWEEP, "rounds=2", f"results_dir={results}"]
     done = subprocess.run(

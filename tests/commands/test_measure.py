@@ -145,11 +145,7 @@ def test_a_trial_that_is_known_to_be_unsupported_starts_no_process(
 
 @pytest.mark.parametrize(("device", "n_locks"), [("cuda", 1), ("cpu", 0)])
 def test_a_gpu_has_one_block_at_a_time(
-    make_spec: MakeSpec,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
-    n_locks: int,
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, n_locks: int
 ) -> None:
     """Runs into other results directories wait for its lock."""
     found: list[list[Path]] = []
@@ -215,10 +211,8 @@ def test_a_trial_that_reached_a_limit_has_that_status_in_later_rounds(
     ordered = order(tmp_path, last)
     assert done_by(ordered) == 0
     found = {spec.system: read_record(record_at(tmp_path, spec)) for spec in last}
-    assert {name: record.status for name, record in found.items()} == {
-        "late": "timeout",
-        "other": "ok",
-    }
+    statuses = {name: record.status for name, record in found.items()}
+    assert statuses == {"late": "timeout", "other": "ok"}
     assert found["late"].reason == "as in round 0: made up"
     before = record_at(tmp_path, last[0]).read_bytes()
     assert done_by(ordered) == 0  # the record is reused

@@ -19,6 +19,7 @@ from tests.support.in_time import in_time
 from tests.support.odd_files import IMPOSSIBLE, THERE, everything_in, state
 from tests.support.sandbox import TINY
 
+Output = pytest.CaptureFixture[str]
 NULL = ("system=null", *TINY)
 COUNTED = TINY[:5]  # without timing
 ODD = {**THERE, **IMPOSSIBLE}
@@ -75,11 +76,7 @@ def place(tmp_path: Path, make_record: Callable[..., Record]) -> Path:
     [(o, odd) for o in OUTPUTS for odd in ODD if o in ALL_ODD or odd in ("fifo", "foreign")],
 )
 def test_unusable_output_path_is_unchanged_and_gives_one_line_error(
-    output: str,
-    odd: str,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    output: str, odd: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     name, run = OUTPUTS[output]
     make, words = ODD[odd]
@@ -101,9 +98,7 @@ def test_unusable_output_path_is_unchanged_and_gives_one_line_error(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser makes devices")
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_a_device_itself_stays(
-    output: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_itself_stays(output: str, place: Path, capsys: Output) -> None:
     name, run = OUTPUTS[output]
     try:
         os.mknod(place / name, 0o020666, os.makedev(1, 7))  # as /dev/full
@@ -150,9 +145,7 @@ def test_record_of_other_work_is_superseded_not_deleted(place: Path) -> None:
     assert kept.read_bytes() == old
 
 
-def test_a_fifo_as_a_record_is_neither_read_nor_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fifo_as_a_record_is_neither_read_nor_replaced(tmp_path: Path, capsys: Output) -> None:
     command = [*NULL, f"results_dir={tmp_path}"]
     assert bench(command) == 0
     (record,) = tmp_path.glob("raw/*/r0.json")
@@ -172,9 +165,7 @@ def test_a_fifo_as_a_record_is_neither_read_nor_replaced(
 
 
 @pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
-def test_collect_refuses_non_regular_files(
-    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_collect_refuses_non_regular_files(odd: str, tmp_path: Path, capsys: Output) -> None:
     for name in ("r0.json", "records.jsonl.xz"):
         make, _ = ODD[odd]
         make(tmp_path / name)
@@ -184,9 +175,7 @@ def test_collect_refuses_non_regular_files(
 
 
 @pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
-def test_corpus_and_policy_must_be_regular_files(
-    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_corpus_and_policy_must_be_regular_files(odd: str, tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "ptb").mkdir()
     make, words = ODD[odd]
     make(tmp_path / "ptb" / "train.txt")

@@ -12,21 +12,12 @@ from dynbatch.harness.counts import sequential
 from dynbatch.harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.records import content_of, plain_count, plain_record, write_results
+from tests.support.sandbox import TINY
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
-SWEEP = (
-    "-m",
-    "system=reference,null",
-    "hidden_size=8",
-    "model=tree_fc",
-    "dataset=complete_trees",
-    "dataset.options.n_leaves=4",
-    "batch_size=2",
-    "rounds=2",
-    "timing.min_seconds=0",
-    "timing.n_mini_batches=2",
-)
+Output = pytest.CaptureFixture[str]
+SWEEP = ("-m", "system=reference,null", "rounds=2", *TINY)
 
 
 def run(*arguments: object) -> int:
@@ -34,7 +25,7 @@ def run(*arguments: object) -> int:
 
 
 def test_records_are_reused_after_packing_and_unpacking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     here, packed, there = tmp_path / "here", tmp_path / "packed", tmp_path / "there"
     assert bench.main([*SWEEP, f"results_dir={here}"]) == 0
@@ -55,7 +46,7 @@ def test_records_are_reused_after_packing_and_unpacking(
     assert content_of(there / "raw") == before
 
 
-def test_packing_again_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packing_again_changes_nothing(tmp_path: Path, capsys: Output) -> None:
     write_results(tmp_path, [plain_record(r) for r in range(3)], [plain_count()])
     assert run(tmp_path / "raw", "--pack", tmp_path / "a") == 0
     assert "3 records and 1 counts packed" in capsys.readouterr().err
@@ -68,9 +59,7 @@ def test_packing_again_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     assert content_of(tmp_path / "c") == first
 
 
-def test_a_packed_file_is_a_place_like_any_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_packed_file_is_a_place_like_any_other(tmp_path: Path, capsys: Output) -> None:
     write_results(tmp_path, [plain_record(r) for r in range(3)], [plain_count()])
     assert run(tmp_path / "raw") == 0
     table = capsys.readouterr().out
@@ -96,9 +85,7 @@ def test_pack_latest_packs_only_the_newest_build(tmp_path: Path) -> None:
     assert list(content_of(tmp_path / "there")) == [f"raw/{newer.trial_id}/r0.json"]
 
 
-def test_impossible_request_gives_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_impossible_request_gives_one_line(tmp_path: Path, capsys: Output) -> None:
     write_results(tmp_path, [plain_record()], [plain_count()])
     raw, packed, other = tmp_path / "raw", tmp_path / "packed", tmp_path / "other"
     assert run(raw, "--pack", packed) == 0

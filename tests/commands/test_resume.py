@@ -10,9 +10,11 @@ import pytest
 
 import dynbatch.harness.terminal.measurement
 from dynbatch.harness.commands.bench import main
+from dynbatch.harness.contracts.home import SPLITS
 from dynbatch.harness.records.record import Record, read_record
 from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from dynbatch.harness.trials.sources import SourceHashes
+from tests.support.corpora import write
 from tests.support.sandbox import (
     ODD,
     TINY,
@@ -27,6 +29,7 @@ from tests.support.sandbox import (
     with_own_cache,
 )
 
+Output = pytest.CaptureFixture[str]
 SWEEP = ("-m", "system=reference,null", "rounds=2", *TINY)
 N_RECORDS = 4
 
@@ -41,16 +44,13 @@ def fake(results: Path, fault: str, *more: str) -> list[str]:
 
 
 def test_other_data_under_the_same_name_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     command = [*SWEEP[:3], "dataset=sst", "dataset.options.sha256=null", *SWEEP[6:]]
     command = [*command, f"results_dir={tmp_path}/results", f"data_root={tmp_path}/data"]
     command = [word for word in command if not word.startswith("rounds")]
     for text in ("(1 (0 a) (2 b))", "(1 (0 a) (2 (1 b) (1 a)))"):
-        for split in ("train", "dev", "test"):
-            path = tmp_path / "data" / "sst" / f"{split}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{text}\n" * 2)
+        write(tmp_path / "data" / "sst", dict.fromkeys(SPLITS, f"{text}\n" * 2), ".txt")
         assert main(command) == 0
         assert "0 reused" in capsys.readouterr().out
         with monkeypatch.context() as patch:
@@ -61,7 +61,7 @@ def test_other_data_under_the_same_name_are_measured(
 
 
 def test_nothing_is_measured_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     command = [*SWEEP, f"results_dir={tmp_path}"]
     assert main(command) == 0
@@ -120,12 +120,7 @@ def test_force_measures_again(tmp_path: Path) -> None:
     ],
 )
 def test_failures_leave_records_and_those_without_a_measurement_are_tried_again(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    fault: str,
-    status: str,
-    code: int,
-    again: bool,
+    tmp_path: Path, capsys: Output, fault: str, status: str, code: int, again: bool
 ) -> None:
     command = fake(tmp_path, fault)
     assert main(command) == code
@@ -137,9 +132,7 @@ def test_failures_leave_records_and_those_without_a_measurement_are_tried_again(
 
 
 @pytest.mark.slow
-def test_a_bad_trial_does_not_stop_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_trial_does_not_stop_the_others(tmp_path: Path, capsys: Output) -> None:
     faults = 'abort,null,skip,"raise:value","raise:memory"'
     command = ["-m", *fake(tmp_path, faults, "rounds=1")]
     assert main(command) == EXIT_TRIAL_FAILED

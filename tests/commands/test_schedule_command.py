@@ -8,47 +8,32 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.commands.schedule import main
+from dynbatch.harness.contracts.home import SPLITS
 from dynbatch.harness.contracts.policy import list_policy_names
+from tests.support.corpora import write
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
+Output = pytest.CaptureFixture[str]
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "timing.min_seconds=0")
 FIELDS = [
-    "n_vertices",
-    "n_batches",
-    "lower_bound",
-    "n_nodes_ed",
-    "n_batches_ed",
-    "lower_bound_ed",
-    "n_unbatchable_ed",
-    "schedule_s",
+    *("n_vertices", "n_batches", "lower_bound", "n_nodes_ed", "n_batches_ed", "lower_bound_ed"),
+    *("n_unbatchable_ed", "schedule_s"),
 ]
 LABELS = [
-    "status",
-    "model",
-    "dataset",
-    "split",
-    "batch_size",
-    "granularity",
-    "outputs",
-    "offset",
-    "policy",
-    "model_options",
-    "cpu",
-    "count_id",
-    "source_sha256",
-    "counted_at",
+    *("status", "model", "dataset", "split", "batch_size", "granularity", "outputs", "offset"),
+    *("policy", "model_options", "cpu", "count_id", "source_sha256", "counted_at"),
 ]
 RATIOS = ["ratio", "ratio_ed"]
 
 
-def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
+def rows_of(capsys: Output, *arguments: str) -> list[dict[str, object]]:
     assert main([*WORKLOAD, *arguments, "--json"]) == 0
     rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return rows
 
 
-def test_json_holds_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_the_promised_fields(capsys: Output) -> None:
     rows = rows_of(capsys, "batch_size=4", "policy=sufficient,unbatched")
     assert [row["policy"] for row in rows] == ["sufficient", "unbatched"]
     for row in rows:
@@ -60,12 +45,11 @@ def test_json_holds_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> N
     assert rows[0]["n_batches"] == rows[0]["lower_bound"]
 
 
-@pytest.mark.slow
-def test_all_policies_are_shown_unless_some_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_policies_are_shown_unless_some_are_named(capsys: Output) -> None:
     assert [row["policy"] for row in rows_of(capsys, "batch_size=2")] == list(list_policy_names())
 
 
-def test_offset_skips_instances(capsys: pytest.CaptureFixture[str]) -> None:
+def test_offset_skips_instances(capsys: Output) -> None:
     def n_vertices(*arguments: str) -> int:
         (row,) = rows_of(capsys, "policy=depth", *arguments)
         return int(str(row["n_vertices"]))
@@ -74,7 +58,7 @@ def test_offset_skips_instances(capsys: pytest.CaptureFixture[str]) -> None:
     assert both == n_vertices("batch_size=1") + n_vertices("batch_size=1", "offset=1")
 
 
-def test_operators_are_vertices_at_operator_granularity(capsys: pytest.CaptureFixture[str]) -> None:
+def test_operators_are_vertices_at_operator_granularity(capsys: Output) -> None:
     arguments = ("batch_size=3", "policy=depth,agenda", "outputs=stage")
     coarse = rows_of(capsys, *arguments)
     fine = rows_of(capsys, *arguments, "granularity=operator")
@@ -86,18 +70,14 @@ def test_operators_are_vertices_at_operator_granularity(capsys: pytest.CaptureFi
         }
 
 
-def test_outputs_are_vertices_unless_they_are_to_be_a_stage(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_outputs_are_vertices_unless_they_are_to_be_a_stage(capsys: Output) -> None:
     (with_outputs,) = rows_of(capsys, "batch_size=2", "policy=depth")
     (without,) = rows_of(capsys, "batch_size=2", "policy=depth", "outputs=stage")
     assert int(str(with_outputs["n_vertices"])) == 3 * int(str(without["n_vertices"]))
     assert with_outputs["n_batches_ed"] == without["n_batches_ed"]
 
 
-def test_the_table_of_the_specification(
-    data_root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_of_the_specification(data_root: Path, capsys: Output) -> None:
     arguments = ["model=tree_lstm", "dataset=sst", f"data_root={data_root}", "batch_size=8"]
     assert main([*arguments, "policy=agenda,sufficient", "--json"]) == 0
     agenda, sufficient = json.loads(capsys.readouterr().out)
@@ -111,7 +91,7 @@ def test_the_table_of_the_specification(
 
 
 def test_a_picture_is_drawn_in_the_format_of_its_name_and_the_same_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Output
 ) -> None:
     for name, magic in (("a.pdf", b"%PDF"), ("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
         file = tmp_path / name
@@ -123,14 +103,11 @@ def test_a_picture_is_drawn_in_the_format_of_its_name_and_the_same_again(
 
 
 def test_counts_of_other_data_under_the_same_name_are_counted_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Output
 ) -> None:
     counts = []
     for name, text in (("first", "(1 (0 a) (2 b))"), ("second", "(1 (0 a) (2 (1 b) (1 a)))")):
-        for split in ("train", "dev", "test"):
-            path = tmp_path / name / "sst" / f"{split}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{text}\n" * 2)
+        write(tmp_path / name / "sst", dict.fromkeys(SPLITS, f"{text}\n" * 2), ".txt")
         words = ["model=tree_lstm", "dataset=sst", "dataset.options.sha256=null", "batch_size=2"]
         places = [f"data_root={tmp_path / name}", f"records={tmp_path / 'records'}"]
         for kept in (0, 1):

@@ -80,11 +80,8 @@ def test_stopped_bench_reports_saved_records_and_resume_command(box: Sandbox, nu
 def test_a_job_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
     pid_file = box.folder / "pid"
     spec = make_spec(system_options={"fault": "note_and_wait", "file": str(pid_file)})
-    name, order, done = (
-        spec.trial_id,
-        build_order_path(box.results, "some"),
-        build_done_path(box.results, "some"),
-    )
+    name, order = spec.trial_id, build_order_path(box.results, "some")
+    done = build_done_path(box.results, "some")
     Order(box.results, repetitions=((Step(name, 0),),), specs={name: spec}).write(order)
     command = run_module("dynbatch.harness.commands.measure", str(order), "--done", str(done))
     process = run_until(box, command, lambda: pid_file.exists() and pid_file.read_text())

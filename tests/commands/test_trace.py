@@ -13,6 +13,8 @@ from dynbatch.harness.records.record import read_record
 from tests.support.sandbox import TINY
 from tests.support.trace_files import checked
 
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 STEPWISE = ("system=vertex", "system.options.backend=stepwise")
 
 
@@ -25,7 +27,7 @@ def record_under(folder: Path) -> Path:
     return path
 
 
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def refused(arguments: list[str], capsys: Output) -> str:
     assert bench(arguments) == 1
     line = capsys.readouterr().err.strip().splitlines()[-1]
     return line
@@ -57,9 +59,7 @@ def test_other_systems_show_phases_and_existing_record_is_unchanged(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_trial_that_does_not_run_has_no_timeline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trial_that_does_not_run_has_no_timeline(tmp_path: Path, capsys: Output) -> None:
     line = refused(typed(tmp_path, "system=products", "system.options.blas=none"), capsys)
     assert "blas=none is not allowed" in line
     line = refused(typed(tmp_path, "system=dynet_manual"), capsys)
@@ -84,11 +84,7 @@ def test_a_trial_that_does_not_run_has_no_timeline(
     ],
 )
 def test_unwritable_output_is_refused_before_measuring(
-    words: tuple[str, ...],
-    printed: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], printed: str, tmp_path: Path, capsys: Output, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "supervise_child", None)
     monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "ChildProcess", None)
@@ -98,16 +94,14 @@ def test_unwritable_output_is_refused_before_measuring(
     assert printed in refused([*base, *words], capsys)
 
 
-def test_the_record_and_the_timeline_are_two_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_record_and_the_timeline_are_two_files(tmp_path: Path, capsys: Output) -> None:
     out = f"out={tmp_path / 'timeline.json'}"
     assert "is the file of the record" in refused(typed(tmp_path, "system=null", out), capsys)
 
 
 @pytest.mark.slow
 def test_late_timeline_write_failure_keeps_the_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Output, monkeypatch: Patch
 ) -> None:
     """The directory is replaced after the record has been written."""
     folder = tmp_path / "gone"

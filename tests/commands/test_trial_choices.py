@@ -59,7 +59,6 @@ def test_a_trial_runs_pinned_without_time_limit_and_with_a_partial_mini_batch(
         (["-m", "cpu=0,1"], "cpu=0,1, but cpu sets the CPUs of all trials"),
         (["cpu=-1"], "cpu=-1 is not allowed"),
         (["timing.last=half"], "timing.last=half is not allowed"),
-        (["limits.time_s=0"], "limits.time_s=0 is not allowed"),
     ],
 )
 def test_a_wrong_choice_is_one_line(

@@ -13,10 +13,11 @@ from dynbatch.harness.records.record import read_record
 from tests.support.corpora import write
 from tests.support.sandbox import TINY
 
+Output = pytest.CaptureFixture[str]
 NULL = ("system=null", *TINY)
 
 
-def test_a_missing_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_corpus(tmp_path: Path, capsys: Output) -> None:
     overrides = ["dataset=sst", "model=tree_lstm", f"data_root={tmp_path}/nowhere"]
     base = [text for text in NULL if not text.startswith(("dataset", "model"))]
     assert main([*base, f"results_dir={tmp_path}/results", *overrides]) == 1
@@ -35,7 +36,7 @@ def faulty(tmp_path: Path) -> list[str]:
 
 
 def test_data_that_is_wrong_is_refused_by_hand(
-    faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    faulty: list[str], tmp_path: Path, capsys: Output
 ) -> None:
     assert main(faulty) == 1
     trial, line = capsys.readouterr().err.splitlines()
@@ -45,7 +46,7 @@ def test_data_that_is_wrong_is_refused_by_hand(
 
 
 def test_invalid_data_is_recorded_on_request(
-    faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    faulty: list[str], tmp_path: Path, capsys: Output
 ) -> None:
     assert main([*faulty, "on_invalid_data=record"]) == 0
     (path,) = (tmp_path / "results").rglob("*.json")
@@ -60,18 +61,14 @@ def test_invalid_data_is_recorded_on_request(
     assert read_record(path).status == "ok"
 
 
-def test_sweep_continues_after_invalid_data(
-    faulty: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweep_continues_after_invalid_data(faulty: list[str], capsys: Output) -> None:
     datasets = "dataset=ptb,ptb_synthetic"
     others = [text for text in faulty if not text.startswith("dataset")]
     assert main(["-m", *others, datasets, "on_invalid_data=record"]) == 0
     assert "2 records: 1 invalid_data, 1 ok; 0 reused" in capsys.readouterr().out
 
 
-def test_counts_on_invalid_data_are_refused_or_marked(
-    faulty: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_counts_on_invalid_data_are_refused_or_marked(faulty: list[str], capsys: Output) -> None:
     arguments = [text for text in faulty if not text.startswith(("system", "results_dir"))]
     assert count([*arguments, "policy=agenda,depth"]) == 1
     refused = capsys.readouterr()
@@ -80,14 +77,12 @@ def test_counts_on_invalid_data_are_refused_or_marked(
     assert "train.txt:2: the sentence is empty" in refused.err
     assert count([*arguments, "policy=agenda,depth", "on_invalid_data=record", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [(row["policy"], row["status"]) for row in rows] == [
-        ("agenda", "invalid_data"),
-        ("depth", "invalid_data"),
-    ]
+    found = [(row["policy"], row["status"]) for row in rows]
+    assert found == [("agenda", "invalid_data"), ("depth", "invalid_data")]
 
 
 def test_internal_error_is_distinguished_from_invalid_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dynbatch.harness.terminal.measurement.measure_block", None)
     assert main([*NULL, f"results_dir={tmp_path}"]) == 2

@@ -8,11 +8,9 @@ import threading
 from typing import Annotated, NamedTuple
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.errors import CompileError
 from dynbatch.harness.values.paths import ROOT
 
 Longs = NDArray[np.int64]
@@ -104,12 +102,3 @@ def test_a_signal_ends_no_process() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_arguments_by_their_names_and_defaults() -> None:
-    assert nested(n=2)[1] == 3
-    with pytest.raises(CompileError, match="has defaults"):
-
-        @compiled
-        def more(n: int, k: int = 2) -> int:
-            return n + k

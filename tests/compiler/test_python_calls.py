@@ -85,11 +85,7 @@ def test_numbers_of_python_and_numpy_are_taken() -> None:
     [
         ((1.0, 1.0, True, 1.0), TypeError, "'float' object cannot be"),
         (("1", 1.0, True, 1.0), TypeError, "'str' object cannot be"),
-        (
-            (None, 1.0, True, 1.0),
-            TypeError,
-            "'NoneType' object cannot be",
-        ),
+        ((None, 1.0, True, 1.0), TypeError, "'NoneType' object cannot be"),
         ((MOST + 1, 1.0, True, 1.0), OverflowError, "too big"),
         ((1, "x", True, 1.0), TypeError, "must be real number, not str"),
         ((1, 1j, True, 1.0), TypeError, "must be real number, not complex"),

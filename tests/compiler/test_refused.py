@@ -173,6 +173,7 @@ FUNCTIONS = [
     ("def run(n: NDArray[np.complex128]): return n", "is not a supported type"),
     ("def run(n: Annotated[int, 2]): return n", "is not a supported type"),
     ("def run(n: None): return n", "is not a supported type"),
+    ("def run(n: int, k: int = 2): return n", "has defaults"),
 ]
 
 

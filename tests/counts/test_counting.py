@@ -28,6 +28,7 @@ from dynbatch.harness.trials.spec import Limits
 from dynbatch.harness.values.paths import ROOT
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
 from tests.support.odd_system import detach
+from tests.support.sandbox import wait_until
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
@@ -136,9 +137,7 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
 
 
 def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     have_depth_fail(monkeypatch, raise_(ConfigError("this is not allowed; give another")))
     file = tmp_path / "rows.json"
@@ -270,10 +269,8 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 
 
 def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
-    agenda, depth = (
-        sequential.hash_counting_code(["dynbatch.harness.models.tree_lstm"], {policy})
-        for policy in ("agenda", "depth")
-    )
+    model = ["dynbatch.harness.models.tree_lstm"]
+    agenda, depth = (sequential.hash_counting_code(model, {name}) for name in ("agenda", "depth"))
     assert agenda != depth
 
 
@@ -315,11 +312,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.skipif(sys.platform != "linux", reason="the child dies with its parent on Linux only")
 def test_kill_and_run_again(tmp_path: Path) -> None:
     process = start(tmp_path)
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("raw/count-*.json"))) < 2:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(list(tmp_path.glob("raw/count-*.json"))) >= 2, 120, process)
     children = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGKILL)
     process.wait()

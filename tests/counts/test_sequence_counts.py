@@ -166,9 +166,8 @@ def test_learned_policies_learn_on_the_first_segment(
     graphs = graphs_of(model)
     few = LearningSettings(trials=2)
     build_scheduler("fsm_sort", few, "chains", graphs)
-    assert [one.n_vertices for one in seen] == [
-        select_first_segment(graph).n_vertices for graph in (graphs.plain, graphs.released)
-    ]
+    firsts = map(select_first_segment, (graphs.plain, graphs.released))
+    assert [one.n_vertices for one in seen] == [one.n_vertices for one in firsts]
     seen.clear()
     switches = Switches(backend="stepwise", outputs="vertices")
     adapter = prepared(model, draw_initial_weights(model, 1), switches, "fsm_sort", mode="infer")

@@ -128,9 +128,8 @@ def test_a_checksum_may_be_git_s_name_of_the_file(tmp_path: Path) -> None:
 
 
 def test_a_part_that_a_corpus_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match="pairs has no part test; choose from train_en, train_vi, vocab"
-    ):
+    reason = "pairs has no part test; choose from train_en, train_vi, vocab"
+    with pytest.raises(DataError, match=reason):
         SEVERAL.locate_part(tmp_path, "test")
 
 

@@ -140,10 +140,8 @@ def test_synthetic_trees_have_the_published_shape(drawn_trees: Corpus) -> None:
     leaves, heights = (
         np.array([getattr(t, name) for t in trees]) for name in ("n_leaves", "height")
     )
-    assert (leaves.mean(), heights.mean()) == (
-        pytest.approx(19.13, rel=0.02),
-        pytest.approx(9.8, rel=0.02),
-    )
+    assert leaves.mean() == pytest.approx(19.13, rel=0.02)
+    assert heights.mean() == pytest.approx(9.8, rel=0.02)
     assert 45 <= leaves.max() <= 52
     assert 24 <= heights.max() <= 34
     shares = np.bincount(np.concatenate([tree.labels for tree in trees])) / (2 * leaves - 1).sum()
@@ -264,20 +262,17 @@ def measures(corpus: Corpus) -> dict[str, NDArray[np.int64]]:
             found.setdefault("target", []).append(len(instance.target))
         else:
             assert isinstance(instance, ParsedSentence)
-            found.setdefault("words", []).append(len(instance.heads))
-            found.setdefault("arcs", []).extend(arc_lengths(instance))
+            heads = instance.heads.tolist()
+            found.setdefault("words", []).append(len(heads))
+            # Distances of words from their heads, negative before them, except for the root's.
+            distances = [word - head for word, head in enumerate(heads) if head < len(heads)]
+            found.setdefault("arcs", []).extend(distances)
     return {name: np.array(values) for name, values in found.items() if values}
 
 
 @cache
 def measures_of(name: str) -> dict[str, NDArray[np.int64]]:
     return measures(generated(name))
-
-
-def arc_lengths(sentence: ParsedSentence) -> list[int]:
-    """Return the distance of each word from its head, negative before it, except for the root's."""
-    n = len(sentence.heads)
-    return [word - head for word, head in enumerate(sentence.heads.tolist()) if head < n]
 
 
 # Mean, minimum and maximum in the real parts.
@@ -383,9 +378,8 @@ def test_words_of_xnli_follow_zipf_and_labels_are_uniform() -> None:
 
 
 def test_all_of_xnli_may_be_of_one_length() -> None:
-    assert {
-        generated("xnli_synthetic", "train", length=128).instances[k].n_words for k in range(20)
-    } == {128}
+    corpus = generated("xnli_synthetic", "train", length=128)
+    assert {corpus.instances[k].n_words for k in range(20)} == {128}
 
 
 @pytest.mark.parametrize("steps", [0, 4])

@@ -113,7 +113,6 @@ LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
         ("", "expected a JSON object"),
         ("[" * 100_000, "expected a JSON object"),
         ("{}", "expected the keys words, labels, children of a tree, got none"),
-        ('{"words": [0], "labels": [0]}', "expected the keys words, labels, children of a tree"),
         (
             '{"words": [0], "labels": [0]}',
             "expected the keys words, labels, children of a tree, got words, labels; set"
@@ -124,10 +123,7 @@ LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
             "expected the keys words, labels, children of a tree, got target, source; set"
             " dataset.options.kind=sentence_pair",
         ),
-        (
-            LEAF.replace("[0]", "[0.5]"),
-            "words: expected whole numbers from 0 to 999999999,",
-        ),
+        (LEAF.replace("[0]", "[0.5]"), "words: expected whole numbers from 0 to 999999999,"),
         (LEAF.replace("[0]", "[true]"), "words: expected whole numbers"),
         (LEAF.replace("[0]", "[9999999999]"), "words: expected whole numbers"),
         (LEAF.replace("[0]", "0"), "words: expected a list of whole numbers, got 0"),

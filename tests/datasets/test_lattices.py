@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from dynbatch.datasets.parts.reading import LazyInstances, split_text
 from dynbatch.datasets.weibo_lattice import read_lattices
 from dynbatch.datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_sentences
 from dynbatch.harness.commands.data import describe_corpus
-from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.instances import Lattice
 from tests.support.corpora import change_lattices, load, options_of, write_corpus
@@ -30,20 +28,12 @@ def lattices_of(content: bytes) -> list[Lattice]:
     return read_lattices(split_text(Path("a file"), content, ""))
 
 
-def real(root: Path, split: str = "train", **options: Any) -> Corpus:
-    if not (root / "lattice").is_dir():
-        pytest.skip(f"{root} has no lattice/")
-    return load("weibo_lattice", root, split, **(options_of("weibo_lattice") | options))
-
-
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     write_corpus("weibo_lattice", tmp_path)
     corpus = load("weibo_lattice", tmp_path)
-    assert (corpus.instance_kind, corpus.get_size("classes")) == ("lattice", 18)
-    assert (corpus.get_size("words"), corpus.get_size("characters")) == (
-        34,
-        10,
-    )  # ids 0 to 32 and 0 to 8, and a row for unknown ones each
+    assert corpus.instance_kind == "lattice"
+    # Ids of words are 0 to 32, of characters 0 to 8; unknown ones have a row each.
+    assert corpus.sizes == {"words": 34, "characters": 10, "classes": 18}
     first, second = corpus.instances
     assert first.tags.tolist() == [0, 3, 1, 2]
     assert first.arc_start.tolist() == [0, 0, 1, 3, 6]
@@ -83,18 +73,14 @@ def test_written_lattices_are_read_back(made: list[list[list[tuple[int, int]]]],
 def test_ids_that_the_training_split_lacks_are_unknown(tmp_path: Path) -> None:
     write_corpus("weibo_lattice", tmp_path, dev=change_lattices(6, "2 1 1234 0 1234"))
     train, dev = load("weibo_lattice", tmp_path), load("weibo_lattice", tmp_path, "dev")
-    assert (
-        (dev.get_size("words"), dev.get_size("characters"))
-        == (train.get_size("words"), train.get_size("characters"))
-        == (34, 10)
-    )
+    assert dev.sizes == train.sizes == {"words": 34, "characters": 10, "classes": 18}
     assert dev.instances[0].tokens.tolist() == [5, 9, 33, 7, 31, 32]
 
 
 def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
     write_corpus("weibo_lattice", tmp_path, dev=change_lattices(6, "2 1 1234 0 1235"))
     dev = load("weibo_lattice", tmp_path, "dev", vocab_modulo=10)
-    assert (dev.get_size("words"), dev.get_size("characters")) == (10, 10)
+    assert dev.sizes == {"words": 10, "characters": 10, "classes": 18}
     assert dev.instances[0].tokens.tolist() == [5, 4, 5, 7, 1, 2]
     with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed: expected 0"):
         load("weibo_lattice", tmp_path, vocab_modulo=-1)
@@ -121,7 +107,9 @@ def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
 def test_statistics_of_the_real_files(
     data_root: Path, split: str, reported: dict[str, str]
 ) -> None:
-    corpus = real(data_root, split)
+    if not (data_root / "lattice").is_dir():
+        pytest.skip(f"{data_root} has no lattice/")
+    corpus = load("weibo_lattice", data_root, split, **options_of("weibo_lattice"))
     found = dict(describe_corpus(corpus))
     assert {name: found[name] for name in reported} == reported
     assert (corpus.get_size("words"), corpus.get_size("characters")) == (10_131, 2_213)
@@ -213,15 +201,7 @@ def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path)
     write_corpus("weibo_lexicon", tmp_path)
     corpus = load("weibo_lexicon", tmp_path)
     first, second = corpus.instances
-    assert (
-        corpus.get_size("characters"),
-        corpus.get_size("words"),
-        corpus.get_size("classes"),
-    ) == (
-        5 + 1,
-        3 + 1,
-        3 + 1,
-    )
+    assert corpus.sizes == {"characters": 5 + 1, "words": 3 + 1, "classes": 3 + 1}
     assert first.tags.tolist() == [0, 1, 2, 2, 3]
     assert [arcs_into(first, state) for state in range(5)] == [
         [],
@@ -239,11 +219,7 @@ def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path)
 def test_entries_absent_from_training_split_are_unknown(tmp_path: Path) -> None:
     write_corpus("weibo_lexicon", tmp_path)
     corpus = load("weibo_lexicon", tmp_path, "dev")
-    assert (
-        corpus.get_size("characters"),
-        corpus.get_size("words"),
-        corpus.get_size("classes"),
-    ) == (6, 4, 4)
+    assert corpus.sizes == {"characters": 6, "words": 4, "classes": 4}
     assert arcs_into(corpus.instances[0], 2) == [(1, 5), (0, 3)]
     assert arcs_into(corpus.instances[0], 3) == [(2, 2), (1, 3)]
 
@@ -272,15 +248,7 @@ def test_statistics_of_the_real_text_with_jieba_s_words(data_root: Path) -> None
         pytest.skip(f"{data_root} has no weibo/")
     corpus = load("weibo_lexicon", data_root, **options_of("weibo_lexicon"))
     found = dict(describe_corpus(corpus))
-    assert (
-        corpus.get_size("words"),
-        corpus.get_size("characters"),
-        corpus.get_size("classes"),
-    ) == (
-        8386,
-        3129,
-        18,
-    )
+    assert corpus.sizes == {"words": 8386, "characters": 3129, "classes": 18}
     assert found["instances"] == "1350 (lattice)"
     assert found["arcs"] == "73778 characters and 22670 words"
     assert found["arcs into a state"] == "0: 1350, 1: 52674, 2: 19675, 3: 1293, 4: 135, 5: 1"

@@ -32,7 +32,6 @@ FILES = {
     "pairs": "a house\tmột nhà\nno\tkhông\n",
     "instances": '{"words": [0], "labels": [0], "children": [[]]}\n' * 2,
 }
-SIZE_NAMES = ("words", "classes", "characters")
 MODELS = {
     "trees": "tree_lstm",
     "lattices": "lattice_lstm",
@@ -289,9 +288,8 @@ def test_compressed_files_are_named_as_such(module: Any, tmp_path: Path) -> None
     file = tmp_path / "mine.txt"
     file.write_bytes(module.compress(FILES["trees"].encode()))
     form = {bz2: "bzip2", gzip: "gzip", lzma: "xz"}[module]
-    with pytest.raises(
-        DataError, match=rf"mine\.txt is compressed \({form}\); decompress it first"
-    ):
+    reason = rf"mine\.txt is compressed \({form}\); decompress it first"
+    with pytest.raises(DataError, match=reason):
         load_corpus("dynbatch.datasets.sst", "train", None, path=str(file))
 
 
@@ -326,12 +324,7 @@ def test_every_format_fits_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "model", "reason", "fitting"),
     [
-        (
-            "conll",
-            "var_lstm",
-            "predicts words, but the labels of dataset=conll are",
-            "text",
-        ),
+        ("conll", "var_lstm", "predicts words, but the labels of dataset=conll are", "text"),
         ("text", "bilstm", "predicts classes, but the labels of dataset=text are", "conll"),
     ],
 )
@@ -341,9 +334,8 @@ def test_tags_are_not_taken_for_words(
     file = tmp_path / "mine.txt"
     file.write_text(FILES[form])
     chosen = {"dataset.path": str(file)}
-    with pytest.raises(
-        ConfigError, match=f"model={model} {reason} .*; choose a model of: .*; or a dataset of: "
-    ) as caught:
+    message = f"model={model} {reason} .*; choose a model of: .*; or a dataset of: "
+    with pytest.raises(ConfigError, match=message) as caught:
         resolve(dataset=form, model=model, **chosen)
     models = str(caught.value).split("; choose a model of: ")[1].partition(";")[0].split(", ")
     assert MODELS[form] in models
@@ -360,7 +352,7 @@ def test_tags_are_not_taken_for_words(
 
 
 def test_models_predict_what_they_declare() -> None:
-    sizes = {name: 101 + index for index, name in enumerate(SIZE_NAMES)}
+    sizes = {"words": 101, "classes": 102, "characters": 103}
     for name in list_choices("model"):
         kind = find_model_class(read_mapping(CONF_DIR / f"model/{name}.yaml")["model"])
         if kind.instance_kind not in ("tree", "lattice", "chain"):

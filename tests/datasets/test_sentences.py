@@ -122,11 +122,7 @@ def test_wrong_options_are_named(ptb: Path, options: dict[str, object], reason: 
 
 
 NAMED = {w: i for i, w in enumerate(["Ann", "lives", "in", "Rome", ".", "Bob"])}
-
-
 LETTERS = {c: i for i, c in enumerate(["", *"Anlives", *"Rom", ".", *"Bb"])}
-
-
 TAGS = {"I-PER": 0, "O": 1, "I-LOC": 2}
 
 
@@ -153,10 +149,8 @@ def test_words_below_the_count_are_spelled_between_two_pads(wikiner: Path) -> No
     lengths = {w: len(w) + 2 for w in NAMED}
     for rare_below, rare in ((0, ""), (1, ""), (2, "in Rome Bob"), (3, "in Rome Bob Ann lives")):
         chain = load("wikiner", wikiner, rare_below=rare_below).instances[0]
-        found = [len(letters) for letters in spelled(chain)]
-        assert found == [
-            lengths[w] * (w in rare.split()) for w in ["Ann", "lives", "in", "Rome", "."]
-        ]
+        expected = [lengths[w] * (w in rare.split()) for w in ("Ann", "lives", "in", "Rome", ".")]
+        assert [len(letters) for letters in spelled(chain)] == expected
     chain = load("wikiner", wikiner, rare_below=2).instances[0]
     assert spelled(chain)[3] == [LETTERS[letter] for letter in ("", *"Rome", "")]
     # Rare words are known words.
@@ -246,6 +240,7 @@ def test_projective_trees_are_read_and_others_are_counted(ud_ewt: Path) -> None:
     dogs, twelve = corpus.instances
     assert dogs.heads.tolist() == [3, 3, 3, 4]  # without the token don't and the empty node
     assert dogs.relations.tolist() == [0, 1, 2, 3]
+    assert (dogs.n_transitions, (dogs.kinds == SHIFT).sum()) == (8, 4)
     assert twelve.heads.tolist() == [1, 2]
 
 
@@ -277,12 +272,6 @@ def test_relations_may_lose_their_subtypes(ud_ewt: Path) -> None:
     assert load("ud_ewt", ud_ewt, subtypes=False).get_size("relations") == 5
     with pytest.raises(ConfigError, match="subtypes=1 is not allowed: expected true or false"):
         load("ud_ewt", ud_ewt, subtypes=1)
-
-
-def test_the_transitions_lead_to_the_tree(ud_ewt: Path) -> None:
-    dogs = load("ud_ewt", ud_ewt).instances[0]
-    assert dogs.n_transitions == 8
-    assert (dogs.kinds == SHIFT).sum() == 4
 
 
 def test_a_file_without_any_projective_tree_is_refused(ud_ewt: Path) -> None:

@@ -28,7 +28,6 @@ from tests.support.corpora import (
     write_corpus,
 )
 
-BY_VOCABULARY = ("ptb", "wikiner", "ud_ewt", "iwslt15")
 OWN_LEXICON = load_jieba_lexicon.__globals__["_read_lexicon"]
 
 
@@ -38,36 +37,31 @@ def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weibo_lexicon, "_read_lexicon", lambda: few)
 
 
-def lines_of_trees(lines: dict[str, str]) -> list[tuple[str, str]]:
-    return [(f"(2 a)\n{line}\n(2 a)\n", f":2: {reason}") for line, reason in lines.items()]
-
-
-TREES = lines_of_trees(
-    {
-        "(2 (1 a) (1 b)": "unbalanced: 1 '(' not closed",
-        "(2 (1 a": "unbalanced: 2 '(' not closed",
-        "(2 (1 a) (1 b)))": "unbalanced: ')' without '('",
-        ")": "unbalanced: ')' without '('",
-        "((1 a) (1 b))": "no label after '('",
-        "( (1 a) (1 b))": "no label after '('",
-        "(5 a)": "label '5' is not an integer from 0 to 4",
-        "(-1 a)": "label '-1' is not an integer from 0 to 4",
-        "(2.0 a)": "label '2.0' is not an integer from 0 to 4",
-        "(good)": "label 'good' is not an integer from 0 to 4",
-        "(2 (1 a))": "a vertex has 1 child, not two",
-        "(2 (1 a) (1 b) (1 c))": "a vertex has 3 children, not two",
-        "(2 (1 a) b)": "a vertex has both the word 'b' and children",
-        "(2 b (1 a))": "a vertex has both the word 'b' and children",
-        "(2 two words)": "a leaf has 2 words",
-        "(2 )": "a leaf has an empty word",
-        "(2 (1 a) (1))": "a leaf has an empty word",
-        "(2 a) more": "the text 'more' follows the tree",
-        "(2 a) (2 b)": "a second tree follows the tree",
-        "word": "the text 'word' is outside a tree",
-        "more (2 a)": "the text 'more' is outside a tree",
-        "": "the line is empty",
-    }
-)
+# Wrong lines between right ones, each with its reason.
+TREES = {
+    "(2 (1 a) (1 b)": "unbalanced: 1 '(' not closed",
+    "(2 (1 a": "unbalanced: 2 '(' not closed",
+    "(2 (1 a) (1 b)))": "unbalanced: ')' without '('",
+    ")": "unbalanced: ')' without '('",
+    "((1 a) (1 b))": "no label after '('",
+    "( (1 a) (1 b))": "no label after '('",
+    "(5 a)": "label '5' is not an integer from 0 to 4",
+    "(-1 a)": "label '-1' is not an integer from 0 to 4",
+    "(2.0 a)": "label '2.0' is not an integer from 0 to 4",
+    "(good)": "label 'good' is not an integer from 0 to 4",
+    "(2 (1 a))": "a vertex has 1 child, not two",
+    "(2 (1 a) (1 b) (1 c))": "a vertex has 3 children, not two",
+    "(2 (1 a) b)": "a vertex has both the word 'b' and children",
+    "(2 b (1 a))": "a vertex has both the word 'b' and children",
+    "(2 two words)": "a leaf has 2 words",
+    "(2 )": "a leaf has an empty word",
+    "(2 (1 a) (1))": "a leaf has an empty word",
+    "(2 a) more": "the text 'more' follows the tree",
+    "(2 a) (2 b)": "a second tree follows the tree",
+    "word": "the text 'word' is outside a tree",
+    "more (2 a)": "the text 'more' is outside a tree",
+    "": "the line is empty",
+}
 GOOD = [word("1", "a", "X", "2", "dep"), word("2", "b", "X", "0", "root")]
 HEAD = "invalid HEAD: expected 0 (root) or a word's ID up to"
 PARSED: list[tuple[list[str], str]] = [
@@ -96,14 +90,11 @@ PARSED: list[tuple[list[str], str]] = [
     ),
     ([word("1", "a", "X", "9" * 5000, "root")], f":3: {HEAD} 1, got '9999999999"),
     ([word("1", "a", "X", "0" * 5000, "root")], f":3: {HEAD} 1, got '0000000000"),
-    (
-        [*GOOD, word("3", "c", "X", "0", "root")],
-        ":5: HEAD is 0 for 2 words: expected one root",
-    ),
+    ([*GOOD, word("3", "c", "X", "0", "root")], ":5: HEAD is 0 for 2 words: expected one root"),
 ]
 changed = change_lattices
 WRONG: dict[str, list[tuple[str, str]]] = {
-    "sst": [*TREES, ("(2 a)\n\n(2 a)\n", ":2: the line is empty")],
+    "sst": [(f"(2 a)\n{line}\n(2 a)\n", f":2: {reason}") for line, reason in TREES.items()],
     "ptb": [
         ("a b\n\nc\n", ":2: the sentence is empty: expected at least one word"),
         ("a b\n \nc\n", ":2: the sentence is empty"),
@@ -120,10 +111,8 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("The|DT|O cat|NN|I-PER\n.|.|O\n", ":1: expected word|tag, got 'The|DT|O' and no other"),
     ],
     "ud_ewt": [
-        *(
-            ("\n".join([word("1", "a", "X", "0", "root"), "", *lines, ""]), reason)
-            for lines, reason in PARSED
-        ),
+        ("\n".join([word("1", "a", "X", "0", "root"), "", *lines, ""]), reason)
+        for lines, reason in PARSED
     ],
     "weibo_lexicon": [
         ("北0 O\n", ":1: expected a character, a tab and a label, got '北0 O'"),
@@ -147,14 +136,8 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ),
         (changed(7, "2 2 7 2 8"), ":7: arc 2 into state 3 comes from state 2: expected only"),
         (changed(4, "1 0 5"), ":4: state 0 has 1 incoming arcs: expected 0"),
-        (
-            changed(6, "2 1 6"),
-            ":6: state 2 with 2 arcs: expected 4 numbers, got 2",
-        ),
-        (
-            changed(6, "1 1 6 0"),
-            ":6: state 2 with 1 arcs: expected 2 numbers, got 3",
-        ),
+        (changed(6, "2 1 6"), ":6: state 2 with 2 arcs: expected 4 numbers, got 2"),
+        (changed(6, "1 1 6 0"), ":6: state 2 with 1 arcs: expected 2 numbers, got 3"),
         (LATTICES + "\v", r":14: expected a whole number of at least 0, got '\x0b'"),
         (changed(6, "2 1 6 \v0 30"), r":6: expected a whole number of at least 0, got '\x0b0'"),
         (changed(1, "1"), ":9: text after the 1 lattices of line 1; fix"),
@@ -171,18 +154,12 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         (changed(10, "1 3"), ":10: invalid tag of state 0: expected 0, got 1"),
         (changed(8, "2"), ":8: expected a blank line after the 4 states of lattice 1 of 2"),
         (LATTICES.replace("\n\n2\n", "\n2\n"), ":8: expected a blank line after the 4 states"),
-        (
-            LATTICES.rstrip("\n") + "\n",
-            ":12: the file is truncated: it ends within lattice 2 of 2",
-        ),
+        (LATTICES.rstrip("\n") + "\n", ":12: the file is truncated: it ends within lattice 2 of 2"),
         (
             "\n".join(LATTICES.split("\n")[:6]),
             ":6: the file is truncated: it ends within lattice 1 of 2",
         ),
-        (
-            LATTICES + "\n3\n",
-            ":15: text after the 2 lattices of line 1; fix",
-        ),
+        (LATTICES + "\n3\n", ":15: text after the 2 lattices of line 1; fix"),
         (LATTICES + "the end\n", ":14: expected a whole number of at least 0, got 'the'"),
         (changed(6, "2 1 6 0 x30"), ":6: expected a whole number of at least 0, got 'x30'"),
         (changed(6, "2 1 6 0 3.5"), ":6: expected a whole number of at least 0, got '3.5'"),
@@ -393,9 +370,8 @@ def test_missing_file_or_folder_error_gives_a_remedy(name: str, tmp_path: Path) 
     file.unlink()
     line = refused(name, tmp_path)
     assert line.startswith(f"{file} is missing; run `bench-data fetch {name}`")
-    with pytest.raises(
-        DataError, match=f"{name} needs a data_root; set BENCH_DATA .*{file.parent.name}/"
-    ):
+    reason = f"{name} needs a data_root; set BENCH_DATA .*{file.parent.name}/"
+    with pytest.raises(DataError, match=reason):
         load(name, None)
 
 
@@ -412,7 +388,7 @@ def test_wrong_checksum_error_gives_found_expected_and_remedy(name: str, tmp_pat
     assert f", expected 00; run `bench-data fetch {name}` to replace it" in line
 
 
-@pytest.mark.parametrize("name", BY_VOCABULARY)
+@pytest.mark.parametrize("name", ["ptb", "wikiner", "ud_ewt", "iwslt15"])
 def test_another_part_takes_the_training_part_s_place(name: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
     file.unlink()

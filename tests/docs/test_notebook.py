@@ -33,14 +33,10 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "reference").symlink_to(ROOT / "results" / "reference")
     wide = "import pandas as pd\npd.set_option('display.width', 250, 'display.max_columns', 20)\n"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    command = [sys.executable, "-c", wide + "\n".join(BLOCKS)]
     done = subprocess.run(
-        [sys.executable, "-c", wide + "\n".join(BLOCKS)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "results" / "speedups.png").stat().st_size > 0

@@ -91,11 +91,8 @@ def test_first_suitable_directory_supplies_a_workload() -> None:
         ("words", "few", "old", "ok"), ("trees", "many", "old", "ok"), ("trees", "few", "old", "ok")
     )
     found = write_results.select_first_results([new, old])
-    assert set(found[["experiment", "workload", "source"]].itertuples(index=False, name=None)) == {
-        ("trees", "many", "new"),
-        ("trees", "few", "old"),
-        ("words", "few", "old"),
-    }
+    shown = set(found[["experiment", "workload", "source"]].itertuples(index=False, name=None))
+    assert shown == {("trees", "many", "new"), ("trees", "few", "old"), ("words", "few", "old")}
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,8 @@ def test_only_acrobat_and_the_engine_fuse_gathers(name: str) -> None:
 
 
 def test_every_preset_has_a_section() -> None:
-    headings = [
-        line
-        for line in (DOCS / "presets.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("## ")
-    ]
+    lines = (DOCS / "presets.md").read_text(encoding="utf-8").splitlines()
+    headings = [line for line in lines if line.startswith("## ")]
     for name in read_presets():
         assert any(f"`{name}`" in heading for heading in headings), name
 

@@ -49,13 +49,10 @@ def test_two_commits_are_compared_by_the_commands_of_the_page(repository: Path) 
     quick = quick.replace("for n in 1 2 3;", "for n in 1 2;")
     assert len(quick) < len(recipe)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
+    command = ["bash", "-c", quick]
     done = subprocess.run(
-        ["bash", "-c", quick],
-        cwd=repository,
-        env=os.environ | {"PATH": path, "PYTHONPATH": str(repository)},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=repository, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "1 trials compared" in done.stdout, done.stdout + done.stderr

@@ -54,10 +54,6 @@ def test_a_model_that_lacks_a_part_names_it(
         find_model_class(write(name, MODEL.replace(there, instead)))
 
 
-def test_a_whole_model_is_found(write: Write) -> None:
-    assert find_model_class(write("whole_model", MODEL)).name == "tree_rnn"
-
-
 def test_dataset_without_load_gives_one_line(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"no_load has no function load\(split, root"):
         load_corpus(write("no_load", "NAME = 'nothing'\n"), "train", None)

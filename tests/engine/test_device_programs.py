@@ -187,9 +187,7 @@ def test_a_wrong_kernel_is_found(sabotaged: type[Sabotaged], name: str, change: 
     assert sabotaged.n_changed > 0
 
 
-def test_kernels_are_rewritten_when_a_state_is_first_read_twice(
-    sabotaged: type[Sabotaged],
-) -> None:
+def test_kernels_are_rewritten_when_a_state_is_first_read_twice(sabotaged: type[Sabotaged]) -> None:
     setting = Setting("shared_children")
     shared, alone, _ = setting.instances
     modules = []
@@ -262,15 +260,11 @@ def test_rows_that_several_products_read_are_loaded_once() -> None:
     assert max(n_products) == 8
 
 
-def test_a_tile_has_sizes_that_are_powers_of_two() -> None:
+def test_impossible_tiles_are_refused() -> None:
     with pytest.raises(ValueError, match="powers of two"):
         Tile(48, 32, 32)
-
-
-def test_tiles_are_for_any_number_of_rows() -> None:
-    tile = Tile(16, 16, 16)
     with pytest.raises(ValueError, match="in ascending order"):
-        Tiling(products=((16, tile),))
+        Tiling(products=((16, Tile(16, 16, 16)),))
 
 
 @pytest.mark.parametrize("op", EXPRESSIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -72,14 +73,18 @@ def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
     assert backend.n_captures == n_captures
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_policy_agrees_with_the_reference_on_cuda(name: str, policy: str) -> None:
+def test_every_policy_and_layout_agrees_with_the_reference_on_cuda(name: str) -> None:
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
     reference = run_reference(model, weights, instances, "train")
-    adapter = prepared(model, weights, None, policy, device="cuda")
-    assert disagreements(run(adapter, instances), reference, 1e-4) == []
+    for policy in POLICIES:
+        adapter = prepared(model, weights, None, policy, device="cuda")
+        assert disagreements(run(adapter, instances), reference, 1e-4) == [], policy
+    for layout, pre_gather in product(("pq", "dynet"), (True, False)):
+        switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
+        adapter = prepared(model, weights, switches, device="cuda")
+        assert disagreements(run(adapter, instances), reference, 1e-4) == [], switches
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -93,26 +98,6 @@ def test_mini_batches_and_updates_follow_the_reference_on_cuda(name: str) -> Non
         assert disagreements(run(adapter, part, update=True), reference, 1e-4) == []
         expected = {k: w - 0.1 * reference.gradients[k] for k, w in expected.items()}
     assert (adapter.peak_memory_bytes() or 0) > 0
-
-
-@pytest.mark.parametrize("layout", ["pq", "dynet"])
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_laid_out_subgraphs_agree_with_the_reference_on_cuda(name: str, layout: str) -> None:
-    model, instances = EXAMPLES[name]
-    weights = draw_initial_weights(model, 7)
-    reference = run_reference(model, weights, instances, "train")
-    for pre_gather in (True, False):
-        switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
-        adapter = prepared(model, weights, switches, device="cuda")
-        assert disagreements(run(adapter, instances), reference, 1e-4) == []
-
-
-def test_inference_on_cuda() -> None:
-    model, instances = EXAMPLES["tree_lstm"]
-    weights = draw_initial_weights(model, 7)
-    reference = run_reference(model, weights, instances, "infer")
-    result = run(prepared(model, weights, mode="infer", device="cuda"), instances)
-    assert disagreements(result, reference, 1e-4) == []
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm"])

@@ -59,10 +59,10 @@ def test_a_schedule_of_one_function_per_batch_stays_the_same() -> None:
 
 
 POLICIES = ("agenda", "depth", "critical_share", "fsm_sort")
+BACKENDS = ("compiled", "stepwise") * 2  # which policy made the batches is unknown to a backend
 
 
-@pytest.mark.parametrize("backend", ["compiled", "stepwise"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "backend"), list(zip(POLICIES, BACKENDS, strict=True)))
 @pytest.mark.parametrize("name", ["bilstm_char", "matrices", "parser"])
 def test_batches_of_several_shapes_are_right_and_counted_once(
     name: str, policy: str, backend: str

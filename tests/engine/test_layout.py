@@ -19,7 +19,6 @@ from dynbatch.harness.engine.lowering.plan import Slots
 from dynbatch.harness.engine.rows import fields as parts
 from dynbatch.harness.engine.rows.fields import Reads, number_fields, space_of_type
 from dynbatch.harness.engine.rows.layout import Before, Layout, plan_layout
-from dynbatch.harness.engine.rows.layout import plan_layout as plan
 from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ScheduleError
@@ -117,14 +116,6 @@ def test_reading_order_copies_no_more_than_the_policy_s(name: str) -> None:
     assert ordered <= plain
 
 
-def test_children_in_the_wrong_order_are_turned_round() -> None:
-    model = EXAMPLES["tree_lstm"][0]
-    crossed = tree([1, 2, -1], [-1, -1, 1], [-1, -1, 0])
-    assert _forward(_adapter(model, "read_order"), [crossed]) == 0
-    # Two states (h for matmuls, c without fusion) of two children, four floats each.
-    assert _forward(_adapter(model, "policy"), [crossed]) == 2 * 2 * SIZES.hidden_size * 4
-
-
 def test_a_child_read_twice_is_copied() -> None:
     model = EXAMPLES["shared_children"][0]
     assert _forward(_adapter(model, "read_order"), BINARY[2:]) > 0
@@ -136,7 +127,7 @@ def test_a_vertex_with_too_few_children_is_refused() -> None:
     schedule = Schedule(order=[0, 1], starts=[0, 1, 2])
     fields = number_fields({2: Reads(((0, 1),), ())}, 3)
     with pytest.raises(ScheduleError, match="a pair vertex gathers slot 1 but has 1 children"):
-        plan(mini_batch, schedule, fields, as_int_array([1, 0, 0]), reorder=False)
+        plan_layout(mini_batch, schedule, fields, as_int_array([1, 0, 0]), reorder=False)
 
 
 NAMES = ("label", "word")

@@ -41,7 +41,7 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.models.mv_rnn import MVRNN
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, tree
-from tests.support.engine_runs import all_switches, prepared, run
+from tests.support.engine_runs import prepared, run
 from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
 
@@ -183,9 +183,13 @@ def test_inference_plans_nothing_backward() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_values_lie_inside_their_buffers_and_operators_run_once(name: str) -> None:
-    for function, switches in product(
-        trace_functions(EXAMPLES[name][0]).values(), all_switches("vertex")
-    ):
+    """In training, lowering reads no other switches, except for those of layouts and libraries."""
+    functions = trace_functions(EXAMPLES[name][0]).values()
+    values = product((True, False), repeat=4)
+    for function, (lazy, hoisting, fusion, gather) in product(functions, values):
+        switches = Switches(
+            lazy_batching=lazy, hoisting=hoisting, fusion=fusion, gather_fusion=gather
+        )
         plan = lower(function, switches, Backend.abilities, train=True)
         for i, ref in plan.refs.items():
             buffer = plan.buffers[ref.buffer]
@@ -252,6 +256,7 @@ def test_bytes_of_a_crossed_pair_by_hand() -> None:
     plain = replace(kept_order, fusion=False)
     assert _counters("tree_lstm", [CROSSED], plain, train=False)[1] == 4 * H
     assert _counters("tree_lstm", [CROSSED], plain)[1] == 8 * H
+    assert _counters("tree_lstm", [CROSSED], replace(ON, fusion=False), train=False)[1] == 0
 
 
 def _chain(length: int) -> list[Sketch]:

@@ -116,6 +116,7 @@ def test_in_training_few_rows_do_not_pay_for_packing(
 ) -> None:
     """Mini-batches of one sentence trained at half the speed when they packed after each update."""
     monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
+    monkeypatch.setattr(steps, "PACKED_FROM_IN_TRAINING", 64)
     model = TreeLSTM(TREES)
     weights, instances = draw_initial_weights(model, seed=0), draw(model) * (n_trees // 3)
     adapter = prepared(model, weights, Switches(backend="compiled"))

@@ -33,7 +33,11 @@ from dynbatch.harness.engine.cpu_kernels.libraries import (
     ONEDNN,
     SMALL,
 )
-from dynbatch.harness.engine.cpu_kernels.memory_kernels import transpose
+from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
+    allocate_aligned,
+    pack_columns,
+    transpose,
+)
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     BLOCK,
     DOTS,
@@ -43,6 +47,7 @@ from dynbatch.harness.engine.cpu_kernels.vectors import (
     OWN_ROWS,
     OWN_ROWS_OUTER,
     OWN_ROWS_TRANSPOSED,
+    PACKED_ROWS,
     WIDE_ROWS,
     is_our_outer,
     is_ours,
@@ -125,6 +130,23 @@ def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None
         operands = (x, out, w, w, copy, np.array([n_rows], np.int64))
         run_kernel(products.multiply_rows, operands, constants, n, reported)
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_blas
+def test_a_packed_copy_is_used_between_its_limits_for_up_to_packed_rows_at_once() -> None:
+    """The copy is of another matrix, so that each result names the matrix that was read."""
+    reported, k, m = Reported(scratch=prepare_libraries("auto", 1).scratch), 12, 2 * BLOCK
+    w, other, packed = drawn(k, m), drawn(k, m) + 1, allocate_aligned((k * m,))
+    pack_columns(get_address(other), k, m, get_address(packed))
+    constants = (1, k, m, 0, 0, 0, 50, 1, 60)
+    few, many = 9, PACKED_ROWS + 1
+    for n, n_of_function, read in (
+        (few, 49, w), (few, 50, other), (few, 60, other), (few, 61, w), (many, 60, w)
+    ):  # fmt: skip
+        x, out = drawn(n, k), np.empty((n, m), np.float32)
+        operands = (x, out, w, w, packed, np.array([n_of_function], np.int64))
+        run_kernel(products.multiply_rows, operands, constants, n, reported)
+        np.testing.assert_allclose(out, x @ read, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas

@@ -167,10 +167,3 @@ def test_memory_begins_at_a_line_of_the_cache() -> None:
     arrays += [enlarge_matrix(np.empty((0, k), np.float32), 5) for k in range(1, 9)]
     assert all(array.ctypes.data % memory_kernels.LINE_BYTES == 0 for array in arrays)
     assert all(array.flags.c_contiguous and array.flags.writeable for array in arrays)
-
-
-def test_an_aligned_copy_owns_its_values() -> None:
-    values = np.arange(6, dtype=np.float64).reshape(2, 3).T
-    found = memory_kernels.copy_aligned(values)
-    values[0, 0] = 9.0
-    np.testing.assert_array_equal(found, [[0, 3], [1, 4], [2, 5]])

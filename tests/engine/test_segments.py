@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,18 +143,6 @@ def joined(segments: list[Segment]) -> Segment:
     )
 
 
-def test_a_schedule_that_claims_other_segments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = adapter_of("seq2seq")
-
-    def claims(policy: Any, graph: Any) -> Any:
-        found = policy(graph)
-        return replace(found, segment_starts=np.arange(found.n_batches + 1))
-
-    monkeypatch.setattr(dynbatch.systems.on_core.prepared, "schedule_in_segments", claims)
-    with pytest.raises(ScheduleError, match="runs in segment"):
-        run(adapter, EXAMPLES["seq2seq"][1])
-
-
 def pairs(lengths: tuple[int, ...], model: Model) -> list[SentencePair]:
     """Return pairs of the same sources, with targets of these lengths."""
     n_source, n_target = model.sizes.get_size("source_words"), model.sizes.get_size("target_words")
@@ -181,30 +168,16 @@ def test_rows_of_a_segment_do_not_tell_how_long_anything_lasts() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_side_by_side_equals_one_by_one(name: str) -> None:
-    """A mini-batch has as many segments as its longest instance.
-
-    It has fewer batches than its instances have separately.
-    """
-    model, instances = EXAMPLES[name]
-    generator = np.random.default_rng(5)
-    weights = {
-        k: generator.uniform(-1, 1, s.shape).astype(np.float32) for k, s in model.parameters.items()
-    }
-    adapter = prepared(model, weights, Switches(), "agenda")
-    whole = run(adapter, instances)
-    n_segments = len(adapter.schedule.segment_starts) - 1
-    outputs, loss, segments, n_batches = [], 0.0, [], 0
-    for one in instances:
-        alone = run(adapter, [one])
-        outputs.append(alone.outputs)
-        loss += alone.loss
-        segments.append(len(adapter.schedule.segment_starts) - 1)
-        n_batches += alone.counters.n_batches
-    assert n_segments == max(segments)
-    assert whole.counters.n_batches < n_batches
-    np.testing.assert_allclose(whole.outputs, np.concatenate(outputs), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(whole.loss, loss, rtol=1e-5)
+def test_a_mini_batch_has_as_many_segments_as_its_longest_instance(name: str) -> None:
+    """It has fewer batches than its instances have separately."""
+    adapter, instances = adapter_of(name), EXAMPLES[name][1]
+    n_segments, n_batches = [], []
+    for part in (instances, *([one] for one in instances)):
+        run(adapter, part)
+        n_segments.append(len(adapter.schedule.segment_starts) - 1)
+        n_batches.append(adapter.schedule.n_batches)
+    assert n_segments[0] == max(n_segments[1:])
+    assert n_batches[0] < sum(n_batches[1:])
 
 
 @pytest.mark.parametrize("lazy", [True, False])

@@ -28,7 +28,6 @@ from dynbatch.harness.engine.cpu_kernels.elementwise import Group
 from dynbatch.harness.engine.cpu_kernels.team import (
     HAS_FUTEX,
     HELD,
-    SPINS,
     WITHIN,
     Call,
     Team,
@@ -153,10 +152,6 @@ def test_threads_are_started_once_parked_when_idle_and_end_with_their_team() -> 
         time.sleep(0.001)
 
 
-def test_looking_again_is_bounded() -> None:
-    assert 0 < SPINS <= 10_000
-
-
 def test_missing_futex_falls_back_to_one_thread_and_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -175,7 +170,7 @@ def test_missing_futex_falls_back_to_one_thread_and_is_recorded(
         ("lattice_lstm", 2, ("all", "fusion")),  # its batches have children in common
         ("mv_rnn", 3, tuple(ONE_BY_ONE)),
         ("child_sum", 2, tuple(ONE_BY_ONE)),
-        ("tree_lstm", 3, tuple(ONE_BY_ONE)),
+        ("tree_lstm", 3, ("all", "packs", "none")),
     ],
 )
 def test_multithreaded_results_match_reference(

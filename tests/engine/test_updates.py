@@ -80,18 +80,21 @@ def follows_the_reference(
     return True
 
 
-def is_any(_: UnbatchedKind) -> bool:
-    return True
+PACKED = [
+    Switches(layout=layout, pre_gather_parameters=pre_gather)
+    for layout, pre_gather in itertools.product(("pq", "dynet"), (True, False))
+]
+FOLLOWED = [
+    *itertools.product(("tree_lstm", "tree_gru", "lattice_lstm", "matrices"), [None]),
+    *itertools.product(("tree_lstm", "child_sum", "lattice_lstm"), PACKED),
+]
 
 
-@pytest.mark.parametrize("layout", ["pq", "dynet"])
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm"])
-def test_packs_follow_the_reference(
-    monkeypatch: pytest.MonkeyPatch, name: str, layout: str
+@pytest.mark.parametrize(("name", "switches"), FOLLOWED, ids=str)
+def test_parameters_copies_and_packs_follow_the_reference(
+    monkeypatch: pytest.MonkeyPatch, name: str, switches: Switches | None
 ) -> None:
-    for pre_gather in (True, False):
-        switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
-        assert follows_the_reference(monkeypatch, name, is_any, switches)
+    assert follows_the_reference(monkeypatch, name, lambda _: True, switches)
 
 
 def test_steps_of_the_same_columns_are_in_different_phases() -> None:
@@ -117,13 +120,6 @@ def test_steps_of_the_same_columns_are_in_different_phases() -> None:
 
 def is_dense(one: UnbatchedKind) -> bool:
     return isinstance(one.kind, TileKind) and not isinstance(one.n_rows, DistinctWordsOf)
-
-
-@pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "lattice_lstm", "matrices"])
-def test_parameters_and_their_copies_follow_the_reference(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    assert follows_the_reference(monkeypatch, name, is_any)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, trace_functions
+from dynbatch.harness.contracts.model import ModelSizes, trace_functions
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.lowering.lower import lower
@@ -37,7 +37,7 @@ def scheduled(name: str, policy: str, mode: str = "train", **switches: Any) -> A
 
 def product_flop(adapter: Adapter) -> int:
     """Return the operations of matmuls with parameters only."""
-    engine, total = adapter.engine, 0
+    engine = adapter.engine
     only = {
         t: replace(
             plan,
@@ -53,18 +53,7 @@ def product_flop(adapter: Adapter) -> int:
         )
         for t, plan in engine.plans.items()
     }
-    total = compute_arranged_work(only, engine.laid_out.arrangement).n_flop
-    return total
-
-
-def flop_of_products_alone(model: Model, weights: Weights, instances: Any, mode: str) -> int:
-    settings = RunSettings(mode, "cpu", 1, len(instances), 0.1, 0)
-    system = products.Adapter(settings)
-    system.prepare(model, weights)
-    system.load(instances)
-    found = system.counters().n_flop
-    assert found is not None
-    return found
+    return compute_arranged_work(only, engine.laid_out.arrangement).n_flop
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -72,8 +61,10 @@ def flop_of_products_alone(model: Model, weights: Weights, instances: Any, mode:
 def test_products_are_counted_as_the_calibration_counts_them(name: str, mode: str) -> None:
     """The two counts share no code: one uses a model's functions, the other lowered plans."""
     model, instances, weights = example(name)
-    adapter = scheduled(name, "agenda", mode)
-    assert product_flop(adapter) == flop_of_products_alone(model, weights, instances, mode)
+    system = products.Adapter(RunSettings(mode, "cpu", 1, len(instances), 0.1, 0))
+    system.prepare(model, weights)
+    system.load(instances)
+    assert product_flop(scheduled(name, "agenda", mode)) == system.counters().n_flop
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm"])

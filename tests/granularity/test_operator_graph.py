@@ -72,15 +72,7 @@ def test_tree_fc_pair_by_hand() -> None:
 # Operators of one vertex, by name: lookups, matmuls with their bias, gates, cell, state.
 TREE_LSTM: Mapping[str, Mapping[str, int]] = {
     "leaf": {"lookup": 1, "affine": 1, "slice": 3, "sigmoid": 2, "tanh": 2, "mul": 2},
-    "internal": {
-        "concat": 1,
-        "affine": 3,
-        "slice": 3,
-        "sigmoid": 4,
-        "tanh": 2,
-        "mul": 4,
-        "add": 2,
-    },
+    "internal": {"concat": 1, "affine": 3, "slice": 3, "sigmoid": 4, "tanh": 2, "mul": 4, "add": 2},
     "output": {"matmul": 1, "pick_neg_log_softmax": 1},
 }
 
@@ -281,14 +273,6 @@ def test_sums_have_as_many_operands_as_there_are_children(n_edges: int, expected
         return sum_edges(tanh(each)) + sum_edges(each) @ v.parameter("A")
 
     assert written(unroll(traced(body), n_edges)) == expected
-
-
-def test_a_value_spread_to_the_edges_is_the_vertexs_own() -> None:
-    def body(v: VertexTracer) -> Symbol:
-        own = tanh(v.gather(0).h)
-        return sum_edges(v.gather_each().h * spread(own))
-
-    assert written(unroll(traced(body), 2)) == "sum(mul(h0, tanh(h0)), mul(h1, tanh(h0)))"
 
 
 def test_child_independent_operators_are_computed_once() -> None:

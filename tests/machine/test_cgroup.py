@@ -100,11 +100,7 @@ def test_limits_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("quota", "n_most"), [(0.4, 1), (1.0, 1), (1.5, 2), (99.0, 4)])
 def test_a_quota_bounds_the_threads(
-    quota: float,
-    n_most: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    make_spec: MakeSpec,
+    quota: float, n_most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_spec: MakeSpec
 ) -> None:
     contain(tmp_path, monkeypatch, V2, {"cpu.max": f"{quota * 1e5:.0f} 100000"})
     monkeypatch.setattr(facts, "list_usable_cpus", lambda: (0, 1, 2, 3))
@@ -126,10 +122,8 @@ def test_bench_tells_of_a_quota_that_pauses_its_trials(
 ) -> None:
     contain(tmp_path, monkeypatch, V2, {"cpu.max": f"{quota * 1e5:.0f} 100000"})
     planned: list[Any] = [SimpleNamespace(spec=make_spec())]
-    lines = list(describe_plan([], planned))
-    assert [f"the CPU quota of {quota:.2g} cores pauses trials" in line for line in lines] == (
-        [True] if is_told else []
-    )
+    told = f"the CPU quota of {quota:.2g} cores pauses trials"
+    assert [told in line for line in describe_plan([], planned)] == [True] * is_told
 
 
 def test_a_turn_with_a_pause_by_the_quota_is_disturbed(

@@ -24,8 +24,9 @@ def test_irregular_files_are_neither_read_nor_replaced(name: str, tmp_path: Path
     make, words = SPECIAL[name]
     make(path)
     before = state(path), everything_in(tmp_path)
-    with in_time(20), pytest.raises(OSError, match=words):
+    with in_time(20), pytest.raises(OSError, match=words) as caught:
         read_regular(path)
+    assert caught.value.strerror
     with pytest.raises(OSError, match=words):
         replace_regular(path, b"new")
     assert (state(path), everything_in(tmp_path)) == before
@@ -49,6 +50,9 @@ def test_missing_file_is_not_reported_as_irregular(tmp_path: Path) -> None:
     assert find_irregular_kind(tmp_path / "dangling") is None
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "missing")
+    with pytest.raises(OSError, match=r".") as caught:
+        read_regular(Path("a\0b"))
+    assert caught.value.strerror
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -117,4 +121,4 @@ def test_any_name_is_written_and_its_leftovers_are_found(
     assert len(everything_in(tmp_path)) == 2
     drop_leftovers(path)
     assert everything_in(tmp_path) == {path}
-    assert path.read_bytes() == b"content"
+    assert read_regular(path) == b"content"

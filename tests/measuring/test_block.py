@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,13 +30,11 @@ from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
 from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
-from dynbatch.harness.values.paths import ROOT
 from tests.support.in_time import wait_for
-from tests.support.measured import spec_of
+from tests.support.measured import MakeSpec, spec_of, start_block
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
-MakeSpec = Callable[..., TrialSpec]
 TIMING = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=6)
 # `file` has the code of a fault, which happens in the system's turns, after all checks.
 LATE = """\
@@ -148,10 +144,8 @@ def test_a_fault_costs_only_its_own_system(
         for name, (code, limits, _) in FAULTS.items()
     }
     found = measure(tmp_path, **{"first": good, **faulty, "last": good})
-    wrong = {
-        name: found[name].status for name in FAULTS if found[name].status not in FAULTS[name][2]
-    }
-    assert wrong == {}
+    statuses = {name: found[name].status for name in FAULTS}
+    assert {name: s for name, s in statuses.items() if s not in FAULTS[name][2]} == {}
     assert [found[name].status for name in ("first", "last")] == ["ok", "ok"]
     shared = cycles_of(found["first"]) & cycles_of(found["last"])
     assert len(shared) >= TIMING.min_passes
@@ -182,19 +176,16 @@ def test_waiting_for_others_does_not_count_as_own_time(
 
 
 def test_wrong_input_refuses_its_own_system(make_spec: MakeSpec, tmp_path: Path) -> None:
-    wrong = make_spec(dataset_options={"n_leaves": 3}, timing=TIMING)
-    entries = [
-        entry_of(make_spec(timing=TIMING), tmp_path, "right"),
-        entry_of(wrong, tmp_path, "wrong"),
-    ]
+    wrong = entry_of(make_spec(dataset_options={"n_leaves": 3}, timing=TIMING), tmp_path, "wrong")
+    entries = [entry_of(make_spec(timing=TIMING), tmp_path, "right"), wrong]
     with ForkServers() as servers:
         right, refused = measure_block(entries, servers)
     assert isinstance(right, Record)
     assert right.status == "ok"
     assert isinstance(refused, BenchError)
     assert "n_leaves" in str(refused)
-    assert not entries[1].path.exists()
-    assert not entries[1].log.exists()
+    assert not wrong.path.parent.exists()
+    assert list((tmp_path / "logs").iterdir()) == []
 
 
 def test_a_thread_or_a_child_that_works_out_of_turn_is_caught(
@@ -358,19 +349,7 @@ def test_a_killed_parent_leaves_no_worker(make_spec: MakeSpec, tmp_path: Path) -
     log = tmp_path / "log"
     timing = Timing(min_seconds=1e4, max_seconds=1e5, n_mini_batches=2)
     spec = make_spec(timing=timing, system_options={"log": str(log)})
-    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
-    program = (
-        "import json, pathlib;"
-        "from dynbatch.harness.measuring.block import BlockEntry, measure_block;"
-        "from dynbatch.harness.measuring.processes.fork_server import ForkServers;"
-        "from dynbatch.harness.trials.spec import TrialSpec;"
-        f"folder = pathlib.Path({str(tmp_path)!r});"
-        "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
-        "entries = [BlockEntry(spec, folder / f'{k}.json', folder / f'{k}.log') for k in '01'];"
-        "measure_block(entries, ForkServers())"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    parent = start_block(spec, tmp_path, 2)
 
     def pids() -> set[int]:
         lines = log.read_text().splitlines() if log.exists() else []

@@ -40,13 +40,8 @@ def main(words):
 
 def begun(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
     (folder / "some_module.py").write_text(MODULE.format(end=end), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "dynbatch.harness.measuring.processes.child",
-        str(os.getpid()),
-        "some_module",
-    ]
+    child = "dynbatch.harness.measuring.processes.child"
+    command = [sys.executable, "-m", child, str(os.getpid()), "some_module"]
     search = os.pathsep.join([str(ROOT), str(folder)])
     environment = {**os.environ, "PYTHONPATH": search}
     return subprocess.run([*command, "a", "b"], capture_output=True, text=True, env=environment)

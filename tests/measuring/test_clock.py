@@ -49,9 +49,7 @@ def test_a_phase_marked_twice_is_added_up(time: FakeTime) -> None:
     assert clock.stop().phases_s == pytest.approx({"construct": 0.005, "forward": 0.002})
 
 
-def test_divided_shares_are_booked_and_remainder_goes_to_next_mark(
-    time: FakeTime,
-) -> None:
+def test_divided_shares_are_booked_and_remainder_goes_to_next_mark(time: FakeTime) -> None:
     clock = clock_of(time)
     clock.start()
     time.move(2)

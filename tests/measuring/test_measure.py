@@ -6,7 +6,6 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -19,11 +18,10 @@ from dynbatch.harness.measuring import worker
 from dynbatch.harness.measuring.processes.child import REFUSED
 from dynbatch.harness.measuring.processes.launch import build_worker_environment
 from dynbatch.harness.measuring.worker import write_measured
-from dynbatch.harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.trials.spec import Timing
 from tests.support import odd_system
-from tests.support.measured import OwnTurns, measure
+from tests.support.measured import MakeSpec, OwnTurns, measure
 
-MakeSpec = Callable[..., TrialSpec]
 REFERENCE_IS_FINITE = "the reference is finite there; fix the system, not the model"
 
 

@@ -186,9 +186,7 @@ def test_larger_rounding_is_tolerated_only_for_gradients_through_relus(
 
 
 @pytest.mark.parametrize("kind", ["SumsHalfAGradientOfMany", "TakesOneVertexOfManyForAnother"])
-def test_a_fault_is_more_than_rounding(
-    kind: str, make_spec: Callable[..., TrialSpec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_is_more_than_rounding(kind: str, make_spec: MakeSpec) -> None:
     options = {"n_leaves": 4, "n_instances": 32, "seed": 0}
     spec = make_spec(batch_size=16, dataset_options=options)
     workload = load_workload(spec)

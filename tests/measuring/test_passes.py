@@ -45,12 +45,6 @@ def timed_of(
     return take_turns(Passes(system, system.time), costs, turns, read)
 
 
-def n_passes_of(timed: TimedSamples, n_mini_batches: int = 2) -> tuple[int, int]:
-    """Return the numbers of unmarked and marked passes; every pass must be complete."""
-    assert len(timed.whole) % n_mini_batches == len(timed.marked) % n_mini_batches == 0
-    return len(timed.whole) // n_mini_batches, len(timed.marked) // n_mini_batches
-
-
 def test_loading_is_not_timed(time: FakeTime) -> None:
     found = timed_of(Scripted(time), TWO)
     for samples in (found.whole, found.marked):
@@ -80,7 +74,8 @@ def test_passes_are_whole_and_as_many_as_asked_for(
     if n_passes is None:
         assert len(timed.turns) == pytest.approx(MAX_PASSES * 3 / 4, abs=1)
     else:
-        assert n_passes_of(timed, len(costs)) == n_passes
+        n_samples = len(timed.whole), len(timed.marked)
+        assert n_samples == tuple(n * len(costs) for n in n_passes)
 
 
 def test_short_passes_fill_a_turn(time: FakeTime) -> None:

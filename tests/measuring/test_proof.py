@@ -67,11 +67,7 @@ def test_a_later_round_with_other_losses_is_wrong(
 
 @pytest.mark.parametrize("changed", ["source", "machine", "versions", "inputs", "status", "none"])
 def test_a_changed_first_round_proves_nothing(
-    make_spec: MakeSpec,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    proofs: list[int],
-    changed: str,
+    make_spec: MakeSpec, tmp_path: Path, proofs: list[int], changed: str
 ) -> None:
     spec = spec_of(make_spec, "Honest")
     first = measured_in(tmp_path, spec, 0)

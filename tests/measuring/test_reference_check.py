@@ -229,9 +229,7 @@ def test_zeros_are_expected_where_the_truth_is_zero() -> None:
         ("stale_outputs", "one step changes the outputs"),
     ],
 )
-def test_systems_that_go_wrong(
-    make_spec: Callable[..., TrialSpec], fault: str | None, reason: str | None
-) -> None:
+def test_systems_that_go_wrong(make_spec: MakeSpec, fault: str | None, reason: str | None) -> None:
     spec = make_spec(system_options={"fault": fault}, learning_rate=0.05)
     workload = load_workload(spec)
     system = load_adapter(spec.adapter)(build_run_settings(spec))
@@ -285,10 +283,7 @@ def assert_same(one: ReferenceAnswer, other: ReferenceAnswer) -> None:
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_reference_is_computed_once(
-    make_spec: Callable[..., TrialSpec],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mode: str,
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     spec = make_spec(mode=mode)
     workload = load_workload(spec)
@@ -300,7 +295,7 @@ def test_reference_is_computed_once(
 
 
 def test_other_weights_inputs_or_steps_have_other_answers(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path
+    make_spec: MakeSpec, tmp_path: Path
 ) -> None:
     variants = [{}, {"seed": 1}, {"hidden_size": 9}, {"learning_rate": 0.1}, {"mode": "infer"}]
     for change in variants:
@@ -311,7 +306,7 @@ def test_other_weights_inputs_or_steps_have_other_answers(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_reference_answer_is_recomputed(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path, damage: str
+    make_spec: MakeSpec, tmp_path: Path, damage: str
 ) -> None:
     spec = make_spec()
     workload = load_workload(spec)
@@ -324,14 +319,14 @@ def test_damaged_reference_answer_is_recomputed(
     assert stored.read_bytes() == whole
 
 
-def test_an_answer_of_zeros_proves_nothing(make_spec: Callable[..., TrialSpec]) -> None:
+def test_an_answer_of_zeros_proves_nothing(make_spec: MakeSpec) -> None:
     assert not is_all_zero(ANSWER)
     silent = replace(ANSWER, outputs=np.zeros((6, 5)), gradients={"W": np.zeros((8, 4))})
     assert is_all_zero(silent)
     assert not is_all_zero(replace(silent, outputs=ANSWER.outputs))
 
 
-def test_large_instances_make_a_small_check(make_spec: Callable[..., TrialSpec]) -> None:
+def test_large_instances_make_a_small_check(make_spec: MakeSpec) -> None:
     options = {"n_leaves": 256, "n_instances": 8, "seed": 0}
     small = load_workload(make_spec(batch_size=8))
     large = load_workload(make_spec(batch_size=8, dataset_options=options))
@@ -353,9 +348,7 @@ def test_instances_are_as_large_as_the_graphs_that_the_model_makes_of_them() -> 
         assert n * n_vertices <= MAX_CHECK_VERTICES < (n + 1) * n_vertices
 
 
-def test_the_step_is_that_of_the_mean_over_instances(
-    make_spec: Callable[..., TrialSpec],
-) -> None:
+def test_the_step_is_that_of_the_mean_over_instances(make_spec: MakeSpec) -> None:
     spec = make_spec(batch_size=8, learning_rate=0.4)
     assert build_run_settings(spec).learning_rate == pytest.approx(0.05)
     assert build_run_settings(replace(spec, batch_size=1)).learning_rate == 0.4

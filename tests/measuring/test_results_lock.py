@@ -41,16 +41,13 @@ with lock_results_dirs([Path(sys.argv[1])], "lives", print):
 """
 
 
-def left_by_a_killed_run(results: Path, pid_file: Path) -> int:
-    command = [sys.executable, "-c", KILLED, str(results), str(pid_file)]
-    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    return int(pid_file.read_text())
-
-
 @pytest.fixture
 def left(tmp_path: Path) -> Iterator[int]:
-    pid = left_by_a_killed_run(tmp_path / "results", tmp_path / "pid")
+    """Yield the number of a process that a killed run left."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "results"), str(tmp_path / "pid")]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    pid = int((tmp_path / "pid").read_text())
     yield pid
     if is_running(pid):
         os.kill(pid, signal.SIGKILL)

@@ -77,13 +77,7 @@ SABOTAGES = [
         for name in PARAMETERS
     ),
     Sabotage("StepsTooFar", "W", "train", "one step changes", ("step",)),
-    Sabotage(
-        "SumsHalfAGradient",
-        "W",
-        "train",
-        "gradient of W",
-        ("answer", "step", "after step", "parts"),
-    ),
+    Sabotage("SumsHalfAGradient", "W", "train", "gradient of W", ("answer", *STEPS)),
     Sabotage("SumsHalfAGradientOfMany", "W", "train", "gradient of W of 6", ("parts",)),
     Sabotage("TakesOneVertexForAnother", "", "infer", "deviates by", ("answer", "parts")),
     Sabotage("TakesOneVertexOfManyForAnother", "", "infer", "loss of 6", ("parts",)),

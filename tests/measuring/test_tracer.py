@@ -47,9 +47,7 @@ def test_a_file_is_in_the_trace_event_format() -> None:
     ]
     named = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert named == {1: "whole", 2: "in parts"}
-
-
-def test_a_track_may_be_empty() -> None:
+    # A track may be empty.
     assert [e["ph"] for e in checked(format_trace("a run", {"none": []}, {}))] == ["M"] * 3
 
 

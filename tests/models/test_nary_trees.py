@@ -147,9 +147,9 @@ def test_the_engine_agrees_with_the_reference(mine: Path, switches: str, granula
     corpus, model = load(resolve(mine))
     weights, trees = draw_initial_weights(model, 3), corpus.instances[:]
     chosen = Switches(granularity=granularity, **ONE_BY_ONE[switches])
-    for policy in ("agenda", "depth"):
-        found = run(prepared(model, weights, chosen, policy), trees)
-        assert disagreements(found, run_reference(model, weights, trees, "train")) == []
+    policy = {"vertex": "depth", "operator": "agenda"}[granularity]
+    found = run(prepared(model, weights, chosen, policy), trees)
+    assert disagreements(found, run_reference(model, weights, trees, "train")) == []
 
 
 def test_the_program_builds_the_same_graph(mine: Path) -> None:

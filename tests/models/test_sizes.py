@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts import corpus
 from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec, draw_initial_weights
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.measuring.processes.child import REFUSED
-from dynbatch.harness.measuring.worker import write_measured
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.trials import workload
 from dynbatch.harness.trials.spec import TrialSpec
-from tests.support.measured import OwnTurns
+from dynbatch.harness.trials.workload import build_model
 
 TREES = {"words": 7, "classes": 3}
 
@@ -67,23 +60,10 @@ def test_sizes_below_one_are_refused(sizes: dict[str, Any], words: str) -> None:
         ModelSizes(**sizes)
 
 
-def test_worker_reports_missing_dataset_size(
+def test_missing_dataset_size_names_the_dataset_of_the_trial(
     make_spec: Callable[..., TrialSpec],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def without_classes(*arguments: Any, **options: Any) -> corpus.Corpus:
-        return replace(corpus.load_corpus(*arguments, **options), sizes={"words": 99})
-
-    monkeypatch.setattr(workload, "load_corpus", without_classes)
-    spec = make_spec(
-        model="tree_lstm", model_module="dynbatch.harness.models.tree_lstm", model_options={}
-    )
-    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
-    paths = tmp_path / "spec.json", tmp_path / "r0.json"
-    assert write_measured(*paths, "here", OwnTurns(spec.timing)) == REFUSED
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert f"needs the size classes, but dataset={spec.dataset} has only words;" in error
-    assert not (tmp_path / "r0.json").exists()
+    spec = make_spec(model="tree_lstm", model_module="dynbatch.harness.models.tree_lstm")
+    expected = f"needs the size classes, but dataset={spec.dataset} has only words;"
+    with pytest.raises(ConfigError, match=expected):
+        _ = build_model(spec, {"words": 99}).parameters

@@ -41,6 +41,7 @@ BLOCKS = [
     {"system": "slow", "batch_size": 64},
 ]
 COUNTS = {"model": ["tree_fc", "mv_rnn"], "dataset": "sst", "batch_size": 8}
+NO_SIDES: dict[str, Any] = {"answer__numerator": None, "answer__denominator": None}
 
 
 @pytest.fixture
@@ -159,12 +160,8 @@ def test_a_claim_is_decidable_on_its_device(conf: Path) -> None:
 
 
 def test_a_step_is_compared_with_the_one_before_it(conf: Path) -> None:
-    content = changed(
-        answer__numerator=None,
-        answer__denominator=None,
-        answer__steps={"system": ["slow", "slower", "quick"]},
-        rule__quantifier=EACH_STEP,
-    )
+    steps = {"system": ["slow", "slower", "quick"]}
+    content = changed(**NO_SIDES, answer__steps=steps, rule__quantifier=EACH_STEP)
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
     (claim,) = read_claims(conf)
     check_claims([claim], conf)
@@ -185,6 +182,13 @@ MEASURED = [
     {"system": "slow", "dataset": "sst", "timing.n_mini_batches": 2, "timing.min_passes": 1},
     {"system": "quick", "dataset": "sst", "timing.n_mini_batches": 8},
 ]
+ANSWER = Answer(
+    experiment="one",
+    quantity="epoch_s",
+    numerator={"system": ("slow",)},
+    denominator={"system": ("quick",)},
+    substitution="nothing",
+)
 
 
 @pytest.mark.parametrize(
@@ -198,18 +202,11 @@ MEASURED = [
     ],
 )
 def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) -> None:
-    answer = Answer(
-        experiment="one",
-        quantity="epoch_s",
-        numerator={"system": ("slow",)},
-        denominator={"system": ("quick",)},
-        substitution="nothing",
-    )
     slow, quick = ({**one, "dataset": dataset} for one in MEASURED)
     slow["timing.n_mini_batches"] = n_slow
-    assert len(find_comparisons(answer, [slow, quick])) == n_points
+    assert len(find_comparisons(ANSWER, [slow, quick])) == n_points
     # The best batch size compares whatever instances were measured at each size.
-    best = replace(answer, best_over="batch_size")
+    best = replace(ANSWER, best_over="batch_size")
     assert len(find_comparisons(best, [slow, quick])) == 1
 
 
@@ -222,13 +219,7 @@ def test_instances_that_count_as_alike_are_equally_long(name: str) -> None:
 
 def test_unnamed_keys_are_equal_on_both_sides() -> None:
     """A system or a policy that neither side names is the same on both sides."""
-    answer = Answer(
-        experiment="one",
-        quantity="epoch_s",
-        numerator={"batch_size": ("1",)},
-        denominator={"batch_size": ("128",)},
-        substitution="nothing",
-    )
+    answer = replace(ANSWER, numerator={"batch_size": ("1",)}, denominator={"batch_size": ("128",)})
     settings = [
         {"system": "slow", "batch_size": 1},
         {"system": "quick", "batch_size": 128},
@@ -263,21 +254,14 @@ def test_unnamed_keys_are_equal_on_both_sides() -> None:
             "answer.steps replaces both sides by values of one key",
         ),
         (
-            {
-                "answer__numerator": None,
-                "answer__denominator": None,
-                "answer__steps": {"system": "slow"},
-            },
+            NO_SIDES | {"answer__steps": {"system": "slow"}},
             "answer.steps has no step; set at least two values",
         ),
         ({"answer__decisive_scales": "paper"}, "answer.decisive_scales is unknown"),
         ({"decided_at": ["paper"]}, "unknown key 'decided_at' of a claim; remove it"),
         ({"answer__settings": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
-        (
-            {"answer__experiment": "shown"},
-            "shown, which shows trials of others",
-        ),
+        ({"answer__experiment": "shown"}, "shown, which shows trials of others"),
         ({"answer__denominator": {"system": "swift"}}, "unknown system swift; choose one of"),
         (
             {"answer__settings": {"batch_size": 2}},

@@ -188,9 +188,8 @@ def test_an_option_may_be_swept_and_may_be_null_in_a_sweep() -> None:
     """Hydra accepts null in a list of values, but not in `choice(null)`."""
     arguments = ["dataset.options.sha256=null", "dataset=sst", "model=tree_lstm"]
     jobs = parse(["-m", "system=null,reference", "seed=0,1", *arguments])
-    assert [(job.config.system.name, job.config.seed) for job in jobs] == [
-        *(("null", 0), ("null", 1), ("reference", 0), ("reference", 1)),
-    ]
+    found = [(job.config.system.name, job.config.seed) for job in jobs]
+    assert found == [("null", 0), ("null", 1), ("reference", 0), ("reference", 1)]
     assert {job.config.dataset.options["sha256"] for job in jobs} == {None}
     jobs = parse(["-m", "system=dynet,dynet_off", "system.options.autobatch=depth,agenda"])
     assert [job.config.system.options["autobatch"] for job in jobs] == ["depth", "agenda"] * 2
@@ -243,10 +242,8 @@ def test_a_place_in_quotes_is_looked_into(tmp_path: Path) -> None:
     place = tmp_path / "it's (a) $(touch x) ; place"
     (place / "sst").mkdir(parents=True)
     choices = ["experiment=headline_tree_lstm", "scale=smoke", "device=cpu", "rounds=1"]
-    choices += [
-        format_override("data_root", place),
-        format_override("results_dir", tmp_path / "its #results"),
-    ]
+    choices += [format_override("data_root", place)]
+    choices += [format_override("results_dir", tmp_path / "its #results")]
     specs = [one.spec for one in plan(parse(choices), choices)]
     assert {(spec.dataset, spec.data_root) for spec in specs} == {("sst", str(place))}
     assert {Path(spec.cache_dir).parent for spec in specs} == {tmp_path / "its #results"}

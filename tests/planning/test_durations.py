@@ -69,10 +69,8 @@ def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
 
 def test_systems_of_a_block_share_its_time(tmp_path: Path) -> None:
     def write(system: str, block: str, began: int, ended: int) -> None:
-        times = {
-            "started_at": f"2026-01-01T00:00:{began:02}+00:00",
-            "finished_at": f"2026-01-01T00:00:{ended:02}+00:00",
-        }
+        start, end = (f"2026-01-01T00:00:{seconds:02}+00:00" for seconds in (began, ended))
+        times = {"started_at": start, "finished_at": end}
         changes = {**times, "block": block, "machine": {"cpu": "ours"}}
         record = plain_record(0, changes, system=system)
         write_record(build_record_path(tmp_path, record.trial_id, 0), record)

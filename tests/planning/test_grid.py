@@ -9,11 +9,7 @@ import pytest
 import yaml
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.planning.grid import (
-    Walk,
-    expand,
-    read_walks,
-)
+from dynbatch.harness.planning.grid import Walk, expand, read_walks
 from dynbatch.harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
@@ -50,8 +46,15 @@ def test_blocks_are_products_and_win_over_the_base(tmp_path: Path) -> None:
     assert (grid.scale, grid.rounds) == ("smoke", 2)
 
 
+NO_MATCH = "which matches no experiment that measures"
+
+
 def changed(**smoke: object) -> dict[str, Any]:
     return GOOD | {"scales": {"smoke": GOOD["scales"]["smoke"] | smoke}}
+
+
+def others(**scale: Any) -> dict[str, Any]:
+    return {**GOOD, "scales": {"smoke": scale}}
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,10 @@ def changed(**smoke: object) -> dict[str, Any]:
         (changed(rounds=0), "rounds=0"),
         (changed(rounds="many"), "rounds=many"),
         (changed(blcks=[]), "blcks is unknown in the scale, did you mean blocks?; choose one of"),
+        (others(trials_of="tails_*"), f"has trials_of=tails_*, {NO_MATCH}; choose one of one"),
+        (others(trials_of="one"), f"scale smoke has trials_of=one, {NO_MATCH}"),
+        (others(trials_of=["tails_*"]), f"scale smoke has trials_of=tails_*, {NO_MATCH}"),
+        (others(trials_of="*", rounds=3), "smoke has trials_of, rounds: expected only trials_of"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, content: object, words: str) -> None:
@@ -76,38 +83,17 @@ def test_a_wrong_file_is_named(tmp_path: Path, content: object, words: str) -> N
     assert "\n" not in str(caught.value)
 
 
-def of_others(**scale: Any) -> dict[str, Any]:
-    return {**GOOD, "scales": {"smoke": scale}}
-
-
 def test_a_scale_may_show_the_trials_of_others(tmp_path: Path) -> None:
     """Only experiments with their own trials at the scale are shown."""
     for name in ("head_a", "head_b", "tail"):
         write(tmp_path, GOOD, name)
     write(tmp_path, {**GOOD, "scales": {"paper": {"blocks": [{"system": "vertex"}]}}}, "head_c")
     for name in ("head_answers", "head_more"):
-        write(tmp_path, of_others(trials_of="head_*"), name)
+        write(tmp_path, others(trials_of="head_*"), name)
     grid = expand("head_answers", "smoke", tmp_path)
     assert (grid.trials_of, grid.settings) == (("head_a", "head_b"), ())
-    write(tmp_path, of_others(trials_of=["tail", "head_?"]), "several")
+    write(tmp_path, others(trials_of=["tail", "head_?"]), "several")
     assert expand("several", "smoke", tmp_path).trials_of == ("tail", "head_a", "head_b")
-
-
-@pytest.mark.parametrize(
-    ("scale", "words"),
-    [
-        ({"trials_of": "tails_*"}, "which matches no experiment that measures; choose one of one"),
-        ({"trials_of": "one"}, "which matches no experiment that measures"),
-        ({"trials_of": ["tails_*"]}, "trials_of=tails_*, which matches no experiment that"),
-        ({"trials_of": "*", "rounds": 3}, "expected only trials_of"),
-    ],
-)
-def test_wrong_trials_of_others_are_named(
-    tmp_path: Path, scale: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(ConfigError, match=r"experiment/one\.yaml, scale smoke has") as caught:
-        expand("one", "smoke", write(tmp_path, of_others(**scale)))
-    assert words in str(caught.value)
 
 
 OPTIONS = {
@@ -176,9 +162,8 @@ def test_a_block_takes_the_trials_of_its_walks(conf: Path) -> None:
         "scales": {"smoke": {"blocks": [block]}, "paper": {"blocks": [{**block, "walk": ["up"]}]}},
     }
     (conf / "experiment/one.yaml").write_text(yaml.safe_dump(content))
-    assert list(expand("one", "smoke", conf).settings) == [
-        {"model": "tree_fc", **trial} for trial in walk_of(conf).list_trials()
-    ]
+    trials = [{"model": "tree_fc", **trial} for trial in walk_of(conf).list_trials()]
+    assert list(expand("one", "smoke", conf).settings) == trials
     with pytest.raises(ConfigError, match="unknown walk=up; choose one of: start"):
         expand("one", "paper", conf)
 

@@ -132,9 +132,8 @@ def test_a_job_may_take_three_times_as_planned_and_one_trial_its_limit(make_spec
     specs = [make_spec(limits=Limits(time_s=600.0)), make_spec(limits=Limits(time_s=60.0))]
     assert estimate_runtime_min(specs, lambda _: 120.0) == 5 + round((3 * 240 + 600) / 60)
     days = 2 * 24 * 60
-    assert estimate_runtime_min([make_spec(limits=Limits(time_s=60.0 * days))], lambda _: 0.0) == (
-        5 + days
-    )
+    long = make_spec(limits=Limits(time_s=60.0 * days))
+    assert estimate_runtime_min([long], lambda _: 0.0) == 5 + days
 
 
 @pytest.fixture

@@ -29,13 +29,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 
 def write_system(folder: Path, stem: str, **content: object) -> None:
     (folder / "system").mkdir(exist_ok=True)
-    file = {
-        "name": stem,
-        "label": stem.title(),
-        "adapter": "dynbatch.systems.null_system",
-        **content,
-    }
-    (folder / "system" / f"{stem}.yaml").write_text(yaml.safe_dump(file))
+    file = {"name": stem, "label": stem.title(), "adapter": "dynbatch.systems.null_system"}
+    (folder / "system" / f"{stem}.yaml").write_text(yaml.safe_dump(file | content))
 
 
 def write_experiment(folder: Path, **content: object) -> None:
@@ -79,11 +74,8 @@ def test_a_list_selects_names_and_kinds_in_order(
 
 def test_kind_expands_to_systems_that_run_the_model(conf: Path) -> None:
     block = {"system": ["core", "kind:framework"], "model": ["tree_fc", "tree_lstm", "mv_rnn"]}
-    assert trials(conf, {**block, "model": "tree_fc"}) == [
-        ("core", "tree_fc"),
-        ("peer", "tree_fc"),
-        ("some", "tree_fc"),
-    ]
+    fitting = trials(conf, {**block, "model": "tree_fc"})
+    assert fitting == [(name, "tree_fc") for name in ("core", "peer", "some")]
     assert set(trials(conf, block)) == {
         *(("core", model) for model in block["model"]),
         *((name, model) for name in ("peer", "some") for model in ("tree_fc", "tree_lstm")),
@@ -97,10 +89,7 @@ def test_a_system_that_is_named_is_not_filtered(conf: Path) -> None:
 
 def test_the_base_gives_the_model_and_the_systems_too(conf: Path) -> None:
     base = {"model": "tree_fc", "system": "kind:framework"}
-    assert trials(conf, {"batch_size": 1}, base=base) == [
-        ("peer", "tree_fc"),
-        ("some", "tree_fc"),
-    ]
+    assert trials(conf, {"batch_size": 1}, base=base) == [("peer", "tree_fc"), ("some", "tree_fc")]
 
 
 @pytest.mark.parametrize(
@@ -147,10 +136,7 @@ def test_invalid_selection_gives_one_line(conf: Path, printed: object, words: st
             {"kind": "framework", "models": ["dynbatch.systems.on_torch"]},
             "expected PACKAGE:DICTIONARY",
         ),
-        (
-            {"kind": "framework", "variant_of": "pear"},
-            "variant_of=pear, which is not a system;",
-        ),
+        ({"kind": "framework", "variant_of": "pear"}, "variant_of=pear, which is not a system;"),
         ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh, which is a variant;"),
         (
             {"kind": "framework", "variant_of": "core"},
@@ -184,12 +170,8 @@ def test_a_variant_is_of_a_system_that_is_none(conf: Path) -> None:
     ],
 )
 def test_invalid_comparison_gives_one_line(conf: Path, compare: list[str], words: str) -> None:
-    write_experiment(
-        conf,
-        table={"rows": ["batch_size"], "values": {"throughput": "trees/s"}},
-        scales={"smoke": {}},
-        compare={"systems": compare},
-    )
+    table = {"rows": ["batch_size"], "values": {"throughput": "trees/s"}}
+    write_experiment(conf, table=table, scales={"smoke": {}}, compare={"systems": compare})
     with pytest.raises(ConfigError) as caught:
         read_declaration("one", conf)
     assert str(caught.value).startswith("experiment/one.yaml")
@@ -237,7 +219,5 @@ def test_systems_of_one_package_are_of_one_framework() -> None:
 def test_a_system_of_ones_own_is_a_framework_of_its_own(tmp_path: Path) -> None:
     write_system(tmp_path, "alone", kind="framework", adapter="alone")
     write_system(tmp_path, "beside", kind="framework", adapter="dynbatch.systems.beside")
-    assert [system.framework for system in read_systems(tmp_path)] == [
-        "alone",
-        "dynbatch.systems.beside",
-    ]
+    found = [system.framework for system in read_systems(tmp_path)]
+    assert found == ["alone", "dynbatch.systems.beside"]

@@ -19,9 +19,11 @@ from dynbatch.harness.machine import folders
 from dynbatch.harness.planning import locks
 from dynbatch.harness.planning.locks import begin_run, block_runs, hold_machine, hold_results_dir
 
+Patch = pytest.MonkeyPatch
+
 
 @pytest.fixture(autouse=True)
-def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: Patch) -> Path:
     """Return a temporary directory that replaces the machine's local one."""
     folder = tmp_path_factory.mktemp("memory")
     monkeypatch.setattr(folders, "MEMORY", folder)
@@ -43,6 +45,15 @@ def holder_of(results: Path, holder: str, *, alone: bool = True) -> multiprocess
     process.start()
     assert receiver.recv()
     return process
+
+
+def check_refused(results: Path, holder: str, *, alone: bool = True) -> None:
+    """Check that the lock of a directory is refused at once, and its holder named."""
+    with (
+        pytest.raises(BenchError, match=holder),
+        hold_results_dir(results, "second", 0.0, print, alone=alone),
+    ):
+        pass
 
 
 def test_held_lock_is_refused_with_its_owner(tmp_path: Path) -> None:
@@ -71,7 +82,7 @@ def test_a_directory_whose_name_is_not_utf_8_has_a_lock(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     holder = holder_of(tmp_path, "bench x")
     printed: list[str] = []
@@ -89,7 +100,7 @@ def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
     assert printed[0].endswith("; waiting")
 
 
-def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: Patch) -> None:
     clock = iter(range(100))
     monkeypatch.setattr(locks.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(locks.time, "sleep", lambda _: None)
@@ -103,9 +114,7 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [line.rpartition("; ")[2] for line in printed] == ["waiting for at most 5 s"]
 
 
-def test_waiter_for_a_deleted_lock_takes_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiter_for_a_deleted_lock_takes_the_new_one(tmp_path: Path, monkeypatch: Patch) -> None:
     """The holder deletes the file after it is opened and before it is locked."""
     is_locked_now, took = locks._try_flock, []
 
@@ -122,9 +131,7 @@ def test_waiter_for_a_deleted_lock_takes_the_new_one(
             pass
 
 
-def test_a_turn_is_waited_for_whatever_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_is_waited_for_whatever_the_cache(tmp_path: Path, monkeypatch: Patch) -> None:
     """Each run may have its own cache, or the cache may be cleared during a run."""
     results, cache = tmp_path / "results", tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
@@ -133,16 +140,12 @@ def test_a_turn_is_waited_for_whatever_the_cache(
             shutil.rmtree(cache)
         for home in (cache, tmp_path / "another"):
             monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-            with (
-                pytest.raises(BenchError, match="first"),
-                hold_results_dir(results, "second", 0.0, print),
-            ):
-                pass
+            check_refused(results, "first")
 
 
 @pytest.mark.parametrize("has_cache", [True, False])
 def test_locks_fall_back_to_the_cache_or_results_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache: bool
+    tmp_path: Path, monkeypatch: Patch, has_cache: bool
 ) -> None:
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")
@@ -154,16 +157,10 @@ def test_locks_fall_back_to_the_cache_or_results_directory(
     with hold_results_dir(results, "first", 0.0, print):
         (lock,) = tmp_path.rglob("*.turn")
         assert lock.is_relative_to(tmp_path / "cache" if has_cache else results)
-        with (
-            pytest.raises(BenchError, match="first"),
-            hold_results_dir(results, "second", 0.0, print),
-        ):
-            pass
+        check_refused(results, "first")
 
 
-def test_a_turn_holds_though_its_owner_cannot_be_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_holds_though_its_owner_cannot_be_named(tmp_path: Path, monkeypatch: Patch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -171,11 +168,7 @@ def test_a_turn_holds_though_its_owner_cannot_be_named(
         patch.setattr(os, "pwrite", full)
         held = hold_results_dir(tmp_path, "first", 0.0, print)
         held.__enter__()
-    with (
-        pytest.raises(BenchError, match="another run"),
-        hold_results_dir(tmp_path, "second", 0.0, print),
-    ):
-        pass
+    check_refused(tmp_path, "another run")
     held.__exit__(None, None, None)
 
 
@@ -194,22 +187,14 @@ def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: P
 
 def test_untimed_work_shares_a_turn_but_never_with_timed_work(tmp_path: Path) -> None:
     holder = holder_of(tmp_path, "a trial")
-    with (
-        pytest.raises(BenchError, match="a trial"),
-        hold_results_dir(tmp_path, "x", 0.0, print, alone=False),
-    ):
-        pass
+    check_refused(tmp_path, "a trial", alone=False)
     holder.kill()
     holder.join()
     sharers = [holder_of(tmp_path, f"count {k}", alone=False) for k in range(2)]
     with hold_results_dir(tmp_path, "count 2", 0.0, print, alone=False):
         pass
     for left in sharers:
-        with (
-            pytest.raises(BenchError, match="count"),
-            hold_results_dir(tmp_path, "a trial", 0.0, print),
-        ):
-            pass
+        check_refused(tmp_path, "count")
         left.kill()
         left.join()
     with hold_results_dir(tmp_path, "a trial", 0.0, print):
@@ -242,14 +227,10 @@ def test_a_turn_leaves_no_file_and_the_last_to_share_one_takes_it_away(
     assert not list(memory.rglob("*.turn"))
 
 
-def test_a_machine_measures_one_trial_whatever_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_measures_one_trial_whatever_the_folder(memory: Path) -> None:
     """The lock is in a local directory of the machine, because nodes share the user's cache."""
-    (tmp_path / "memory").mkdir()
-    monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
     with hold_machine("a job", 0.0, print):
-        (lock,) = (tmp_path / "memory").rglob("*.turn")
+        (lock,) = memory.rglob("*.turn")
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
         for alone in (True, False):
             with (
@@ -264,9 +245,7 @@ def test_a_machine_measures_one_trial_whatever_the_folder(
         pass
 
 
-def test_machine_without_a_local_directory_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machine_without_a_local_directory_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")
     monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
     with (

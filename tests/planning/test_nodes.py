@@ -86,21 +86,18 @@ def test_trials_are_checked_against_node_resources(make_spec) -> None:  # type: 
         check_machine(make_spec(device="cuda"), replace(NODES, gpu=None))
 
 
+SMALL = {"name": "a", "n_cpus": 2, "memory_gib": 2}
+
+
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
         ("h200", "nodes=h200 is not allowed: expected a mapping"),
         ({"name": "a", "n_cpus": 2}, "nodes has no memory_gib"),
-        (
-            {"name": "a", "n_cpus": 2, "memory_gib": 2, "gpus": 1},
-            "nodes.gpus is unknown, did you mean gpu?",
-        ),
-        (
-            {"name": "../a", "n_cpus": 2, "memory_gib": 2},
-            "nodes.name=../a is not allowed: expected letters",
-        ),
-        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "block": 9}, "nodes.block=9 is not allowed"),
-        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "scheduler": "lsf"}, "choose one of slurm"),
+        (SMALL | {"gpus": 1}, "nodes.gpus is unknown, did you mean gpu?"),
+        (SMALL | {"name": "../a"}, "nodes.name=../a is not allowed: expected letters"),
+        (SMALL | {"block": 9}, "nodes.block=9 is not allowed"),
+        (SMALL | {"scheduler": "lsf"}, "choose one of slurm"),
     ],
 )
 def test_nodes_that_cannot_be_are_one_line(printed: object, words: str) -> None:

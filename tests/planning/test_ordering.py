@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.planning.artifacts import (
-    PlannedTrial,
-    order_trials,
-)
+from dynbatch.harness.planning.artifacts import PlannedTrial, order_trials
 from dynbatch.harness.planning.ordering import (
     AT_LARGEST,
     compute_shared_n_instances,
@@ -70,9 +67,7 @@ def test_first_system_changes_between_rounds(make_spec: MakeSpec) -> None:
     assert min(first.count(system) for system in SYSTEMS) >= 3  # 10 on average
 
 
-def test_the_order_is_the_same_again_and_a_system_more_changes_nothing(
-    make_spec: MakeSpec,
-) -> None:
+def test_the_order_is_the_same_again_and_a_system_more_changes_nothing(make_spec: MakeSpec) -> None:
     specs = grid(make_spec)
     assert drawn(specs, 1) == drawn(specs, 1)
     fewer = grid(make_spec, SYSTEMS[1:])
@@ -113,17 +108,10 @@ def test_whatever_the_batch_size_the_same_instances_are_measured(
     make_spec: MakeSpec, order: str
 ) -> None:
     sentences = {
-        **{
-            "model": "var_lstm",
-            "model_module": "dynbatch.harness.models.var_lstm",
-            "model_options": {},
-        },
-        **{
-            "dataset": "ptb_synthetic",
-            "loader": "dynbatch.datasets.ptb_synthetic",
-            "dataset_options": {},
-        },
-        **{"split": "dev", "order": order, "timing": Timing(n_instances=16)},
+        **{"model": "var_lstm", "model_module": "dynbatch.harness.models.var_lstm"},
+        **{"dataset": "ptb_synthetic", "loader": "dynbatch.datasets.ptb_synthetic"},
+        **{"model_options": {}, "dataset_options": {}, "split": "dev", "order": order},
+        "timing": Timing(n_instances=16),
     }
     found = {}
     for size in SIZES:

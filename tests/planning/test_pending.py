@@ -94,16 +94,14 @@ def test_a_trial_that_a_gpu_cannot_run_has_one_record_and_is_not_asked_again(
 
     found = find()
     assert asked == [[on_cuda.trial_id]]
-    assert found.lacking == {
-        Step(on_cuda.trial_id, 0),
-        *(Step(on_cpu.trial_id, round_) for round_ in range(4)),
-    }
+    others = {Step(on_cpu.trial_id, round_) for round_ in range(4)}
+    assert found.lacking == {Step(on_cuda.trial_id, 0), *others}
     assert found.unsupported == {on_cuda.trial_id: "no build of it"}
     words = "1 of the trials are unsupported here, and recorded once"
     assert words in found.describe_work(found.now, n_drawn=0)
     path = build_record_path(choices.results_dir, on_cuda.trial_id, 0)
     record_unmeasured(on_cuda.spec, path, "unsupported", "no build of it")
-    assert find().lacking == {Step(on_cpu.trial_id, round_) for round_ in range(4)}
+    assert find().lacking == others
     assert asked[1:] == [[]]
     elsewhere = replace(on_cuda.spec, python="/of/the/framework")
     on_cuda = replace(on_cuda, spec=elsewhere)
@@ -163,11 +161,8 @@ def test_one_round_of_everything_comes_first(budget_s: float, expected: set[str]
 
 def test_artifact_over_budget_does_not_block_smaller_ones() -> None:
     seconds = TEN | {Step("a", 0): 100.0}
-    assert select_within_budget(35, ARTIFACTS, seconds) == {
-        Step("b", 0),
-        Step("c", 0),
-        Step("d", 0),
-    }
+    found = select_within_budget(35, ARTIFACTS, seconds)
+    assert found == {Step(name, 0) for name in "bcd"}
 
 
 def test_insufficient_budget_names_the_needed_time() -> None:

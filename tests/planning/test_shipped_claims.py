@@ -56,11 +56,8 @@ def test_tolerances_for_rounding_are_half_a_unit_of_the_last_digit() -> None:
         assert claim.number is not None, claim.name
         if "%" in claim.rule.rationale:
             continue
-        printed = next(
-            word
-            for word in claim.published.split()
-            if word[0].isdigit() and float(word) == claim.number
-        )
+        words = claim.published.split()
+        printed = next(w for w in words if w[0].isdigit() and float(w) == claim.number)
         assert claim.rule.tolerance == pytest.approx(count_half_units(printed)), claim.name
 
 
@@ -102,12 +99,8 @@ def test_directions_have_the_threshold_1() -> None:
 def test_shipped_claims_are_valid_and_cover_the_papers() -> None:
     claims = read_claims(CONF_DIR)
     check_claims(claims, CONF_DIR)
-    assert {claim.paper.partition(",")[0] for claim in claims} == {
-        "Cavs",
-        "DyNet",
-        "ED-Batch",
-        "ACRoBat",
-    }
+    papers = {claim.paper.partition(",")[0] for claim in claims}
+    assert papers == {"Cavs", "DyNet", "ED-Batch", "ACRoBat"}
     assert len(claims) >= 15
     assert all("paper" in claim.decided_at or claim.unanswerable for claim in claims)
 
@@ -177,10 +170,8 @@ def test_the_table_of_claims_measures_nothing_of_its_own() -> None:
     composer = Composer()
     planned = plan_artifact("claims", choices("smoke"), composer)
     for name in ("cavs_serial", "dynet_fig2"):
-        own = {
-            trial.trial_id: trial.rounds
-            for trial in plan_artifact(name, choices("smoke"), composer)
-        }
+        trials = plan_artifact(name, choices("smoke"), composer)
+        own = {trial.trial_id: trial.rounds for trial in trials}
         named = [trial for trial in planned if trial.settings[EXPERIMENT] == name]
         assert named
         assert {trial.trial_id: trial.rounds for trial in named}.items() <= own.items()

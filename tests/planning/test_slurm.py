@@ -119,7 +119,7 @@ def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
-        ("code=3.9.0-beef\n", "bench2 has a different version of the code"),
+        ("code=3.9.0-beef\n", "bench2 has a different version of the code or of Python"),
         ("Traceback\nModuleNotFoundError: No module named 'numpy'\n", "No module named 'numpy'"),
         ("", "cannot run the code"),
     ],

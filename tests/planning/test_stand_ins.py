@@ -52,11 +52,8 @@ def planned(
     block = {"system": "reference", "model": model, "dataset": dataset}
     content = {"title": "t", "paper": "p", "scales": {"smoke": {"blocks": [block]}}}
     (conf / "experiment" / "one.yaml").write_text(yaml.safe_dump(content))
-    choices = build_choices(
-        {"scale": "smoke", "device": "cpu", "conf_dir": str(conf), "data_root": f"{folder}/data"},
-        {},
-        datasets,
-    )
+    given = {"scale": "smoke", "device": "cpu", "conf_dir": conf, "data_root": f"{folder}/data"}
+    choices = build_choices(given, {}, datasets)
     (trial,) = plan_artifact("one", choices, Composer(conf))
     assert trial.spec.dataset == trial.settings["dataset"]
     return trial.spec.dataset
@@ -135,10 +132,8 @@ def test_dev_dataset_differs_from_its_corpus_only_in_the_vocabulary(dataset: str
         yaml.safe_load((CONF_DIR / "dataset" / f"{name}.yaml").read_text())
         for name in (dataset, f"{dataset}_dev")
     )
-    assert (whole["options"].pop("vocabulary"), part["options"].pop("vocabulary")) == (
-        "train",
-        "dev",
-    )
+    vocabularies = [one["options"].pop("vocabulary") for one in (whole, part)]
+    assert vocabularies == ["train", "dev"]
     assert whole["options"] == part["options"]
     assert whole["loader"] == part["loader"]
     assert [whole["probe_file"], part["probe_file"]] == [IN_PARTS[dataset][2], IN_PARTS[dataset][1]]

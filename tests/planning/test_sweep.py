@@ -118,9 +118,8 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     sweep = parse_sweep("here", GOOD | synthetic | {"hidden_size": 4, "timing.min_seconds": 0})
     assert main([*sweep.overrides, f"out={file}"]) == 0
     rows = [row for row in read_count_rows(file) if isinstance(row, CountRow)]
-    assert [(row.model, row.policy) for row in rows] == [
-        (model, policy) for model in GOOD["model"] for policy in GOOD["policy"]
-    ]
+    pairs = [(model, policy) for model in GOOD["model"] for policy in GOOD["policy"]]
+    assert [(row.model, row.policy) for row in rows] == pairs
     assert [row.n_unbatchable_ed for row in rows] == [1, 1, 3, 3]
     assert all(row.n_batches >= row.lower_bound for row in rows)
     assert all(row.cpu for row in rows)

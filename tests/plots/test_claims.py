@@ -63,6 +63,7 @@ CLAIM = Claim(
 SHARE = replace(
     ANSWER, quantity="construction_percent", numerator={"system": ("slow",)}, denominator={}
 )
+BATCHES = replace(ANSWER, quantity="batches", numerator={"policy": ("depth", "agenda")})
 Point = tuple[dict[str, Any], tuple[Record | None, ...]]
 
 
@@ -172,12 +173,7 @@ WHEEL = {"versions": {"dynet_build": "wheel 2.2"}}
             "paper",
             "needs the best build and kernels: dynet_without_blas",
         ),
-        (
-            replace(CLAIM, answered_at=("paper",)),
-            (),
-            "smoke",
-            "not in the grid of smoke scale",
-        ),
+        (replace(CLAIM, answered_at=("paper",)), (), "smoke", "not in the grid of smoke scale"),
         (replace(CLAIM, answer=None, rule=None, unanswerable="no code"), (), "paper", "no code"),
     ],
 )
@@ -273,10 +269,7 @@ def test_a_batch_size_is_compared_with_another_of_the_same_system() -> None:
     claim = replace(CLAIM, answer=answer, rule=replace(UP, at_least=3.5))
     _, points = judge(claim, experiment)
     systems = [shared["system"] for shared in points.settings]
-    assert dict(zip(systems, points.value, strict=True)) == {
-        "quick": pytest.approx(10),
-        "slow": pytest.approx(3),
-    }
+    assert dict(zip(systems, points.value, strict=True)) == pytest.approx({"quick": 10, "slow": 3})
     assert get_verdict(claim, experiment) == (IN_PART, "")
 
 
@@ -292,12 +285,7 @@ def test_counts_are_compared_with_each_other_and_with_the_bound() -> None:
         build_count("clever", 40),
         build_count("depth", 70, 32),
     ]
-    answer = replace(
-        ANSWER,
-        quantity="batches",
-        numerator={"policy": ("depth", "agenda")},
-        denominator={"policy": ("clever",)},
-    )
+    answer = replace(BATCHES, denominator={"policy": ("clever",)})
     # Counts have no device.
     claim = replace(CLAIM, answer=answer, device="cuda", decided_at=("smoke", "paper"))
     experiment = build_experiment(scale="smoke", counts=[*counts, counts[0]])
@@ -332,13 +320,7 @@ def test_planned_counts_without_a_record_are_points(
     lost = {**MISSING_COUNT, "n_batches": math.nan, "lower_bound": math.nan, "graph": RELEASED}
     planned = {**experiment.counts.iloc[0], **lost, "policy": policy, "batch_size": size}
     rows = pd.concat([experiment.counts, pd.DataFrame([planned])], ignore_index=True)
-    answer = replace(
-        ANSWER,
-        quantity="batches",
-        numerator={"policy": ("depth", "agenda")},
-        denominator={"policy": (denominator,)},
-    )
-    claim = replace(CLAIM, answer=answer)
+    claim = replace(CLAIM, answer=replace(BATCHES, denominator={"policy": (denominator,)}))
     assert get_verdict(claim, replace(experiment, counts=rows)) == verdict
 
 

@@ -109,9 +109,8 @@ def test_a_failed_baseline_is_not_the_fastest(load: Load) -> None:
     assert (best.system, best.value) == ("dynet", 200.0)
     alone = make_speeds({}, **dict.fromkeys(set(table.numbers.system) - {"vertex"}, "timeout"))
     none = find_table(load(HEADLINE, alone), "systems")
-    assert select_number(none.numbers, role="best_baseline", quantity="throughput").status == (
-        "timeout"
-    )
+    best = select_number(none.numbers, role="best_baseline", quantity="throughput")
+    assert best.status == "timeout"
 
 
 def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
@@ -197,13 +196,8 @@ def test_times_are_of_an_epoch_and_a_paper_keeps_its_own(load: Load) -> None:
     table = find_table(load("cavs_serial", change))
     ours = select_number(table.numbers, quantity="instance_s", setting="batched", batch_size=64)
     assert ours.value == pytest.approx(14524 / 60)
-    ratio = select_number(
-        table.numbers,
-        quantity="instance_s over base",
-        setting="serial policy",
-        batch_size=64,
-        role="",
-    )
+    point = {"setting": "serial policy", "batch_size": 64, "role": ""}
+    ratio = select_number(table.numbers, quantity="instance_s over base", **point)
     assert (ratio.value, ratio.warnings) == (pytest.approx(12), "")
     theirs = select_number(table.numbers, status=PUBLISHED, batch_size=64)
     assert (theirs.value, theirs.system) == (25, "serial policy")
@@ -220,9 +214,8 @@ def test_inseparable_phases_are_marked(load: Load) -> None:
     table = find_table(load("acrobat_table5", change)).numbers
     row = {"model": "birnn"}
     assert select_number(table, system="acrobat", quantity="schedule_ms", **row).value == 2
-    assert select_number(table, system="dynet", quantity="schedule_ms", **row).status == (
-        NOT_SEPARABLE
-    )
+    dynet = select_number(table, system="dynet", quantity="schedule_ms", **row)
+    assert dynet.status == NOT_SEPARABLE
     execution = {name: select_number(table, system=name, quantity="execution_ms", **row).value
                  for name in ("acrobat", "dynet")}  # fmt: skip
     assert execution == {"acrobat": pytest.approx(7), "dynet": pytest.approx(9)}

@@ -46,11 +46,8 @@ def test_dots_are_the_counts_of_the_released_graph(counted: Experiment) -> None:
 
 def test_a_learned_policy_has_a_number_for_each_seed(counted: Experiment) -> None:
     found = dots.evaluate_counts(counted)
-    (number,) = (
-        row
-        for row in merge_seeds(found).itertuples()
-        if (row.model, row.policy, row.quantity) == ("mv_rnn", "fsm_sort", "n_batches")
-    )
+    point = {"model": "mv_rnn", "policy": "fsm_sort", "quantity": "n_batches"}
+    number = select_number(merge_seeds(found), **point)
     assert (number.n_seeds, number.high - number.low) == (5, 12), "seeds differ by 3 batches each"
     assert len(found.query("model == 'mv_rnn' and policy == 'depth'")) == 3
 
@@ -113,6 +110,5 @@ def test_roofs_and_marks_without_numbers_are_left_out(load: Load) -> None:
     (picture,) = scatter.draw(experiment)
     assert picture.figure.axes[0].get_lines() == []
     assert set(picture.numbers.status) == {"not measured"}
-    assert "DyNet strategy, Tree-LSTM training: not measured" in {
-        text.get_text() for text in picture.figure.axes[0].texts
-    }
+    texts = {text.get_text() for text in picture.figure.axes[0].texts}
+    assert "DyNet strategy, Tree-LSTM training: not measured" in texts

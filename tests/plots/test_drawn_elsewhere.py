@@ -34,6 +34,10 @@ from tests.support.records import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pixels")]
 
+Measure = Callable[..., list[Record]]
+PlanOf = Callable[..., Drawable]
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 GRAPH = "edbatch_fig1"
 KEPT = (".csv", ".md")
 OF_GRAPH = {"depth": None, "agenda": None, "fsm_sort": LEARNING, "critical_share": None}
@@ -55,7 +59,7 @@ def composer(conf_dir: Path) -> Composer:
 
 
 @pytest.fixture(autouse=True)
-def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
+def _blind(monkeypatch: Patch) -> None:
     """Make tests fail if they inspect this machine."""
 
     def look() -> bool:
@@ -66,7 +70,7 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[..., list[Record]]:
+def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Measure:
     """Return a function that makes up records of experiments, as if measured elsewhere."""
 
     def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **printed: Any) -> list[Record]:
@@ -86,9 +90,7 @@ def as_measured(trial: PlannedTrial, round_: int) -> Record:
 
 
 @pytest.fixture
-def plan_of(
-    conf_dir: Path, composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Drawable]:
+def plan_of(conf_dir: Path, composer: Composer, tmp_path: Path, monkeypatch: Patch) -> PlanOf:
     """Return a function that packs records, and selects what can be drawn from them."""
     monkeypatch.setattr(dynbatch.plots.drawable, "Composer", lambda *_: composer)  # with its cache
 
@@ -116,10 +118,7 @@ def draw_all(found: Drawable) -> dict[str, bytes]:
 
 
 def test_the_same_is_drawn_as_where_it_was_measured(
-    measured: Callable[..., list[Record]],
-    plan_of: Callable[..., Drawable],
-    composer: Composer,
-    tmp_path: Path,
+    measured: Measure, plan_of: PlanOf, composer: Composer, tmp_path: Path
 ) -> None:
     records = measured(FIGURE, TABLE)
     found = plan_of(records)
@@ -140,15 +139,12 @@ def test_the_same_is_drawn_as_where_it_was_measured(
 
 
 def test_scale_device_and_threads_are_those_of_the_records(
-    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
+    measured: Measure, plan_of: PlanOf
 ) -> None:
     gpu = measured(TABLE, scale="medium", device="cuda", threads=64)
     found = plan_of(gpu)
-    assert (found.choices.scale, found.choices.device, found.choices.threads) == (
-        "medium",
-        "cuda",
-        64,
-    )
+    choices = found.choices
+    assert (choices.scale, choices.device, choices.threads) == ("medium", "cuda", 64)
     assert found.drawn[TABLE].n_missing == 0
 
     cpu = measured(TABLE)[:3]
@@ -161,7 +157,7 @@ def test_scale_device_and_threads_are_those_of_the_records(
 
 
 def test_a_stand_in_is_drawn_where_it_was_measured(
-    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable], tmp_path: Path
+    measured: Measure, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     """The datasets of the drawing machine do not matter."""
     (tmp_path / "data" / "sst").mkdir(parents=True)
@@ -177,17 +173,11 @@ def test_a_stand_in_is_drawn_where_it_was_measured(
 def older(record: Record, **config: Any) -> Record:
     """Return the record as of older code, in which modules and trial had other names."""
     moved = {"adapter": "before", "model_module": "before", "loader": "before"} | config
-    changes = {
-        "trial_id": record.trial_id + "-before",
-        "config": record.config | moved,
-        "source_sha256": "f" * 64,
-    }
-    return record.model_copy(update=changes)
+    changes = {"trial_id": record.trial_id + "-before", "source_sha256": "f" * 64}
+    return record.model_copy(update=changes | {"config": record.config | moved})
 
 
-def test_records_of_older_code_are_drawn(
-    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
-) -> None:
+def test_records_of_older_code_are_drawn(measured: Measure, plan_of: PlanOf) -> None:
     new = measured(FIGURE)
     expected = draw_all(plan_of(new))
     for options in ({}, {"gone_since": 1}):
@@ -198,9 +188,7 @@ def test_records_of_older_code_are_drawn(
 
 @pytest.mark.parametrize("config", [{"learning_rate": 0.5}, {"split": "dev"}, {"timing": {}}])
 def test_records_of_another_configuration_are_not_used(
-    config: dict[str, Any],
-    measured: Callable[..., list[Record]],
-    plan_of: Callable[..., Drawable],
+    config: dict[str, Any], measured: Measure, plan_of: PlanOf
 ) -> None:
     """Keys that only one of both configurations has are ignored."""
     first, *rest = measured(TABLE)
@@ -210,9 +198,7 @@ def test_records_of_another_configuration_are_not_used(
     assert found.drawn[TABLE].n_missing == n_missing + (config != {"timing": {}})
 
 
-def test_ambiguous_older_trials_are_not_used(
-    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
-) -> None:
+def test_ambiguous_older_trials_are_not_used(measured: Measure, plan_of: PlanOf) -> None:
     """Neither of two older trials is used if they differ in a key that no longer exists."""
     first, *rest = measured(TABLE)
     twins = [older(first, before=1), older(first, before=2)]
@@ -223,9 +209,7 @@ def test_ambiguous_older_trials_are_not_used(
     assert any("may use them): 2 of device=cpu" in line for line in both.lines)
 
 
-def test_missing_rounds_are_shown_as_not_measured(
-    measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
-) -> None:
+def test_missing_rounds_are_shown_as_not_measured(measured: Measure, plan_of: PlanOf) -> None:
     found = plan_of(measured(FIGURE)[2:])
     assert f"without a record, shown as not measured: {FIGURE} (2)" in "; ".join(found.lines)
     draw_all(found)
@@ -234,9 +218,7 @@ def test_missing_rounds_are_shown_as_not_measured(
 
 
 def test_a_mini_batch_is_drawn_where_its_data_are(
-    measured: Callable[..., list[Record]],
-    plan_of: Callable[..., Drawable],
-    tmp_path: Path,
+    measured: Measure, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     rows = [
         plain_count(f"count-{policy}", policy=policy, batch_size=1, offset=4867, learning=learning)
@@ -258,9 +240,7 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
         plan_of([], rows, data_root=tmp_path / "data")
 
 
-def test_nothing_to_draw_is_one_line(
-    plan_of: Callable[..., Drawable], conf_dir: Path, tmp_path: Path
-) -> None:
+def test_nothing_to_draw_is_one_line(plan_of: PlanOf, conf_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot draw any experiment") as caught:
         plan_of([plain_record()])
     assert "\n" not in str(caught.value)
@@ -271,11 +251,7 @@ def test_nothing_to_draw_is_one_line(
 
 
 def test_the_command_draws_named_experiments(
-    measured: Callable[..., list[Record]],
-    plan_of: Callable[..., Drawable],
-    conf_dir: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    measured: Measure, plan_of: PlanOf, conf_dir: Path, tmp_path: Path, capsys: Output
 ) -> None:
     tables = draw_all(plan_of(measured(TABLE)))
     expected = {name: text for name, text in tables.items() if name.startswith(TABLE)}

@@ -24,14 +24,9 @@ def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a configuration of the made-up systems and a framework that runs one model."""
     folder = tmp_path_factory.mktemp("dropped_in")
     conf_dir = conf_with_made_up_systems(folder)
-    content = {
-        "name": "fresh",
-        "kind": "framework",
-        "label": LABEL,
-        "adapter": "dynbatch.systems.null_system",
-        "models": ["tree_lstm", "tree_lstm_child_sum"],
-    }
-    (conf_dir / "system" / "fresh.yaml").write_text(yaml.safe_dump(content))
+    content = {"name": "fresh", "kind": "framework", "adapter": "dynbatch.systems.null_system"}
+    own = {"label": LABEL, "models": ["tree_lstm", "tree_lstm_child_sum"]}
+    (conf_dir / "system" / "fresh.yaml").write_text(yaml.safe_dump(content | own))
     return conf_dir
 
 

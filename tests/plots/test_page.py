@@ -65,12 +65,9 @@ def test_a_color_is_a_framework_and_the_engine_is_vermilion() -> None:
     systems = read_systems(CONF_DIR)
     looks = page.find_looks([system.name for system in systems], systems)
     assert looks["vertex"].color == looks["vertex_shared"].color == "#D55E00"
-    for framework in (
-        "dynbatch.systems.on_torch",
-        "dynbatch.systems.on_dynet",
-        "dynbatch.systems.on_jax",
-    ):
-        known = [s.name for s in systems if s.framework == framework and s.kind == "framework"]
+    for package in ("on_torch", "on_dynet", "on_jax"):
+        own = [s for s in systems if s.framework == f"dynbatch.systems.{package}"]
+        known = [s.name for s in own if s.kind == "framework"]
         assert len({looks[name].color for name in known}) == 1
     engine = looks["vertex"].color
     others = [name for name in looks if not name.startswith("vertex")]
@@ -98,17 +95,12 @@ def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: P
         " save_figure(figure, Path(sys.argv[1]))"
     )
     pictures = []
-    for name, own in {
-        "plain": {},
-        "own": {"MPLBACKEND": "module://nowhere.inline", "MATPLOTLIBRC": str(tmp_path)},
-    }.items():
+    unusual = {"MPLBACKEND": "module://nowhere.inline", "MATPLOTLIBRC": str(tmp_path)}
+    for name, own in (("plain", {}), ("own", unusual)):
         out = tmp_path / f"{name}.png"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MPL", "MATPLOT"))}
-        subprocess.run(
-            [sys.executable, "-c", program, str(out)],
-            env=environment | {"PYTHONPATH": str(ROOT)} | own,
-            check=True,
-        )
+        environment |= {"PYTHONPATH": str(ROOT)} | own
+        subprocess.run([sys.executable, "-c", program, str(out)], env=environment, check=True)
         pictures.append(out.read_bytes())
     assert pictures[0] == pictures[1]
 
@@ -116,13 +108,10 @@ def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: P
 def test_a_style_of_the_user_that_is_no_text_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "matplotlibrc").write_bytes(b"font.size: 30\n\xff: 3\n")
     command = ["dynbatch.harness.commands.schedule", "dataset=sst_synthetic", "batch_size=2"]
+    command = [sys.executable, "-m", *command, "policy=agenda", "--draw=graph.png"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", *command, "policy=agenda", "--draw=graph.png"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]

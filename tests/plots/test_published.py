@@ -63,10 +63,8 @@ def test_rows_and_columns_become_settings() -> None:
 
 
 def test_speedups_of_the_short_paper_follow_from_its_times() -> None:
-    for model, key in (
-        ("tree_lstm_child_sum", "batch_size"),
-        ("tree_fc", "dataset.options.n_leaves"),
-    ):
+    keys = {"tree_lstm_child_sum": "batch_size", "tree_fc": "dataset.options.n_leaves"}
+    for model, key in keys.items():
         table = read_published("cavs_short_table1", model)
         times = table[table.quantity == "instance_s"].set_index([key, "system"]).value
         for row in table[table.quantity == "instance_s over base"].to_dict("records"):

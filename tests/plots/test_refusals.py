@@ -24,7 +24,7 @@ from tests.support.records import MACHINE
 WRONG = {1: {2: 3}}  # not a text, number, list or mapping of names
 FAMILY = {"name": "DyNet", "look": "dynet_policy", "policies": ["depth"], "color": "red"}
 FUNCTIONS = {"table": "build", "figure": "draw"}
-SWEEP = "cavs_short_table1_tree_lstm"
+LINES, SWEEP = "cavs_lines_of_code", "cavs_short_table1_tree_lstm"
 
 
 def list_kinds() -> list[tuple[str, str]]:
@@ -78,14 +78,8 @@ def test_an_unknown_key_and_a_value_of_a_wrong_type_are_refused(
         ("figure", "first_look", "parts", None, "expected either parts, or steps and settings"),
         ("figure", "first_look", "parts", {"foward_ms": "f"}, "did you mean forward_ms"),
         ("figure", "answers", "band", None, "figure.band: Field required"),
-        ("table", "cavs_lines_of_code", "code", {"vertex": {"package": "a"}}, "table.code."),
-        (
-            "table",
-            "cavs_lines_of_code",
-            "code",
-            {"vertx": {"networks": "dynbatch.harness.models"}},
-            "vertex",
-        ),
+        ("table", LINES, "code", {"vertex": {"package": "a"}}, "table.code."),
+        ("table", LINES, "code", {"vertx": {"networks": "dynbatch.harness.models"}}, "vertex"),
         ("table", "acrobat_table2", "code", [{"model": "a", "paper": "b", "page": 4}], "code."),
         ("table", SWEEP, "values", {"througput": "1/s"}, "did you mean throughput"),
         ("table", SWEEP, "values", {"throughput over dynett": "a"}, "did you mean dynet"),
@@ -110,6 +104,7 @@ def test_keys_that_do_not_tell_trials_apart_are_refused(load: Load) -> None:
 
 ROWS = {"rows": ["batch_size"]}
 SHOWN = ROWS | {"values": {"throughput": "trees/s"}}
+BOTH = {"throughput": "trees/s", "throughput over base": "of it"}
 
 
 @pytest.mark.parametrize(
@@ -118,10 +113,7 @@ SHOWN = ROWS | {"values": {"throughput": "trees/s"}}
         ({"table": None}, "has no table and no figure"),
         ({"table": ROWS}, "a table needs rows and values"),
         (
-            {
-                "table": ROWS
-                | {"values": {"throughput": "trees/s", "throughput over base": "of it"}}
-            },
+            {"table": ROWS | {"values": BOTH}},
             "table.values has 2 numbers for one cell; add quantity to rows or columns",
         ),
         ({"table": {"kind": "cliams"}}, "unknown kind of a table 'cliams', did you mean claims"),

@@ -95,10 +95,8 @@ def test_one_command_draws_experiments_and_their_report(
     options = [f"--{key}={getattr(choices, key.replace('-', '_'))}" for key in KEYS]
     out = choices.results_dir / "page.html"
     assert draw.main([TABLE, FIGURE, *options, f"--report={out}"]) == 0
-    assert [line.split(" (")[0] for line in capsys.readouterr().err.splitlines()] == [
-        f"drawn 1/2: {TABLE}",
-        f"drawn 2/2: {FIGURE}",
-    ]
+    lines = [line.split(" (")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [f"drawn 1/2: {TABLE}", f"drawn 2/2: {FIGURE}"]
     page = out.read_text(encoding="utf-8")
     assert page.count("<section id=") == 2 + 2, "how to read it, and the machine"
 

@@ -45,16 +45,9 @@ def test_systems_are_ranked_by_speed() -> None:
 def test_no_system_is_the_fastest_with_a_speedup_below_one() -> None:
     """Its median turn is shorter, but that of the other is in most cycles."""
     seconds = {"vertex": (2.0, 2.0, 5.0, 5.0, 1.0), "dynet": (2.1, 2.1, 4.9, 4.9, 0.9)}
+    shared = {"block": "one", "turns": [turn(cycle) for cycle in range(5)]}
     records = [
-        plain_record(
-            0,
-            {
-                "passes_s": passes_s,
-                "block": "one",
-                "turns": [turn(cycle) for cycle in range(len(passes_s))],
-            },
-            system=system,
-        )
+        plain_record(0, {"passes_s": passes_s, **shared}, system=system)
         for system, passes_s in seconds.items()
     ]
     assert records[0].instances_per_s > records[1].instances_per_s  # type: ignore[operator]
@@ -140,14 +133,11 @@ def test_files_of_ones_own_are_named_once_by_their_shortest_ends() -> None:
 
 
 def test_equal_files_at_two_paths_are_one_workload() -> None:
-    (line,) = rank(
-        [
-            plain_record(
-                system=system, dataset_options={"path": path, "sha256": {"train": "equal"}}
-            )
-            for system, path in (("vertex", "a.txt"), ("dynet", "copy of a.txt"))
-        ]
-    )
+    records = [
+        plain_record(system=system, dataset_options={"path": path, "sha256": {"train": "equal"}})
+        for system, path in (("vertex", "a.txt"), ("dynet", "copy of a.txt"))
+    ]
+    (line,) = rank(records)
     assert line.startswith("tree_fc complete_trees (your data, a.txt) mode=train ")
 
 

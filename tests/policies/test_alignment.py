@@ -50,17 +50,18 @@ def _plain(graph: Graph) -> Graph:
 def _late(graph: Graph, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Return a schedule's batches with every vertex in its latest one, and their types."""
     type_of = graph.types[schedule.order[schedule.starts[:-1]]]
-    batch_of = np.empty(graph.n_vertices, np.int32)
-    batch_of[schedule.order] = np.repeat(
-        np.arange(schedule.n_batches), np.diff(schedule.starts)
-    ).astype(np.int32)
-    last = np.full(graph.n_vertices, schedule.n_batches)
+    return _move_late(graph, type_of, _place(schedule)), type_of
+
+
+def _move_late(graph: Graph, type_of: np.ndarray, batch_of: np.ndarray) -> np.ndarray:
+    """Return the latest batch of every vertex; unbatchable vertices keep theirs."""
+    last = np.full(graph.n_vertices, len(type_of))
     for v in range(graph.n_vertices - 1, -1, -1):
         if graph.types[v] != UNBATCHABLE:
             batch_of[v] = max(b for b in np.flatnonzero(type_of == graph.types[v]) if b < last[v])
         for arg in graph.select_args(v):
             last[arg] = min(last[arg], batch_of[v])
-    return batch_of, type_of
+    return batch_of
 
 
 def _early(graph: Graph, late: np.ndarray, type_of: np.ndarray) -> tuple[Schedule, int]:
@@ -165,11 +166,7 @@ def test_early_removes_spare_batches_and_keeps_schedules_valid(
     for _ in range(data.draw(st.integers(0, 6))):
         types.insert(data.draw(st.integers(0, len(types))), data.draw(st.sampled_from(present)))
     type_of = np.array(types, np.int32)
-    late, last = np.empty(len(batchable.types), np.int32), [len(types)] * len(batchable.types)
-    for v in reversed(range(len(late))):
-        late[v] = max(b for b in np.flatnonzero(type_of == batchable.types[v]) if b < last[v])
-        for arg in batchable.select_args(v):
-            last[arg] = min(last[arg], late[v])
+    late = _move_late(batchable, type_of, np.empty(graph.n_vertices, np.int32))
     early, change = _early(batchable, late, type_of)
     check_schedule(batchable, early)
     spare = any(_is_supersequence(batchable, np.delete(type_of, b)) for b in range(len(types)))

@@ -38,9 +38,10 @@ from dynbatch.harness.policies.parts.urgency import (
     WAIT,
 )
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
-from dynbatch.harness.values.schedule import Schedule, check_schedule
+from dynbatch.harness.values.schedule import check_schedule
 from tests.support.corpora import train_part
 from tests.support.exact_minimum import minimum_batches
+from tests.support.policies import batches
 from tests.support.random_graphs import graph_of, graphs
 
 # Critical share in plain Python, as docs/critical_share.md defines it: slow, and the reference.
@@ -326,14 +327,10 @@ def test_counts_on_trees_of_two_types(data_root: Path) -> None:
     assert np.mean(ratios) == pytest.approx(1.168, abs=5e-4)
 
 
-def batches_of(schedule: Schedule) -> list[list[int]]:
-    return [schedule.select_batch(index).tolist() for index in range(schedule.n_batches)]
-
-
 @settings(deadline=None, max_examples=300)  # the first call compiles
 @given(graph=graphs(max_vertices=40, max_types=7))
 def test_random_graphs_are_scheduled_as_defined(graph: Graph) -> None:
-    assert batches_of(load_policy("critical_share")(graph)) == plain_batches(graph)
+    assert batches(load_policy("critical_share")(graph)) == plain_batches(graph)
 
 
 @st.composite
@@ -369,7 +366,7 @@ def instances_of_cells(draw: st.DrawFn) -> Graph:
 @settings(deadline=None, max_examples=200)
 @given(graph=instances_of_cells())
 def test_cells_of_operators_are_scheduled_as_defined(graph: Graph) -> None:
-    assert batches_of(load_policy("critical_share")(graph)) == plain_batches(graph)
+    assert batches(load_policy("critical_share")(graph)) == plain_batches(graph)
 
 
 @pytest.mark.parametrize("length", [MAX_SHORT - 1, MAX_SHORT, MAX_SHORT + 1, 400])
@@ -377,7 +374,7 @@ def test_chains_that_8_bits_cannot_count_are_scheduled_as_defined(length: int) -
     types = [1] * length + [2, 1, 2, 1, 2, 2]
     args = [[v - 1] if v else [] for v in range(length + 3)] + [[], [length + 3], [length + 4]]
     graph = graph_of(types, args)
-    assert batches_of(load_policy("critical_share")(graph)) == plain_batches(graph)
+    assert batches(load_policy("critical_share")(graph)) == plain_batches(graph)
 
 
 @pytest.mark.parametrize("n_types", [13, 14, 15, 16, 17, 29, 33, 70])
@@ -387,4 +384,4 @@ def test_many_types_are_scheduled_as_defined(n_types: int) -> None:
         n = 4 * n_types
         args = [sorted(set(rng.integers(0, v, 2).tolist())) if v > 5 else [] for v in range(n)]
         graph = graph_of(rng.integers(1, n_types + 1, n).tolist(), args)
-        assert batches_of(load_policy("critical_share")(graph)) == plain_batches(graph)
+        assert batches(load_policy("critical_share")(graph)) == plain_batches(graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -311,12 +311,8 @@ def test_graphs_that_number_their_types_differently_are_read_by_name() -> None:
     graph = forest_of_chains(4, 2, 3)
     machine = learn_by("sort", graph, trials=50)
     new = np.array([0, 3, 1, 2])
-    renamed = Graph(
-        types=new[graph.types],
-        arg_start=graph.arg_start,
-        args=graph.args,
-        type_names=tuple(graph.type_names[i] for i in np.argsort(new)),
-    )
+    names = tuple(graph.type_names[i] for i in np.argsort(new))
+    renamed = replace(graph, types=new[graph.types], type_names=names)
     assert batches(machine(renamed)) == batches(machine(graph))
     both = learn_machine("sort", [graph, renamed], LearningSettings(trials=50), "")
     assert both.type_names == graph.type_names
@@ -326,12 +322,7 @@ def test_graphs_that_number_their_types_differently_are_read_by_name() -> None:
 def test_a_type_that_learning_never_saw_is_unseen() -> None:
     graph = forest_of_chains(2, 3)
     machine = learn_by("sort", graph)
-    odd = Graph(
-        types=graph.types,
-        arg_start=graph.arg_start,
-        args=graph.args,
-        type_names=(*graph.type_names[:3], "another"),
-    )
+    odd = replace(graph, type_names=(*graph.type_names[:3], "another"))
     run = machine.run(odd)
     check_schedule(odd, run.schedule)
     assert run.n_unseen == 1  # {another} comes last

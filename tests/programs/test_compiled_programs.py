@@ -82,9 +82,6 @@ def test_no_allocation_for_a_mini_batch_that_fits(model: ProgramModel) -> None:
 
 
 TEXT = """
-from dynbatch.harness.models.birnn import BiRNN
-from dynbatch.harness.models.drnn import DRNN
-from dynbatch.harness.errors import CompileError
 from dynbatch.harness.programs.log import generate_call_text
 from dynbatch.harness.programs.compiling.writer import translate_program
 from tests.support.program_models import DECIDED

@@ -26,7 +26,7 @@ from dynbatch.harness.models.stack_rnn import StackRNN
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling import programs as compiled_programs
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
-from dynbatch.harness.programs.model import make_recorded_model
+from dynbatch.harness.programs.model import make_recorded_model, uses_arrays
 from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.compiled_segments import MADE_BY_PYTHON
 from tests.support.engine_runs import NoClock
@@ -71,11 +71,16 @@ def test_phases_take_their_own_part_of_the_ticks() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
-def test_whole_run_continues_interleaved_in_the_same_memory(threads: int) -> None:
-    """The first mini-batch has a single segment, which is only known once its graph exists."""
+@pytest.mark.parametrize(("threads", "execution"), [(1, "auto"), (2, "auto"), (1, "interleaved")])
+def test_whole_run_continues_interleaved_in_the_same_memory(threads: int, execution: str) -> None:
+    """The first mini-batch is a single segment, because one word is shifted without a decision.
+
+    That is only known once its graph exists, which arrays make; programs run nevertheless.
+    """
     model, one_word = OwnArrays(SIZES), SENTENCES[:1]
-    adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
+    assert uses_arrays(model)
+    settings = RunSettings("infer", "cpu", threads, 1, 0.1, 0, options={"execution": execution})
+    adapter = Adapter(settings)
     adapter.prepare(model, draw_initial_weights(model, 1))
     was_live = []
     for batch in (one_word, SENTENCES, one_word, SENTENCES[::-1]):
@@ -86,6 +91,9 @@ def test_whole_run_continues_interleaved_in_the_same_memory(threads: int) -> Non
         np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
         assert found.loss == pytest.approx(truth.loss, rel=1e-4)
     assert was_live == [False, True, True, True]
+    assert adapter.running is not None
+    assert len(adapter.running.engine.seen) > 1
+    assert adapter.effective_options()["execution"] == "interleaved"
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:

@@ -82,6 +82,7 @@ EQUALIZED = {
     "for k in range(2):\n    if c:\n        v = p.unary_a(v)": [1],
     "v = p.unary_a(v) if c else p.unary_b(v)\nif d:\n    v = p.unary_b(v)": [1],
 }
+UNEVEN = [body for body, n in EQUALIZED.items() if n and "concurrent" not in body]
 LEFT_ALONE = (
     "if c:\n    return [p.unary_b(v)]",
     "while True:\n    if c:\n        break\n    v = p.unary_a(v)\n    c = True",
@@ -138,9 +139,7 @@ def find_depths(model: ProgramModel, options: RecordingOptions) -> set[int]:
     return set(mini_batch.graph.depths[mini_batch.outputs].tolist())
 
 
-@pytest.mark.parametrize(
-    "body", [body for body, n in EQUALIZED.items() if n and "concurrent" not in body]
-)
+@pytest.mark.parametrize("body", UNEVEN)
 def test_all_paths_end_at_the_same_depth(body: str) -> None:
     without = RecordingOptions(ghosts=False, hoisting=False)
     depths, unequal = set[int](), set[int]()
@@ -153,9 +152,7 @@ def test_all_paths_end_at_the_same_depth(body: str) -> None:
     assert depths == {max(unequal)} or "p.ghosts(3)" in body
 
 
-@pytest.mark.parametrize(
-    "body", [body for body, n in EQUALIZED.items() if n and "concurrent" not in body]
-)
+@pytest.mark.parametrize("body", UNEVEN)
 def test_compiled_and_interpreted_programs_agree(body: str) -> None:
     """Logs of compiled code and Python are the same, and results those in float64."""
     model = write_model(body, seed=4)

@@ -24,14 +24,14 @@ from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.fibers import Fibers
-from dynbatch.harness.programs.model import ProgramModel, uses_arrays
+from dynbatch.harness.programs.model import ProgramModel
 from dynbatch.harness.reference import ReferenceResult, run_reference
 from dynbatch.systems.on_core import vertex
 from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import NoClock
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
-from tests.support.run_programs import SEED, OwnArrays, live_adapter
+from tests.support.run_programs import SEED, live_adapter
 from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
 SINCE = "deferred_reason"
@@ -214,27 +214,6 @@ def test_a_model_without_a_program_needs_none() -> None:
     facts = adapter.effective_options()
     assert facts["recording"] == "arrays"
     assert facts[SINCE] == "model tree_fc has no program"
-
-
-@pytest.mark.parametrize("execution", ["auto", "interleaved"])
-def test_arrays_that_have_segments_do_not_keep_a_program_from_waiting(execution: str) -> None:
-    model = OwnArrays(SIZES)
-    assert uses_arrays(model)
-    adapter = adapter_of(model, execution=execution)
-    short = [sentence for sentence in SENTENCES if sentence.n_words == 1]
-    assert_true(result_of(adapter, short), model, short)
-    assert adapter.running is None, "one word is shifted without a decision"
-    for _ in range(2):
-        assert_true(result_of(adapter, SENTENCES), model, SENTENCES)
-        assert adapter.running is not None
-        assert len(adapter.running.engine.seen) > 1
-    assert adapter.effective_options()["execution"] == "interleaved"
-
-
-def test_graph_construction_method_depends_on_the_model() -> None:
-    assert not any(uses_arrays(model) for model in (*DECIDED, ScriptedModel()))
-    assert all(uses_arrays(model) for model, _ in WITH_ARRAYS)
-    assert isinstance(DRNN_MODEL, DRNN)
 
 
 WEIGHTS = draw_initial_weights(ScriptedModel(), SEED)

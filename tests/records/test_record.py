@@ -47,34 +47,13 @@ GIVEN = {
 def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
     content = json.loads(make_record().model_dump_json())
     assert set(content) == GIVEN | {
-        *(
-            "status",
-            "reason",
-            "instances_per_s",
-            "phases_s",
-            "learn_s",
-            "policy_search_s",
-            "policy_choice",
-        ),
-        *("compile_s", "n_compilations", "n_warmup", "timer_overhead_s", "passes_s"),
-        *("n_mini_batches", "n_instances", "n_batches", "n_launches"),
-        *(
-            "bytes_copied",
-            "n_copies",
-            "lower_bound",
-            "n_flop",
-            "bytes_touched",
-            "data_movement_fraction",
-        ),
-        *(
-            "peak_memory_bytes",
-            "baseline_memory_bytes",
-            "check",
-            "untimed_gap_s",
-            "unseen_slowdown",
-        ),
-        *("fingerprint", "warnings", "inputs_sha256", "effective_options", "gpu_clocks_mhz"),
-        *("gpu_limited_s", "gpu_others", "core_rate_per_s", "block", "turns"),
+        *("status", "reason", "instances_per_s", "phases_s", "learn_s", "policy_search_s"),
+        *("policy_choice", "compile_s", "n_compilations", "n_warmup", "timer_overhead_s"),
+        *("passes_s", "n_mini_batches", "n_instances", "n_batches", "n_launches", "bytes_copied"),
+        *("n_copies", "lower_bound", "n_flop", "bytes_touched", "data_movement_fraction"),
+        *("peak_memory_bytes", "baseline_memory_bytes", "check", "untimed_gap_s"),
+        *("unseen_slowdown", "fingerprint", "warnings", "inputs_sha256", "effective_options"),
+        *("gpu_clocks_mhz", "gpu_limited_s", "gpu_others", "core_rate_per_s", "block", "turns"),
     }
     assert set(content["trial"]) == {
         *("system", "policy", "model", "dataset", "batch_size", "hidden_size", "mode"),
@@ -257,10 +236,7 @@ def test_a_record_has_one_path_for_bench_and_pipeline(
 GOOD = json.loads(plain_record(0).model_dump_json())
 _TURN = turn(0).model_dump()
 EDITS: dict[str, tuple[dict[str, Any], str]] = {
-    "a faster speed": (
-        {"instances_per_s": 6.0},
-        "instances_per_s is 6.0: expected 5.3",
-    ),
+    "a faster speed": ({"instances_per_s": 6.0}, "instances_per_s is 6.0: expected 5.3"),
     "no speed": ({"instances_per_s": None}, "instances_per_s is None"),
     "a shorter pass": ({"passes_s": [0.7]}, "expected 5.7"),
     "a pass without a turn": ({"turns": [_TURN], "passes_s": [1.0, 1.0]}, "1 passes in turns"),

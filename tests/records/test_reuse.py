@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dynbatch
+from dynbatch.harness.contracts.home import SPLITS, compute_checksum
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.processes.launch import record_unmeasured
@@ -22,6 +23,7 @@ from dynbatch.harness.records.tidy import build_frame
 from dynbatch.harness.trials.sources import hash_trial_source, read_harness_versions
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import load_workload
+from tests.support.corpora import write
 
 MakeSpec = Callable[..., TrialSpec]
 MakeRecord = Callable[..., Record]
@@ -32,10 +34,7 @@ TREES = ("(1 (0 a) (2 b))\n(3 (1 c) (1 (0 a) (2 d)))\n", "(4 (0 a) (2 b))\n(1 (1
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     """Return two data roots with different trees."""
     for root, text in zip(("first", "second"), TREES, strict=True):
-        for split in ("train", "dev", "test"):
-            path = tmp_path / root / "sst" / f"{split}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        write(tmp_path / root / "sst", dict.fromkeys(SPLITS, text), ".txt")
     return tmp_path / "first", tmp_path / "second"
 
 
@@ -109,9 +108,7 @@ def test_only_the_mini_batches_count(own: MakeSpec, measured_now: MakeRecord) ->
 def test_files_with_checksums_are_not_read(
     own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
 ) -> None:
-    from dynbatch.harness.contracts.home import compute_checksum
-
-    files = {split: folders[0] / "sst" / f"{split}.txt" for split in ("train", "dev", "test")}
+    files = {split: folders[0] / "sst" / f"{split}.txt" for split in SPLITS}
     checksums = {split: compute_checksum(None, path.read_bytes()) for split, path in files.items()}
     pinned = own(sha256=checksums)
     record = measured_now(pinned)
@@ -196,21 +193,11 @@ def test_unmeasured_record_on_own_data_is_kept_only_for_that_data(
     assert not Present().is_kept(record, own(folders[1]))
 
 
-def _records_of_two_data(
-    own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
-) -> list[Record]:
-    """Return records of one system on each of two datasets with the same name."""
-    systems = ("one", "other")
-    return [
-        measured_now(own(root, system=system))
-        for root, system in zip(folders, systems, strict=True)
-    ]
-
-
 def test_unlike_inputs_share_no_table(
     own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
 ) -> None:
-    records = _records_of_two_data(own, measured_now, folders)
+    systems = zip(folders, ("one", "other"), strict=True)
+    records = [measured_now(own(root, system=system)) for root, system in systems]
     with pytest.raises(RecordError, match="ran different inputs of sst"):
         check_comparable(records)
     rows = build_frame(records)
@@ -225,12 +212,8 @@ def test_rows_of_one_workload_on_unlike_machines_share_no_table(
     own: MakeSpec, measured_now: MakeRecord
 ) -> None:
     there = describe_machine().to_dict() | {"cpu": "Another CPU"}
-    rows = build_frame(
-        [
-            measured_now(own(system="one")),
-            measured_now(own(system="other"), machine=there),
-        ]
-    )
+    records = [measured_now(own(system="one")), measured_now(own(system="other"), machine=there)]
+    rows = build_frame(records)
     for compare in (dynbatch.numbers, dynbatch.select_fastest):
         with pytest.raises(RecordError, match="different cpu"):
             compare(rows)

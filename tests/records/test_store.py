@@ -82,23 +82,11 @@ def test_packing_keeps_every_value_and_no_order(
 
 
 def failed_count() -> FailedCount:
-    return FailedCount(
-        status="timeout",
-        reason="too slow",
-        limits=Limits(time_s=3.0),
-        count_id="count-b",
-        policy="depth",
-        model="tree_lstm",
-        dataset="sst",
-        split="train",
-        batch_size=4,
-        granularity="vertex",
-        outputs="vertices",
-        offset=0,
-        cpu="Some CPU",
-        source_sha256="a" * 64,
-        counted_at="2026-01-01T00:00:00+00:00",
-    )
+    values: dict[str, Any] = {"count_id": "count-b", "policy": "depth", "model": "tree_lstm"}
+    values |= {"dataset": "sst", "split": "train", "batch_size": 4, "granularity": "vertex"}
+    values |= {"outputs": "vertices", "offset": 0, "cpu": "Some CPU", "source_sha256": "a" * 64}
+    values |= {"status": "timeout", "reason": "too slow", "limits": Limits(time_s=3.0)}
+    return FailedCount(**values, counted_at="2026-01-01T00:00:00+00:00")
 
 
 def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
@@ -255,10 +243,8 @@ def test_one_trial_of_two_kinds_is_two_records(make_record: MakeRecord, tmp_path
     ours, theirs = make_record(machine=MACHINE), make_record(machine=OTHER)
     places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
     found = merge(places)
-    assert {kind: list(held.records) for kind, held in found.items()} == {
-        name_machine_kind(ours): [ours],
-        name_machine_kind(theirs): [theirs],
-    }
+    kinds = {kind: list(held.records) for kind, held in found.items()}
+    assert kinds == {name_machine_kind(ours): [ours], name_machine_kind(theirs): [theirs]}
     assert name_machine_kind(ours).startswith("Some_CPU-2_cpus-")
     assert list(merge([*places, places[0]]).values()) == list(found.values())
 

@@ -67,7 +67,7 @@ def read_log(folder: Path) -> list[str]:
 
 
 def test_packages_and_their_size_are_printed_before_they_are_installed(
-    peer: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    peer: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = peer()
     logged: list[int] = []

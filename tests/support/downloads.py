@@ -31,10 +31,7 @@ class FakeResponse:
     """Response that returns bytes in small pieces, and optionally fails at the end."""
 
     def __init__(
-        self,
-        content: bytes,
-        length: int | str | None = None,
-        failure: BaseException | None = None,
+        self, content: bytes, length: int | str | None = None, failure: BaseException | None = None
     ) -> None:
         reported = str(len(content) if length is None else length)
         self.headers = {"Content-Length": reported} if reported else {}
@@ -49,9 +46,7 @@ class FakeResponse:
 
 
 def serving(
-    content: bytes,
-    length: int | str | None = None,
-    failure: BaseException | None = None,
+    content: bytes, length: int | str | None = None, failure: BaseException | None = None
 ) -> Opener:
     """Return an opener that answers every address with `content`.
 

@@ -128,8 +128,5 @@ GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("v
 def example(name: str) -> tuple[Model, list[Any], Weights]:
     """Return a model, instances, and weights that are large enough to affect results."""
     model, instances = EXAMPLES[name]
-    return (
-        model,
-        instances,
-        {k: np.float32(2) * w for k, w in draw_initial_weights(model, 7).items()},
-    )
+    weights = {k: np.float32(2) * w for k, w in draw_initial_weights(model, 7).items()}
+    return model, instances, weights

@@ -15,12 +15,8 @@ from dynbatch.harness.counts.sequential import plan_policy_counts
 from dynbatch.harness.trials.spec import Limits
 
 COUNT = (
-    "model=tree_lstm",
-    "dataset=sst_synthetic",
-    "batch_size=1,2",
-    "hidden_size=4",
-    "policy=agenda,depth,sufficient",
-    "timing.min_seconds=0",
+    *("model=tree_lstm", "dataset=sst_synthetic", "batch_size=1,2", "hidden_size=4"),
+    *("policy=agenda,depth,sufficient", "timing.min_seconds=0"),
 )
 N_ROWS = 6
 Fault = Callable[[], object]

@@ -157,11 +157,6 @@ LATTICES = (
 
 
 PAIRS = [
-    Tree(
-        as_int_array([a, b, -1]),
-        as_int_array([0, 0, 0]),
-        as_int_array([-1, -1, 0]),
-        as_int_array([-1, -1, 1]),
-    )
+    Tree(*map(as_int_array, ([a, b, -1], [0, 0, 0], [-1, -1, 0], [-1, -1, 1])))
     for a, b in ((0, 1), (4, 4), (2, 3), (1, 0), (3, 2))
 ]

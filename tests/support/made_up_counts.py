@@ -51,13 +51,8 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
     seed = int(row.pop(SEED, 0))
     if point["policy"] in LEARNED:
         row |= {"n_batches": n_batches + seed, "n_batches_ed": 3 * (n_batches + seed)}
-        row |= {
-            "learning": LEARNING | {"seed": seed},
-            "learn_s": 0.25,
-            "learn_s_ed": 0.5,
-            "unseen_fraction_ed": 0.0,
-        }
-        row |= {"n_trials": 1000, "n_trials_ed": 50}
+        row |= {"learning": LEARNING | {"seed": seed}, "learn_s": 0.25, "learn_s_ed": 0.5}
+        row |= {"unseen_fraction_ed": 0.0, "n_trials": 1000, "n_trials_ed": 50}
     after = {"n_batches": [3 * n_batches], "lower_bound": [3 * bound], "ratio": n_batches / bound}
     row["following_ed"] = after | {"unseen_fraction": 0.125 if "learning" in row else None}
     return row | changes

@@ -65,23 +65,7 @@ def everything_in(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
-Damage = Callable[[Path, Path], None]  # damages the first entry; the second one is intact
-
-
-def _empty(path: Path, _: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _lengthen(path: Path, _: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"\0")
-
-
-def _write_text(path: Path, _: Path) -> None:
-    path.write_bytes(b"(2 a)\n" * 20)
-
-
-def _cut(path: Path, _: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+Damage = Callable[[Path, Path], object]  # damages the first entry; the second one is intact
 
 
 def _flip(path: Path, _: Path) -> None:
@@ -113,17 +97,13 @@ def _make_link_to_same(path: Path, other: Path) -> None:
     path.symlink_to(moved)
 
 
-def _swap(path: Path, other: Path) -> None:
-    shutil.copyfile(other, path)
-
-
 DAMAGES: dict[str, Damage] = {
-    "empty": _empty,
-    "cut off": _cut,
+    "empty": lambda path, _: path.write_bytes(b""),
+    "cut off": lambda path, _: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "a bit changed": _flip,
-    "longer": _lengthen,
-    "of another kind": _write_text,
-    "another's": _swap,
+    "longer": lambda path, _: path.write_bytes(path.read_bytes() + b"\0"),
+    "of another kind": lambda path, _: path.write_bytes(b"(2 a)\n" * 20),
+    "another's": lambda path, other: shutil.copyfile(other, path),
     "gone": lambda path, _: path.unlink(),
     "a folder": _make_folder,
     "a pipe": _make_pipe,

@@ -54,12 +54,7 @@ def build_experiment(shown: dict[str, Any]) -> dict[str, Any]:
         "scales": {
             "smoke": {
                 "rounds": 2,
-                "base": {
-                    "model": "tree_lstm",
-                    "dataset": "sst",
-                    "hidden_size": 4,
-                    **timing,
-                },
+                "base": {"model": "tree_lstm", "dataset": "sst", "hidden_size": 4, **timing},
                 "blocks": [{"system": SYSTEMS, "batch_size": [1, 2]}],
             }
         },

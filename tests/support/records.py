@@ -107,11 +107,7 @@ def turn(cycle: int, n_passes: int = 1, *, is_disturbed: bool = False, cpu_s: fl
 
 def plain_count(name: str = "count-a", **changes: Any) -> AnyCount:
     """Build one count with this name."""
-    return parse_count(_json(made_up_row(POINT, count_id=name, **changes)))
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode()
+    return parse_count(json.dumps(made_up_row(POINT, count_id=name, **changes)).encode())
 
 
 def write_results(results_dir: Path, records: list[Record], counts: list[AnyCount]) -> None:
@@ -140,6 +136,7 @@ MACHINE = {
     "turbo": None,
     "gpus": [],
 }
+SUBGRAPHS = ("dynet", "dynet_pre_gather", "dynet_run_time", "pq", "pq_layout", "pq_run_time")
 LABELS = {
     "vertex": "Vertex engine",
     "cavs": "Cavs preset",
@@ -153,18 +150,9 @@ LABELS = {
     "torch_eager": "PyTorch eager",
     "edbatch": "ED-Batch preset",
     "cavs_dynet": "Cavs DyNet preset",
-    **{
-        f"subgraph_{name}": f"Subgraph {name}"
-        for name in (
-            "dynet",
-            "dynet_pre_gather",
-            "dynet_run_time",
-            "pq",
-            "pq_layout",
-            "pq_run_time",
-        )
-    },
+    **{f"subgraph_{name}": f"Subgraph {name}" for name in SUBGRAPHS},
 }
+SHARES = {"construct": 0.1, "schedule": 0.05, "forward": 0.4, "backward": 0.4, "update": 0.05}
 Change = Callable[[PlannedTrial, int], dict[str, Any] | None]
 
 
@@ -205,13 +193,7 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
             round=round_,
         ),
         "trial_id": trial.trial_id,
-        "phases_s": {
-            "construct": 0.1 * seconds,
-            "schedule": 0.05 * seconds,
-            "forward": 0.4 * seconds,
-            "backward": 0.4 * seconds,
-            "update": 0.05 * seconds,
-        },
+        "phases_s": {phase: share * seconds for phase, share in SHARES.items()},
         "passes_s": (4 * seconds,) * 3,
         "n_mini_batches": 4,
         "n_instances": 4 * batch_size,

@@ -52,47 +52,23 @@ from tests.support.instances import random_lattice, random_sentences, random_tre
 # seconds, workers start for every case, and gradients of all weights for every vertex are slow.
 ONLY = {
     "torch_compiled": (
-        "tree_lstm",
-        "tree_lstm_2type",
-        "tree_lstm_child_sum",
-        "var_lstm",
-        "var_lstm_layers",
-        "bilstm_layers",
-        "seq2seq",
+        *("tree_lstm", "tree_lstm_2type", "tree_lstm_child_sum", "var_lstm", "var_lstm_layers"),
+        *("bilstm_layers", "seq2seq"),
     ),
     "jax_scan": (
-        "tree_lstm",
-        "tree_lstm_child_sum",
-        "tree_fc_fold",
-        "tree_fc_cavs",
-        "tree_gru",
-        "lattice_lstm",
-        "lattice_gru",
-        "gated_lattice_lstm",
-        "var_lstm_layers",
-        "bilstm_layers",
-        "bilstm_char",
-        "bilstm_char_none_spelled",
-        "seq2seq",
-        "seq2seq_at_once",
-        "parser",
+        *("tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "tree_gru"),
+        *("lattice_lstm", "lattice_gru", "gated_lattice_lstm", "var_lstm_layers"),
+        *("bilstm_layers", "bilstm_char", "bilstm_char_none_spelled"),
+        *("seq2seq", "seq2seq_at_once", "parser"),
     ),
     "fold_workers": ("tree_lstm",),
     "tf_trees": (
-        "tree_lstm",
-        "tree_lstm_child_sum",
-        "tree_lstm_leaves",
-        "tree_fc_fold",
-        "tree_fc_cavs",
-        "tree_gru",
+        *("tree_lstm", "tree_lstm_child_sum", "tree_lstm_leaves"),
+        *("tree_fc_fold", "tree_fc_cavs", "tree_gru"),
     ),
     "tf_static": (
-        "var_lstm",
-        "var_lstm_one_word",
-        "bilstm_layers",
-        "seq2seq",
-        "seq2seq_at_once",
-        "parser",
+        *("var_lstm", "var_lstm_one_word", "bilstm_layers"),
+        *("seq2seq", "seq2seq_at_once", "parser"),
     ),
     "tf_block": ("var_lstm", "var_lstm_one_word", "bilstm_layers"),
     "tf_block_bucketed": ("var_lstm_layers", "bilstm_layers"),
@@ -186,10 +162,7 @@ CASES = {
     "nested_rnn": Case(NestedRNN(SIZES, fewest=1, most=3), (1, 5, 3, 2), 0.05, scale=2.0),
     "drnn": Case(DRNN(SIZES, p_child=0.9, generations=3), (1, 5, 3, 2), 0.05, scale=2.0),
     "berxit": Case(
-        Berxit(SIZES, layers=4, tokens=3, head_size=3, p_exit=0.3),
-        (1, 5, 3, 2, 4),
-        0.05,
-        scale=1.5,
+        Berxit(SIZES, layers=4, tokens=3, head_size=3, p_exit=0.3), (1, 5, 3, 2, 4), 0.05, scale=1.5
     ),
     # Backward passes that need more than DyNet's initial 16 MiB.
     "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05, scale=1.0),
@@ -205,15 +178,8 @@ def trees_of(leaves: Sequence[int]) -> list[Tree]:
 
 
 def settings(case: Case, mode: str, device: str, options: dict[str, Any]) -> RunSettings:
-    return RunSettings(
-        mode=mode,
-        device=device,
-        threads=1,
-        batch_size=len(case.sizes),
-        learning_rate=case.learning_rate,
-        seed=0,
-        options=options,
-    )
+    size, rate = len(case.sizes), case.learning_rate
+    return RunSettings(mode, device, 1, size, rate, 0, options=options)
 
 
 def named(result: Result | ReferenceResult, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -35,12 +35,8 @@ def live_adapter(
 ) -> Adapter:
     """Return a prepared adapter with weights of SEED that runs programs instead of using arrays."""
     options = {"execution": "interleaved", "recording": "program"} | options
-    options |= {"static_depths": how.hoisting}
-    options |= {
-        "program_phases": how.phases,
-        "ghost_operators": how.ghosts,
-        "restart_depths": how.restart,
-    }
+    options |= {"static_depths": how.hoisting, "program_phases": how.phases}
+    options |= {"ghost_operators": how.ghosts, "restart_depths": how.restart}
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
     adapter.prepare(model, draw_initial_weights(model, SEED))
     return adapter

@@ -44,12 +44,8 @@ class SketchModel(Model):
         """Return shapes of the parameters besides the embedding and the classifier."""
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
-        return join_sketches(
-            instances,
-            self.vertex_types,
-            self.sizes.get_size("classes"),
-            self.sizes.get_size("words"),
-        )
+        n_classes, n_words = map(self.sizes.get_size, ("classes", "words"))
+        return join_sketches(instances, self.vertex_types, n_classes, n_words)
 
     def output(self, v: VertexTracer) -> None:
         logits = v.gather(0).h @ v.parameter("W_out")

@@ -33,7 +33,10 @@ from tests.support.sketch_models import SIZES, ChildSum
 from tests.support.sketches import some_forests
 
 PROGRAM = ROOT / "tests" / "support" / "dynet_batches.py"
-needs_dynet = pytest.mark.skipif(find_spec("_dynet") is None, reason="DyNet is not installed")
+pytestmark = [
+    pytest.mark.dynet,
+    pytest.mark.skipif(find_spec("_dynet") is None, reason="DyNet is not installed"),
+]
 POLICIES = {"agenda": 1, "depth": 2}
 # DyNet never batches parameters, constants, and joined or summed mini-batches: type 0.
 KINDS = {
@@ -110,8 +113,6 @@ def signature(text: str, size: str) -> str:
     return re.sub(r"\bv\d+|_{.*}", "", text) + size
 
 
-@pytest.mark.dynet
-@needs_dynet
 @pytest.mark.parametrize("model", ["tree_lstm", "child_sum", "bilstm", "bilstm_char", "var_lstm"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_batches_are_those_of_dynet(policy: str, model: str) -> None:
@@ -139,8 +140,6 @@ def kinds_of(graph: Graph, functions: Iterable[int]) -> Counter[str]:
     return Counter(re.sub(r"^(?!sum)(\w+) .*", r"\1", graph.type_names[f]) for f in functions)
 
 
-@pytest.mark.dynet
-@needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
 def test_operators_of_a_child_sum_are_dynets(policy: str) -> None:
     """Counts by kind and batches are equal, except for parameter nodes and the sum of losses."""
@@ -154,8 +153,6 @@ def test_operators_of_a_child_sum_are_dynets(policy: str) -> None:
     assert load_policy(policy)(graph).n_batches + n_parameters + 1 == len(theirs.batches)
 
 
-@pytest.mark.dynet
-@needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
 def test_operators_of_a_tagger_are_dynets(policy: str) -> None:
     """Counts by kind and batches are equal, except for parameter nodes and the sum of losses.
@@ -175,8 +172,6 @@ def test_operators_of_a_tagger_are_dynets(policy: str) -> None:
     assert n_batches - 4 == len(theirs.batches) - n_parameters - 1
 
 
-@pytest.mark.dynet
-@needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
 def test_componentwise_operators_of_letters_and_words_share_batches(policy: str) -> None:
     """Letters are half as wide as words; batches are DyNet's, as for the tagger without letters.
@@ -214,8 +209,6 @@ def drop_unread(graph: Graph) -> Graph:
     return graph_of(graph.types[kept].tolist(), args, graph.n_types, cheap=graph.cheap.tolist())
 
 
-@pytest.mark.dynet
-@needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_tagger_of_two_layers_has_as_many_batches(policy: str) -> None:
     """DyNet has one more node for every parameter except the table, and for the sum of losses."""
@@ -226,8 +219,6 @@ def test_a_tagger_of_two_layers_has_as_many_batches(policy: str) -> None:
     assert ours - n_states == len(theirs) - (len(model.parameters) - 1) - 1
 
 
-@pytest.mark.dynet
-@needs_dynet
 @pytest.mark.parametrize(("model", "fewer", "more"), [
     ("bilstm", "agenda", "depth"), ("bilstm_2", "depth", "agenda")
 ])  # fmt: skip

@@ -149,7 +149,24 @@ def test_pieces_add_up(at_once: int, k: int, m: int) -> None:
     matmuls.backward(dx, weight, dy, gradient, 12, True)
     np.testing.assert_allclose(gradient, x.T @ dy, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(dx, dy @ weight.T, rtol=1e-4, atol=1e-4)
-    assert len(matmuls._packed) == (2 if at_once < 12 and k > 3 else 0)
+    assert len(matmuls._packed) == (2 if k > 3 else 0)
+
+
+@pytest.mark.parametrize(("threads", "n", "packs"), [(1, 12, True), (1, 13, False), (2, 12, False)])
+def test_the_bound_packs_what_the_engine_packs_on_one_thread(
+    threads: int, n: int, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine's own kernels have one thread, and libraries are faster for many rows."""
+    monkeypatch.setattr(products, "PACKED_ROWS", 12)
+    matmuls = products.CpuMatmuls("auto", threads, products.EVERY_ROW)
+    x, weight, y = (
+        np.ones((n, 160), np.float32),
+        np.ones((160, 128), np.float32),
+        np.empty((n, 128), np.float32),
+    )
+    matmuls.forward(x, weight, y, n)
+    np.testing.assert_array_equal(y, np.full((n, 128), 160, np.float32))
+    assert bool(matmuls._packed) == packs
 
 
 @pytest.mark.slow

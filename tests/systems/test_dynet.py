@@ -330,9 +330,12 @@ def wide_errors(module: str, options: str) -> dict[str, float]:
 @pytest.mark.dynet
 @ON_BUILD
 @pytest.mark.parametrize("adapter", LATTICES)
-@pytest.mark.parametrize("autobatch", ["agenda", "depth"])
-def test_wide_lattices_agree_with_the_reference(adapter: str, autobatch: str) -> None:
-    options = {"autobatch": autobatch} | ({} if adapter == CPP else {"build": "source"})
+@pytest.mark.parametrize(
+    "options", [{"autobatch": "agenda"}, {"autobatch": "depth"}, {"profile": True}], ids=str
+)
+def test_wide_lattices_agree_with_the_reference(adapter: str, options: dict[str, Any]) -> None:
+    """Also while copies are timed, that is with profile=true."""
+    options = options | ({} if adapter == CPP else {"build": "source"})
     worst = result_of("wide_errors", adapter, json.dumps(options), OMP_NUM_THREADS="1")
     assert set(worst) == LATTICES[adapter]
     assert max(worst.values()) < 1e-4, worst
@@ -360,17 +363,6 @@ def test_copies_of_batches_are_timed_on_request(adapter: str) -> None:
     assert rest is None  # no pass since the last call
     assert result_of("moved_fractions", adapter, "agenda", "") == [None, None]
     assert result_of("moved_fractions", adapter, "off", "profile") == [None, None]  # no batches
-
-
-@pytest.mark.slow
-@pytest.mark.dynet
-@ON_BUILD
-@pytest.mark.parametrize("adapter", LATTICES)
-def test_timed_copies_agree_with_the_reference(adapter: str) -> None:
-    options = {"profile": True} | ({} if adapter == CPP else {"build": "source"})
-    worst = result_of("wide_errors", adapter, json.dumps(options), OMP_NUM_THREADS="1")
-    assert set(worst) == LATTICES[adapter]
-    assert max(worst.values()) < 1e-4, worst
 
 
 def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """DyNet's programs in C++: columns, pieces of weights, graphs, and the clock in them.
 
-All systems are compared with the reference in test_systems_agree.
+All systems are compared with the reference in test_systems_agree, which covers other columns, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -29,7 +29,7 @@ from dynbatch.harness.models.parser import Parser
 from dynbatch.harness.models.tree_gru import TreeGRU
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from dynbatch.harness.values.instances import Chain, Lattice, Tree
+from dynbatch.harness.values.instances import Chain
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import build
 from dynbatch.systems.on_dynet.cpp import adapter
@@ -64,37 +64,6 @@ def instances_of(model: Model) -> list[Any]:
     return random_sentences(model.instance_kind, LENGTHS, model.sizes, seed=4)
 
 
-def test_trees_are_found_again_in_their_columns() -> None:
-    rng = np.random.default_rng(0)
-    trees = [random_tree(n, UNEQUAL, rng) for n in (1, 5, 2)]
-    sizes, *own = columns.build_tree_columns(MODELS["tree_lstm"], trees)
-    assert sizes.tolist() == [1, 9, 3]
-    ends = np.cumsum(sizes)
-    assert {len(column) for column in own} == {ends[-1]}
-    for tree, end in zip(trees, ends, strict=True):
-        words, labels, left, right = (c[end - tree.n_vertices : end] for c in own)
-        found = Tree(words, labels, left, right)  # children are numbered within the tree
-        assert np.array_equal(found.table, tree.table)
-
-
-def test_lattices_are_found_again_in_their_columns() -> None:
-    rng = np.random.default_rng(1)
-    lattices = [random_lattice(n, UNEQUAL, rng) for n in (1, 9, 4)]
-    sizes, tags, n_arcs, sources, tokens = columns.build_lattice_columns(
-        MODELS["lattice_lstm"], lattices
-    )
-    assert sizes.tolist() == [2, 10, 5]
-    state = arc = 0
-    for lattice in lattices:
-        states = slice(state, state + lattice.n_states)
-        arcs = slice(arc, arc + lattice.n_arcs)
-        starts = np.concatenate([[0], np.cumsum(n_arcs[states])])
-        found = Lattice(tags[states], starts, sources[arcs], tokens[arcs])
-        assert_same_arrays(found, lattice, ("tags", "arc_start", "sources", "tokens"))
-        state, arc = states.stop, arcs.stop
-    assert (state, arc) == (len(tags), len(tokens)) == (len(n_arcs), len(sources))
-
-
 def test_sentences_are_found_again_in_their_columns() -> None:
     chains = instances_of(MODELS["bilstm_char"])
     sizes, words, labels, n_letters, letters = columns.build_chain_columns(
@@ -107,34 +76,8 @@ def test_sentences_are_found_again_in_their_columns() -> None:
         ends = letter_ends[start : end + 1]
         own = letters[ends[0] : ends[-1]]
         found = Chain(words[start:end], labels[start:end], ends - ends[0], own)
-        assert_same_arrays(found, chain, ("words", "labels", "char_start", "characters"))
-
-
-def test_transitions_are_found_again_in_their_columns() -> None:
-    model, sentences = MODELS["parser"], instances_of(MODELS["parser"])
-    assert isinstance(model, Parser)
-    found = columns.build_parsed_columns(model, sentences)
-    n_tokens, words, tags, n_transitions, features, labels = found
-    assert (len(words), len(tags)) == (n_tokens.sum(), n_tokens.sum())
-    tokens, steps = np.cumsum(n_tokens)[:-1], np.cumsum(n_transitions)[:-1]
-    parts = zip(
-        sentences,
-        np.split(words, tokens),
-        np.split(tags, tokens),
-        np.split(features.reshape(len(labels), -1), steps),
-        np.split(labels, steps),
-        strict=True,
-    )
-    for sentence, own_words, own_tags, own_features, own_labels in parts:
-        assert np.array_equal(own_words, sentence.words)
-        assert np.array_equal(own_tags, sentence.tags)
-        assert np.array_equal(own_features, sentence.features)
-        assert np.array_equal(own_labels, model.index_scores(sentence.kinds, sentence.arcs))
-
-
-def assert_same_arrays(found: Any, expected: Any, names: Sequence[str]) -> None:
-    for name in names:
-        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+        for name in ("words", "labels", "char_start", "characters"):
+            assert np.array_equal(getattr(found, name), getattr(chain, name)), name
 
 
 @pytest.mark.parametrize("name", MODELS)

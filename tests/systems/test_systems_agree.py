@@ -250,11 +250,11 @@ def truth_after_step(case: str, forgotten: str | None = None) -> ReferenceResult
 
 def assert_equal(found: Mapping[str, Any], prefix: str, expected: ReferenceResult) -> None:
     wanted = {name.partition("/")[2]: np.asarray(value) for name, value in named(expected, "")}
-    assert names_in(found, prefix) == set(wanted)
+    assert names_in(found, prefix) == set(wanted), prefix
     for name, value in wanted.items():
         own_value = np.asarray(found[f"{prefix}/{name}"])
-        assert own_value.shape == value.shape, name
-        assert compute_relative_error(own_value, value) < TOLERANCE, name
+        assert own_value.shape == value.shape, f"{prefix}/{name}"
+        assert compute_relative_error(own_value, value) < TOLERANCE, f"{prefix}/{name}"
 
 
 def names_in(found: Mapping[str, Any], prefix: str) -> set[str]:
@@ -288,23 +288,16 @@ def test_effective_options_include_every_option(results: Found) -> None:
 
 
 def test_loss_outputs_and_gradients(results: Found) -> None:
+    """Results of a first run, a repeated one, one instance alone, and inference (no gradients)."""
+
     def prove(found: Mapping[str, Any], case: str) -> None:
-        assert_equal(found, "first", truth(case, mode_of(found)))
+        mode = mode_of(found)
+        assert_equal(found, "first", truth(case, mode))
+        assert_equal(found, "again", truth(case, mode))
+        assert_equal(found, "alone", truth_alone(case, mode))
+        assert_equal(found, "inferred", truth(case, "infer"))
 
     of_every_case(results, prove)
-
-
-def test_repeated_run_matches_reference(results: Found) -> None:
-    def prove(found: Mapping[str, Any], case: str) -> None:
-        assert_equal(found, "again", truth(case, mode_of(found)))
-
-    of_every_case(results, prove)
-
-
-def test_inference_has_no_gradients(results: Found) -> None:
-    of_every_case(
-        results, lambda found, case: assert_equal(found, "inferred", truth(case, "infer"))
-    )
 
 
 def test_one_step_of_plain_sgd(results: Found) -> None:
@@ -359,13 +352,6 @@ def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
             with pytest.raises(AssertionError):
                 assert_equal(forgetful, "stepped", truth_after_step(case))
     assert_equal(dict(named(truth_after_step(case), "stepped")), "stepped", truth_after_step(case))
-
-
-def test_single_instance_matches_reference(results: Found) -> None:
-    def prove(found: Mapping[str, Any], case: str) -> None:
-        assert_equal(found, "alone", truth_alone(case, mode_of(found)))
-
-    of_every_case(results, prove)
 
 
 def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None:

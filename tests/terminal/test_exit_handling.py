@@ -60,9 +60,8 @@ def test_exception_notes_are_included_in_the_stop_message(
     stop = Stopped(signal.SIGTERM)
     stop.add_note("3 of 5 records are saved")
     assert run_command("bench", raising(stop), again="make") == 143
-    assert capsys.readouterr().err == (
-        "bench: stopped by SIGTERM; 3 of 5 records are saved; resume with: make\n"
-    )
+    printed = capsys.readouterr().err
+    assert printed == "bench: stopped by SIGTERM; 3 of 5 records are saved; resume with: make\n"
 
 
 @pytest.mark.parametrize("number", STOPS)
@@ -153,13 +152,8 @@ def test_interrupt_during_import_gives_one_line() -> None:
     program = (
         "import dynbatch.harness.commands, os, signal, time; os.kill(os.getpid(), 2); time.sleep(9)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, environment = [sys.executable, "-c", program], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stderr == "interrupted before start; nothing was changed\n"
     assert done.returncode == -signal.SIGINT, "130, as shells tell it"
 

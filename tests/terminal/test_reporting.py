@@ -88,13 +88,8 @@ def test_equally_named_trials_get_distinct_labels(make_spec: MakeSpec) -> None:
     ]
     same, other = format_trial(build_trial(specs[0])), format_trial(build_trial(specs[3]))
     first, second, third, alone = format_trials(specs)
-    assert sorted(first.removeprefix(same).split()) == [
-        "dataset.options.vocab_modulo=0",
-        "order=length",
-    ]
-    assert sorted(second.removeprefix(same).split()) == [
-        "dataset.options.vocab_modulo=256",
-        "order=length",
-    ]
+    for label, modulo in ((first, 0), (second, 256)):
+        settings = sorted(label.removeprefix(same).split())
+        assert settings == [f"dataset.options.vocab_modulo={modulo}", "order=length"]
     assert "order=shuffled" in third.split()
     assert alone == other

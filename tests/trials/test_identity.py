@@ -37,18 +37,10 @@ def test_the_usual_order_leaves_a_trial_its_name(make_spec: Callable[..., TrialS
 
 
 def test_mini_batches_are_in_the_order_of_the_trial(make_spec: Callable[..., TrialSpec]) -> None:
-    sentences = {
-        **{
-            "model": "var_lstm",
-            "model_module": "dynbatch.harness.models.var_lstm",
-            "model_options": {},
-        },
-        **{
-            "dataset": "ptb_synthetic",
-            "loader": "dynbatch.datasets.ptb_synthetic",
-            "dataset_options": {},
-        },
-        "split": "dev",
+    sentences: dict[str, Any] = {
+        **{"model": "var_lstm", "model_module": "dynbatch.harness.models.var_lstm"},
+        **{"dataset": "ptb_synthetic", "loader": "dynbatch.datasets.ptb_synthetic"},
+        **{"model_options": {}, "dataset_options": {}, "split": "dev"},
     }
     spreads = {}
     for order in ("shuffled", "length"):

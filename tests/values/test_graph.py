@@ -34,15 +34,10 @@ def test_arrays_cannot_be_changed() -> None:
         assert not array.flags.writeable
 
 
-@pytest.mark.parametrize("arg", [1, 2])
-def test_a_cycle_is_refused(arg: int) -> None:
+@pytest.mark.parametrize("arg", [-1, 1, 2])
+def test_an_argument_that_does_not_come_before_is_refused(arg: int) -> None:
     with pytest.raises(ScheduleError, match=f"vertex 1 uses vertex {arg}.*cycle"):
         graph_of([1, 1, 1], [[], [arg], [0]])
-
-
-def test_a_negative_argument_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="vertex 1 uses vertex -1"):
-        graph_of([1, 1], [[], [-1]])
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.reference import run_reference
-from dynbatch.harness.values.arrays import as_int_array
-from dynbatch.harness.values.instances import Tree
 from dynbatch.harness.vertex.autodiff import differentiate
 from dynbatch.harness.vertex.operators import OPERATORS
 from dynbatch.harness.vertex.tracing import VertexTracer, trace
@@ -80,21 +77,6 @@ def test_a_batch_is_the_sum_of_its_instances() -> None:
     np.testing.assert_allclose(whole.outputs, np.concatenate([part.outputs for part in parts]))
     for name, gradient in whole.gradients.items():
         np.testing.assert_allclose(gradient, sum(p.gradients[name] for p in parts), atol=1e-12)
-
-
-def test_loss_of_a_single_leaf_by_hand() -> None:
-    model = TreeLSTM(ModelSizes(2, {"words": 1, "classes": 2}, embedding_size=1))
-    weights = draw_initial_weights(model, 4)
-    leaf = Tree(*map(as_int_array, ([0], [1], [-1], [-1])))
-    gates = weights["embedding"][0].astype(float) @ weights["W"] + weights["b_leaf"]
-    i, o, u = gates[:2], gates[2:4], gates[4:]
-    c = np.tanh(u) / (1 + np.exp(-i))
-    logits = (np.tanh(c) / (1 + np.exp(-o))) @ weights["W_out"]
-    loss = np.log(np.exp(logits).sum()) - logits[1]
-    result = run_reference(model, weights, [leaf], "infer")
-    np.testing.assert_allclose(result.loss, loss)
-    np.testing.assert_allclose(result.outputs, [logits])
-    assert result.gradients == {}
 
 
 def test_unneeded_values_have_no_gradient() -> None:

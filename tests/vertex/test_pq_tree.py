@@ -80,32 +80,12 @@ def test_reduce_keeps_exactly_the_orders_that_sets_allow(case: tuple[int, list[i
         kept.append(wanted)
     assert set(orders(tree)) == allowed(n, kept)
     assert sorted(tree.iterate_leaves()) == list(range(n))
-
-
-@given(leaves_and_sets())
-@settings(max_examples=100, deadline=None)
-def test_inner_nodes_are_well_formed(case: tuple[int, list[int]]) -> None:
-    n, sets = case
-    tree = make_universal_tree(range(n))
-    for wanted in sets:
-        tree = reduce(tree, wanted) or tree
-    waiting = [tree]
+    waiting = [tree]  # inner nodes are well-formed
     while waiting:
         node = waiting.pop()
         waiting += node.children
         assert len(node.children) >= {NodeKind.LEAF: 0, NodeKind.P: 2, NodeKind.Q: 3}[node.kind]
         assert node.mask == to_mask(node.iterate_leaves())
-
-
-def test_a_failed_reduction_leaves_the_tree() -> None:
-    tree = make_universal_tree(range(4))
-    for wanted in ({0, 1}, {1, 2}, {2, 3}):
-        reduced = reduce(tree, to_mask(wanted))
-        assert reduced is not None
-        tree = reduced
-    before = list(orders(tree))
-    assert reduce(tree, to_mask({0, 3})) is None
-    assert list(orders(tree)) == before == [(0, 1, 2, 3), (3, 2, 1, 0)]
 
 
 def test_trivial_sets_leave_the_tree_unchanged() -> None:

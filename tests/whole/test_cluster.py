@@ -28,10 +28,7 @@ from tests.support.small_slurm import (
 )
 
 WHY_NOT = why_no_slurm()
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
 SIZES, N_ROUNDS = list(range(1, 11)), 2  # 20 trials
 TIMES = re.compile(r"_s$|^started_at$|^warnings$|per_s|spread|memory|^(n_warmup|command|machine)$")
 NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?| ?†")  # daggers depend on the run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from pathlib import Path
@@ -18,18 +17,11 @@ from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.record import read_record
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.pipelines import HERE, SYSTEMS, command, environment, records, snakemake
+from tests.support.sandbox import wait_until
 
 
 def superseded(folder: Path) -> list[Path]:
     return list((folder / "results" / "raw").glob("*/superseded/*"))
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, "the pipeline ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 ADAPTERS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml")["adapter"] for name in SYSTEMS]
@@ -43,10 +35,8 @@ def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path
     done = snakemake(folder, "all", config=(*HERE, BUDGET))
     printed = done.stdout + done.stderr
     assert done.returncode == 0, printed
-    assert (
-        "4 rounds of 4 trials and counts to measure at smoke scale, 2 experiments to draw"
-        in printed
-    )
+    work = "4 rounds of 4 trials and counts to measure at smoke scale, 2 experiments to draw"
+    assert work in printed
     assert "4 more are left for the next run" in printed
     assert "[4/4]" in printed, "what measures says how far the run is"
     first = records(folder)
@@ -93,7 +83,8 @@ def kill(folder: Path, happened: Callable[[], bool]) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        wait_for(happened, process)
+        wait_until(happened, 120, process)
+        assert happened(), "the pipeline ended before it could be killed"
         process.send_signal(signal.SIGKILL)
 
 

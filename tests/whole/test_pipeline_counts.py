@@ -35,7 +35,8 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     results = folder / "results"
     table = (results / "tables/small_counts.md").read_text()
-    cells = {row[1].strip(): row[2].strip() for row in map(_cells, table.splitlines()) if row}
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("|")]
+    cells = {row[1].strip(): row[2].strip() for row in rows}
     assert cells["fsm_sort"] == "timeout"
     assert int(cells["depth"]) >= int(cells["agenda"]) >= int(cells["lower bound"]) > 1
     assert "fsm_sort: timeout: not finished within limits.time_s=2" in table.splitlines()
@@ -49,10 +50,6 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     assert snakemake(folder, "all").returncode == 0
     changed = [path.name for path in records if path.read_bytes() != records[path]]
     assert [name.partition("-lattice")[0] for name in changed] == ["count-fsm_sort"]
-
-
-def _cells(line: str) -> list[str]:
-    return line.split("|") if line.startswith("|") else []
 
 
 @pytest.mark.slow

@@ -9,13 +9,7 @@ import pytest
 import yaml
 
 from dynbatch.harness.records.record import read_record
-from tests.support.pipelines import (
-    SPEEDUPS,
-    SYSTEMS,
-    build_counts,
-    build_experiment,
-    snakemake,
-)
+from tests.support.pipelines import SPEEDUPS, SYSTEMS, build_counts, build_experiment, snakemake
 
 NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
 

@@ -6,20 +6,12 @@ There is one error for each part that reads input; tests/test_wrong_input.py has
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.support.pipelines import (
-    HERE,
-    SPEEDUPS,
-    build_experiment,
-    command,
-    environment,
-    snakemake,
-)
+from tests.support.pipelines import HERE, SPEEDUPS, build_experiment, snakemake
 
 
 def test_tables_draws_three_tables_and_nothing_else(folder: Path) -> None:
@@ -42,15 +34,7 @@ def test_tables_draws_three_tables_and_nothing_else(folder: Path) -> None:
 def test_the_shipped_pipeline_plans_and_touches_nothing(tmp_path: Path) -> None:
     # The paper's scale has thousands of trials; test_artifact_plans plans them without Snakemake.
     config = ["scale=smoke", "device=cpu", "data_root=no_data"]
-    done = subprocess.run(
-        [*command("all", "--dry-run", "--quiet")[:-5], "--config", *config],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = snakemake(tmp_path, "all", "--dry-run", "--quiet", config=config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (tmp_path / "results").exists()
 

@@ -83,7 +83,7 @@ class CopyOf(NamedTuple):
     Attributes:
         is_transposed: Whether it is of W^T.
         is_packed: Whether it is packed for the engine's own kernels.
-        rows_from: The least number of a function's rows for which it is made and used.
+        rows_from: The least number of a function's rows for which it is kept current and used.
         rows_up_to: The largest.
     """
 

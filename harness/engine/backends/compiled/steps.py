@@ -48,10 +48,10 @@ from dynbatch.harness.vertex.operators import Shape
 
 # The number of a function's rows in a mini-batch from which a copy saves more time than it takes.
 # One of W^T: a library rearranges W^T in each matmul of several rows, but the engine's own kernels
-# are as fast with W^T (AVX-512). A packed one: 256 x 1 024 take 62 us, 77 more if transposed (one
-# Xeon core), and save 1.6 to 2.6 us per row; in inference, they are made only once.
+# are as fast with W^T (AVX-512). A packed one of 256 x 1 024 takes 62 us, and 77 more if transposed
+# (one Xeon core); in inference it is made only once. Without AVX-512, it saves more per row.
 TRANSPOSED_FROM = 100 if LANES == 16 else 40
-PACKED_FROM, PACKED_FROM_IN_TRAINING = 16, 64
+PACKED_FROM, PACKED_FROM_IN_TRAINING = 16, 64 if LANES == 16 else 16
 NO_LIMIT = 2**31
 
 
