@@ -28,7 +28,12 @@ from dynbatch.plots.figures.forest import describe_forest, draw_forest
 from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
 from dynbatch.plots.figures.heat import describe_heat, draw_heat
 from dynbatch.plots.report import shrink_picture
-from dynbatch.plots.tables.answers import WORKLOAD, evaluate_answers, evaluate_strategies
+from dynbatch.plots.tables.answers import (
+    WORKLOAD,
+    evaluate_answers,
+    evaluate_strategies,
+    find_certain,
+)
 from dynbatch.plots.tables.cells import (
     COUNTED,
     DAGGER,
@@ -210,7 +215,7 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f"- **Strategies.** On our engine (Xeon), {join_names(close)} as fast as"
             f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet:"
             " ED-Batch's baseline).",
-            f"- **Cause.** Policy alone gains little: {describe_policies()}.",
+            f"- **Policy** alone gains little: {describe_policies()}.",
             f"- **Slower** than {describe_slower(rows)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks, and"
@@ -312,11 +317,10 @@ def describe_repeatability(folder: Path) -> str:
 
 
 def build_strategies(rows: pd.DataFrame) -> str:
-    """Tabulate the engine's speedup over each strategy, bold if its interval does not contain 1."""
+    """Tabulate the engine's speedup over each strategy, bold if 1 is not possible."""
     names = rows.label.map(shorten)
     columns = sorted(set(names), key=str.lower)
-    ends = zip(rows.speedup_low, rows.speedup_high, strict=True)
-    bold = ["" if classify(low, high, 1) == "unclear" else "**" for low, high in ends]
+    bold = find_certain(rows).map({True: "**", False: ""})
     marks = rows.speedup_warnings.astype(bool).map({True: DAGGER, False: ""})
     texts = rows.assign(
         strategy=pd.Categorical(names, columns),

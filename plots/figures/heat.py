@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from dynbatch.plots.captions import describe_conditions, format_range, join_sentences
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
-from dynbatch.plots.tables.answers import evaluate_strategies
+from dynbatch.plots.tables.answers import evaluate_strategies, find_certain
 from dynbatch.plots.write import Picture
 
 ROW_IN, TOP_IN, REACH = 0.235, 0.3, 2.3  # REACH: speedup of the strongest color
@@ -34,11 +34,10 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
     shares = np.full((len(rows), len(columns)), np.nan)  # 1 at REACH; 0 if 1 is possible
-    for _, row in shown.iterrows():
+    for (_, row), is_certain in zip(shown.iterrows(), find_certain(shown), strict=True):
         y, x = rows.index(row.workload), columns.index(row.label)
-        is_sure = row.speedup_low > 1 or row.speedup_high < 1
-        shares[y, x] = np.log(row.speedup) / np.log(REACH) * is_sure
-        ink = "white" if abs(shares[y, x]) > 0.72 else page.INK if is_sure else page.GRAY
+        shares[y, x] = np.log(row.speedup) / np.log(REACH) * is_certain
+        ink = "white" if abs(shares[y, x]) > 0.72 else page.INK if is_certain else page.GRAY
         axes.text(x, y, f"{row.speedup:.2f}", ha="center", va="center_baseline", color=ink)
     if len(shown):
         places = (range(len(columns)), range(len(rows)))
@@ -58,6 +57,7 @@ def describe_heat(numbers: pd.DataFrame, conditions: str) -> str:
     several = f"median of {format_range(rounds)} ratios, each within a round" if rounds else ""
     return join_sentences(
         "ratios within one round, so no interval" if set(rounds) == {1} else several,
-        "above 1 the engine is faster; gray digits: 1 is possible; blank: no number",
+        "above 1 the engine is faster; gray digits: 1 is possible (intervals of few rounds are"
+        " widened); blank: no number",
         conditions,
     )

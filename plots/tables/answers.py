@@ -16,6 +16,7 @@ from dynbatch.plots.captions import FRAMEWORK, build_only_table, find_unplanned
 from dynbatch.plots.declaration import SYSTEMS, NoOptions, TableDeclaration, read_declaration
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
+from dynbatch.plots.tables.claims import widen_intervals
 from dynbatch.plots.tables.declared import select_settings
 
 THROUGHPUT, STRATEGY = "throughput", "strategy"
@@ -64,6 +65,15 @@ def evaluate_strategies(experiment: Experiment) -> pd.DataFrame:
     """Compare the engine with each paper's strategy on every workload."""
     results = compare_with_engine(experiment, STRATEGY)
     return results[~results.is_engine].reset_index(drop=True)
+
+
+def find_certain(results: pd.DataFrame) -> pd.Series[bool]:
+    """Return whether the interval of each speedup, widened for few rounds, does not contain 1."""
+    columns = {"speedup": "value"} | {
+        f"speedup_{name}": name for name in ("low", "high", "n_rounds")
+    }
+    low, high = widen_intervals(results[list(columns)].rename(columns=columns))
+    return pd.Series((low > 1) | (high < 1), index=results.index)
 
 
 def compare_with_engine(experiment: Experiment, kind: str) -> pd.DataFrame:
