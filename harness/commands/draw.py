@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
-from dynbatch.harness.errors import BenchError
+from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.machine.facts import list_usable_cpus
 from dynbatch.harness.measuring.processes.child import bind_to_parent
 from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
@@ -49,6 +49,8 @@ def main(typed: list[str]) -> int:
     options = vars(parse(typed))
     names, kinds = options.pop("names"), options.pop("kind")
     if kinds:
+        if not options["report"]:
+            raise ConfigError("--kind needs the page to write: add --report=FILE")
         write_report(options["report"], kinds)
         return 0
     return draw(names, options)

@@ -33,7 +33,6 @@ OTHERS_S = 6.0  # the same for other systems
 # the adapter's name; the engine's own programs are compiled with the install.
 COMPILING_S = {"on_torch.compiled": 44.0, "on_jax": 15.0, "on_tensorflow.static": 6.0}
 STARTED_S = 0.2  # before its record starts, with the servers: 39 s of the same 228 records
-COMPILED_S = 0.5  # compilation of one model with one set of engine options, once per machine
 COUNT_S = 6.0  # one sweep of bench-schedule
 DRAWN_S = 1.0  # drawing of one experiment in a report of dozens
 

@@ -106,6 +106,15 @@ def test_one_command_draws_experiments_and_their_report(
     assert drawn.startswith(f"drawn 1/2: {TABLE}")
 
 
+def test_kinds_without_a_report_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert draw.main([f"--kind={tmp_path}"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--kind" in line
+    assert "--report=FILE" in line
+
+
 def test_report_without_drawn_artifacts_is_rejected(
     choices: Choices, capsys: pytest.CaptureFixture[str]
 ) -> None:
