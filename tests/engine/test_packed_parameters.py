@@ -83,11 +83,11 @@ def draw(model: Model) -> list[object]:
 
 @pytest.mark.usefixtures("packs_all")
 @pytest.mark.parametrize("model", [TreeLSTM(TREES), Seq2Seq(PAIRS)], ids=lambda model: model.name)
-@pytest.mark.parametrize("blas", ["auto", "openblas"])
-def test_every_mini_batch_has_current_copies(model: Model, blas: str) -> None:
+@pytest.mark.parametrize(("blas", "threads"), [("auto", 1), ("auto", 2), ("openblas", 1)])
+def test_every_mini_batch_has_current_copies(model: Model, blas: str, threads: int) -> None:
     """Also in the step after an update; nothing is packed without the engine's kernels."""
     weights, instances = draw_initial_weights(model, seed=0), draw(model)
-    adapter = prepared(model, weights, Switches(backend="compiled", blas=blas))
+    adapter = prepared(model, weights, Switches(backend="compiled", blas=blas), threads=threads)
     for _ in range(N_STEPS):
         now = adapter.parameters()
         result = run(adapter, instances, update=True)
@@ -145,3 +145,18 @@ def test_with_wide_vectors_stages_of_all_rows_are_not_packed_in_training(
         assert disagreements(run(adapter, instances), expected) == []
         packed[lanes] = set(adapter.engine.backend._parameters._packed)
     assert set() < packed[16] < packed[8]
+
+
+def test_copies_are_current_again_after_mini_batches_that_did_not_use_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Updates between mini-batches whose rows lie on both sides of the limit."""
+    monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
+    monkeypatch.setattr(steps, "PACKED_FROM_IN_TRAINING", 64)
+    model = TreeLSTM(TREES)
+    weights, few = draw_initial_weights(model, seed=0), draw(model)
+    adapter = prepared(model, weights, Switches(backend="compiled"))
+    for instances in (few * 10, few, few, few * 10, few, few * 10):
+        now = adapter.parameters()
+        result = run(adapter, instances, update=True)
+        assert disagreements(result, run_reference(model, now, instances, "train")) == []
