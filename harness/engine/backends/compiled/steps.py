@@ -49,9 +49,10 @@ from dynbatch.harness.vertex.operators import Shape
 # The number of a function's rows in a mini-batch from which a copy saves more time than it takes.
 # One of W^T: a library rearranges W^T in each matmul of several rows, but the engine's own kernels
 # are as fast with W^T (AVX-512). A packed one of 256 x 1 024 takes 62 us, and 77 more if transposed
-# (one Xeon core); in inference it is made only once. Without AVX-512, it saves more per row.
+# (one Xeon core); in inference it is made only once. Training Var-LSTM one sentence at a time, the
+# engine ran at half its speed when 16 rows were enough, with and without AVX-512.
 TRANSPOSED_FROM = 100 if LANES == 16 else 40
-PACKED_FROM, PACKED_FROM_IN_TRAINING = 16, 64 if LANES == 16 else 16
+PACKED_FROM, PACKED_FROM_IN_TRAINING = 16, 64
 NO_LIMIT = 2**31
 
 
