@@ -207,16 +207,18 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
     ]
     return "\n".join(
         [
-            "- **Frameworks.** The engine (`system=vertex`: the shared core with our policy"
-            f" `critical_share`) is {compare_speeds(rows, 'framework')} the fastest framework.",
-            f"- **C++ by hand** (`{MANUAL}`, one program per model, no framework): the engine is"
+            "- **Frameworks.** On Zen 4, the engine (`system=vertex`: the shared core with our"
+            f" policy `critical_share`) is {compare_speeds(rows, 'framework')} the fastest"
+            " framework.",
+            f"- **C++ by hand** (`{MANUAL}`, one program per model): on Zen 4, the engine is"
             f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
             " median.",
-            f"- **Strategies.** On our engine (Xeon), {join_names(close)} as fast as"
+            "- **Strategies.** On our engine (Xeon; gray in the figure: uncertain),"
+            f" {join_names(close)} as fast as"
             f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet:"
             " ED-Batch's baseline).",
             f"- **Policy** alone gains little: {describe_policies()}.",
-            f"- **Slower** than {describe_slower(rows)}.",
+            f"- **Slower**, on Zen 4, than {describe_slower(rows)}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks, and"
             f" over C++, on {'; on '.join(spans)}.",
