@@ -33,7 +33,12 @@ from dynbatch.harness.engine.cpu_kernels.blas import (
 )
 from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
-from dynbatch.harness.engine.cpu_kernels.vectors import PACKED_ROWS, is_packed, multiply_packed
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    PACKED_ROWS,
+    count_padded,
+    is_packed,
+    multiply_packed,
+)
 from dynbatch.harness.engine.switches import CHOICES
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.values.checked import CountOrNone, OneOf
@@ -120,7 +125,7 @@ class CpuMatmuls:
             return NOT_PACKED
         key = get_address(weight), is_transposed
         if key not in self._packed:
-            self._packed[key] = allocate_aligned((k * m,))
+            self._packed[key] = allocate_aligned((k * count_padded(m),))
             source = np.ascontiguousarray(weight.T) if is_transposed else weight
             pack_columns(get_address(source), k, m, get_address(self._packed[key]))
         return self._packed[key]
@@ -312,11 +317,12 @@ def _multiply(
     if len(packed) > 0:
         kernels = read_word(context[SIZES], OWN)
         multiply_packed(
-            kernels, from_x, FLOAT_BYTES * k, n, get_address(packed), k, m, to_y, FLOAT_BYTES * m, 0
-        )
+            kernels, from_x, FLOAT_BYTES * k, n, get_address(packed), k, m, to_y, FLOAT_BYTES * m,
+            0, 0,
+        )  # fmt: skip
     else:
         rows, columns = weight.shape
         multiply(
             get_address(context), from_x, FLOAT_BYTES * k, n, get_address(weight), rows, columns,
-            transposed, 0, to_y, FLOAT_BYTES * m,
+            transposed, to_y, FLOAT_BYTES * m, 0, 0,
         )  # fmt: skip

@@ -1,7 +1,8 @@
 """Contract of a policy, and lookup of policies by name.
 
 Each module of harness/policies/ that defines `schedule` or `learn` is a policy.
-`schedule(graph) -> Schedule` forms batches. `learn(graphs, settings, workload)` returns a learned
+`schedule(graph) -> Schedule` forms batches; it is a function or an ArrayPolicy.
+`learn(graphs, settings, workload)` returns a learned
 policy, which is called with a graph, and `load(file, workload)` loads a saved one. `policy=auto`
 tries every policy without learning, unless its module defines `EXCLUDED_FROM_AUTO`, a string with
 the reason.
@@ -29,10 +30,36 @@ from dynbatch.harness.values.paths import ROOT
 from dynbatch.harness.values.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]
+OrderAndStarts = tuple[IntArray, IntArray]  # Schedule.order and Schedule.starts
 AUTO = "auto"  # instead of a policy's name: the system chooses a policy by measuring
 _FOLDER = ROOT / "harness" / "policies"
 VARIANTS = ("released", "intended")
 FALLBACKS = ("last", "agenda", "sufficient")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPolicy:
+    """Policy that is a compiled function of a graph's arrays.
+
+    A graph segment then needs neither a Graph nor a Schedule, which take as long as the function.
+
+    Attributes:
+        compute: A function of types, arg_start, args, and of the arrays that `others` names. No
+            batch of its result is empty.
+        others: Attributes of Graph that have one entry for each type.
+    """
+
+    compute: Callable[..., OrderAndStarts]
+    others: tuple[str, ...] = ("follows",)
+
+    def __call__(self, graph: Graph) -> Schedule:
+        """Schedule a graph."""
+        arrays = graph.types, graph.arg_start, graph.args, *self.read_others(graph)
+        return Schedule.from_valid_arrays(*self.compute(*arrays))
+
+    def read_others(self, graph: Graph) -> tuple[Any, ...]:
+        """Return the arrays of a graph that its segments share."""
+        return tuple(getattr(graph, name) for name in self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +194,9 @@ def _read_entries(file: Path) -> dict[str, _Entry]:
 
 def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
     literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "EXCLUDED_FROM_AUTO"))
-    functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    targets = (target for node in body if isinstance(node, ast.Assign) for target in node.targets)
+    defined |= {target.id for target in targets if isinstance(target, ast.Name)}
     reasons, to_learn = literals.get("EXCLUDED_FROM_AUTO", {}), "must be learned first"
     for name, attribute in literals.get("POLICIES", {}).items():
         yield name, _Entry(module, attribute, auto_exclusion=reasons.get(name))
@@ -175,9 +204,9 @@ def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str,
         yield name, _Entry(module, attribute, is_learned=True, auto_exclusion=to_learn)
     if literals.keys() & {"POLICIES", "LEARNED_POLICIES"}:
         return
-    if "schedule" in functions:
+    if "schedule" in defined:
         yield module, _Entry(module, "schedule", auto_exclusion=reasons or None)
-    elif "learn" in functions:
+    elif "learn" in defined:
         yield module, _Entry(module, None, is_learned=True, auto_exclusion=to_learn)
 
 

@@ -100,7 +100,7 @@ class Parser(Model):
         }
 
     def mini_batch(self, instances: Sequence[ParsedSentence]) -> MiniBatch:
-        """Build both BiLSTM layers, vectors of tokens and of missing tokens, and transitions.
+        """Build both BiLSTM layers, vectors of tokens, one of missing tokens, and transitions.
 
         Graph segment k contains transition k of every instance; segment 0 also contains the rest.
         """
@@ -120,12 +120,11 @@ class Parser(Model):
         backward_2 = append_arguments(backward_2, backward_2.vertices[mirror], token.vertices)
         both = np.stack([forward_2.vertices, backward_2.vertices[mirror]], axis=1)
         vector = build_block(backward_2.end, k["vector"], both)
-        none = np.zeros((len(instances), 0), dtype=np.int32)
-        missing = build_block(vector.end, k["missing"], none)
+        missing = build_block(vector.end, k["missing"], np.zeros((1, 0), dtype=np.int32))
         looked_at = np.concatenate([sentence.features for sentence in instances])
         absent = looked_at < 0
         looked_at += (vector.base + tokens.starts).repeat(steps.lengths)[:, None]
-        np.copyto(looked_at, missing.vertices.repeat(steps.lengths)[:, None], where=absent)
+        looked_at[absent] = missing.base
         transition = build_block(missing.end, k["transition"], looked_at)
         in_order = np.arange(tokens.n, dtype=np.int32)
         read = [(forward.vertices, in_order), (backward.vertices, mirror)]

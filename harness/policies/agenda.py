@@ -16,6 +16,7 @@ import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.contracts.policy import ArrayPolicy
 from dynbatch.harness.policies.parts.levels import compute_levels
 from dynbatch.harness.policies.parts.ready import (
     N_EXECUTED,
@@ -26,22 +27,16 @@ from dynbatch.harness.policies.parts.ready import (
     start,
 )
 from dynbatch.harness.values.arrays import Flags, Floats, Ints, Longs
-from dynbatch.harness.values.graph import UNBATCHABLE, Graph
-from dynbatch.harness.values.schedule import Schedule
+from dynbatch.harness.values.graph import UNBATCHABLE
 
 POLICIES = {"agenda": "schedule", "agenda_dynamic": "schedule_dynamically"}
-
-
-def schedule(graph: Graph) -> Schedule:
-    """Execute all ready vertices of the type with the smallest average depth, step by step."""
-    arrays = graph.types, graph.arg_start, graph.args, graph.follows, graph.cheap
-    return Schedule.from_valid_arrays(*_compute_batches(*arrays))
 
 
 @compiled
 def _compute_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags
 ) -> tuple[Ints, Ints]:
+    """Execute all ready vertices of the type with the smallest average depth, step by step."""
     average = compute_average_depths(types, arg_start, args, follows)
     ready = start(types, arg_start, args, follows)
     while ready.counts[N_EXECUTED] < len(types):
@@ -86,17 +81,11 @@ def find_shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
     return best
 
 
-def schedule_dynamically(graph: Graph) -> Schedule:
-    """Execute all ready vertices of the type whose remaining vertices have the smallest depth."""
-    return Schedule.from_valid_arrays(
-        *_compute_dynamic_batches(graph.types, graph.arg_start, graph.args, graph.follows)
-    )
-
-
 @compiled
 def _compute_dynamic_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints
 ) -> tuple[Ints, Ints]:
+    """Execute all ready vertices of the type whose remaining vertices have the smallest depth."""
     depth = compute_levels(types, arg_start, args, follows, True)
     total = np.zeros(len(follows), np.int64)
     count = np.zeros(len(follows), np.int64)
@@ -126,3 +115,7 @@ def _find_shallowest_remaining(ready: Ready, total: Longs, count: Longs) -> int:
         ):
             best = t
     return best
+
+
+schedule = ArrayPolicy(_compute_batches, ("follows", "cheap"))
+schedule_dynamically = ArrayPolicy(_compute_dynamic_batches)

@@ -18,6 +18,7 @@ import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.contracts.policy import ArrayPolicy
 from dynbatch.harness.policies.parts.alignment import FEWER, choose_batches, move_early
 from dynbatch.harness.policies.parts.backwards import (
     assign_batches,
@@ -32,31 +33,26 @@ from dynbatch.harness.policies.parts.chains import find_chains
 from dynbatch.harness.policies.parts.ready import order_used_batches
 from dynbatch.harness.policies.parts.urgency import choose_type, compute_costs, start_choosing
 from dynbatch.harness.values.arrays import Floats, Ints
-from dynbatch.harness.values.graph import UNBATCHABLE, Graph
-from dynbatch.harness.values.schedule import Schedule
-
-
-def schedule(graph: Graph) -> Schedule:
-    """Place batches from the last to the first, always one of the most urgent type."""
-    # Two functions, as most graphs have no followers and need no graph of blocks.
-    batches = _compute_batches_with_followers if graph.has_followers else _compute_batches
-    return Schedule.from_valid_arrays(
-        *batches(graph.types, graph.arg_start, graph.args, graph.follows)
-    )
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 
 
 @compiled
 def _compute_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+    """Place batches from the last to the first, always one of the most urgent type."""
+    for t in range(len(follows)):
+        if follows[t] != NO_TYPE:
+            return _compute_batches_with_followers(types, arg_start, args, follows)
     late, type_of = _find_latest(types, arg_start, args, np.ones(len(follows)))
     early, change = move_early(late, type_of, len(follows), types, arg_start, args)
     batch_of = choose_batches(early, late, change, len(type_of), arg_start, args)
     return order_used_batches(batch_of, len(type_of))
 
 
-@compiled
+@helper
 def _compute_batches_with_followers(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints
 ) -> tuple[Ints, Ints]:
+    """Place batches of blocks; most graphs have no followers and need no graph of blocks."""
     block = find_blocks(types, arg_start, args, follows)
     block_types, block_start, block_args, old_id = build_block_graph(types, arg_start, args, block)
     late, type_of = _find_latest(
@@ -85,3 +81,6 @@ def _find_latest(types: Ints, arg_start: Ints, args: Ints, cost: Floats) -> tupl
         n_batches += 1
         n_placed += size
     return assign_batches(placing, sequence[:n_batches], sizes[:n_batches])
+
+
+schedule = ArrayPolicy(_compute_batches)

@@ -26,6 +26,8 @@ from __future__ import annotations
 import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.contracts.policy import ArrayPolicy
 from dynbatch.harness.policies.parts.levels import (
     batch_by_counters,
     batch_by_level,
@@ -46,19 +48,21 @@ POLICIES = {
 EXCLUDED_FROM_AUTO = {"unbatched": "it does not batch; for comparison only"}
 
 
-def schedule_by_depth(graph: Graph) -> Schedule:
+@compiled
+def _batch_by_depth(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
     """Execute groups in increasing order of (depth, type)."""
-    arrays = graph.types, graph.arg_start, graph.args, graph.follows
-    return Schedule.from_valid_arrays(*_compute_batches(*arrays, True))
-
-
-def schedule_by_frontier(graph: Graph) -> Schedule:
-    """Execute level by level, one batch of each type that is ready when the level starts."""
-    arrays = graph.types, graph.arg_start, graph.args, graph.follows
-    return Schedule.from_valid_arrays(*_compute_batches(*arrays, False))
+    return _compute_batches(types, arg_start, args, follows, True)
 
 
 @compiled
+def _batch_by_frontier(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints
+) -> tuple[Ints, Ints]:
+    """Execute level by level, one batch of each type that is ready when the level starts."""
+    return _compute_batches(types, arg_start, args, follows, False)
+
+
+@helper
 def _compute_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, count_followers: bool
 ) -> tuple[Ints, Ints]:
@@ -90,3 +94,7 @@ def schedule_unbatched(graph: Graph) -> Schedule:
     return Schedule.from_valid_arrays(
         np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int32)
     )
+
+
+schedule_by_depth = ArrayPolicy(_batch_by_depth)
+schedule_by_frontier = ArrayPolicy(_batch_by_frontier)

@@ -20,6 +20,7 @@ import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.contracts.policy import ArrayPolicy
 from dynbatch.harness.policies.parts.backwards import find_blocks, insert_followers
 from dynbatch.harness.policies.parts.ready import (
     N_BATCHES,
@@ -31,21 +32,14 @@ from dynbatch.harness.policies.parts.ready import (
     start,
 )
 from dynbatch.harness.values.arrays import Ints, IntTable
-from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
-from dynbatch.harness.values.schedule import Schedule
+from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 
 POLICIES = {"sufficient": "schedule", "sufficient_reversed": "schedule_reversed"}
 
 
-def schedule(graph: Graph) -> Schedule:
-    """Execute all ready vertices of the type with the largest fraction, step by step."""
-    return Schedule.from_valid_arrays(
-        *_compute_batches(graph.types, graph.arg_start, graph.args, graph.follows)
-    )
-
-
 @compiled
 def _compute_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+    """Execute all ready vertices of the type with the largest fraction, step by step."""
     return finish(run(types, arg_start, args, follows, False))
 
 
@@ -85,17 +79,11 @@ def find_safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
     return best
 
 
-def schedule_reversed(graph: Graph) -> Schedule:
-    """Execute, in reverse order, the batches that `sufficient` finds from the outputs."""
-    return Schedule.from_valid_arrays(
-        *_compute_reversed_batches(graph.types, graph.arg_start, graph.args, graph.follows)
-    )
-
-
 @compiled
 def _compute_reversed_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints
 ) -> tuple[Ints, Ints]:
+    """Execute, in reverse order, the batches that `sufficient` finds from the outputs."""
     block = find_blocks(types, arg_start, args, follows)
     new_types, new_start, new_args = _reverse_graph(types, arg_start, args, block)
     no_follows = np.full(len(follows), NO_TYPE, np.int32)
@@ -207,3 +195,7 @@ def remove(extracted: Extracted, ready: Ready, v: int) -> None:
             else:
                 extracted.stack[depth] = user
                 depth += 1
+
+
+schedule = ArrayPolicy(_compute_batches)
+schedule_reversed = ArrayPolicy(_compute_reversed_batches)

@@ -164,9 +164,11 @@ class Graph:
                 f"segments has {len(segments)} entries, the least {segments.min(initial=0)};"
                 f" expected one for each of {self.n_vertices} vertices, at least 0"
             )
-        late = np.flatnonzero(segments[self.args] > segments[users])
-        if len(late):
-            user, arg = users[late[0]], self.args[late[0]]
+        n_args = self.arg_start[1:] - self.arg_start[:-1]
+        late = segments.take(self.args) > segments.repeat(n_args)  # faster than indexing
+        if np.logical_or.reduce(late):
+            at = np.flatnonzero(late)[0]
+            user, arg = users[at], self.args[at]
             raise ScheduleError(
                 f"vertex {user} of segment {segments[user]} uses vertex {arg} of the later"
                 f" segment {segments[arg]}"

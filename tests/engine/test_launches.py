@@ -63,7 +63,7 @@ BACKENDS = ("compiled", "stepwise") * 2  # which policy made the batches is unkn
 
 
 @pytest.mark.parametrize(("policy", "backend"), list(zip(POLICIES, BACKENDS, strict=True)))
-@pytest.mark.parametrize("name", ["bilstm_char", "matrices", "parser"])
+@pytest.mark.parametrize("name", ["bilstm_char", "matrices"])
 def test_batches_of_several_shapes_are_right_and_counted_once(
     name: str, policy: str, backend: str
 ) -> None:

@@ -13,8 +13,10 @@ from dynbatch.harness.engine.backends.compiled import steps
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     BLOCK,
+    COLUMNS,
     LANES,
     MAX_ROWS,
+    count_padded,
     load_matmul_kernels,
     multiply_packed,
 )
@@ -26,31 +28,35 @@ from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.instances import random_sentences, random_tree
 
 TREES = ModelSizes(LANES, {"words": 11, "classes": LANES}, embedding_size=5)
-PAIRS = ModelSizes(LANES, {"source_words": 9, "target_words": LANES}, embedding_size=5)
+PAIRS = ModelSizes(LANES + 3, {"source_words": 9, "target_words": LANES}, embedding_size=5)
 N_STEPS = 3
 
 
 @compiled
 def _multiply_packed(
     kernels: int, x: int, x_row: int, n: int, w: int, k: int, m: int, out: int, out_row: int,
-    adds: int,
+    start: int,
 ) -> None:  # fmt: skip
-    multiply_packed(kernels, x, x_row, n, w, k, m, out, out_row, adds)
+    multiply_packed(kernels, x, x_row, n, w, k, m, out, out_row, start, out_row)
 
 
 def multiply(
     x: NDArray[np.float32], weight: NDArray[np.float32], out: NDArray[np.float32], *, adds: bool
 ) -> None:
     k, m = weight.shape
-    packed = allocate_aligned((k * m,))
+    packed = allocate_aligned((k, count_padded(m)))
+    packed.fill(np.nan)  # padding that is read would show
     pack_columns(get_address(weight), k, m, get_address(packed))
     _multiply_packed(
         int(load_matmul_kernels()[1].ctypes.data), get_address(x), x.strides[0], len(x),
-        get_address(packed), k, m, get_address(out), out.strides[0], int(adds),
+        get_address(packed), k, m, get_address(out), out.strides[0], get_address(out) * adds,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", [LANES, BLOCK, BLOCK + LANES, 3 * BLOCK - LANES])
+SIZES = (LANES, BLOCK, BLOCK + LANES, 3 * BLOCK - LANES, 1, BLOCK - 1, 2 * BLOCK + LANES + 3)
+
+
+@pytest.mark.parametrize("columns", [size for size in SIZES if size % COLUMNS == 0])
 @pytest.mark.parametrize("adds", [False, True])
 def test_rows_are_multiplied_as_numpy_does(columns: int, adds: bool) -> None:
     """For any number of rows, also if rows of x and out are parts of wider ones."""
@@ -69,7 +75,7 @@ def test_rows_are_multiplied_as_numpy_does(columns: int, adds: bool) -> None:
 @pytest.fixture
 def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pack matrices of any size, on any processor; copies are current for any number of rows."""
-    monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
+    monkeypatch.setattr(steps, "is_packed", lambda k, m: m % COLUMNS == 0)
     for name in ("PACKED_FROM", "PACKED_FROM_IN_TRAINING"):
         monkeypatch.setattr(steps, name, 1)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.compiler.object_code import Loaded, load_ir
 from dynbatch.harness.compiler.pointers import call, get_address
 from dynbatch.harness.engine.backends.compiled.steps import NO_LIMIT
-from dynbatch.harness.engine.cpu_kernels import blas, libraries
+from dynbatch.harness.engine.cpu_kernels import blas, libraries, vectors
 from dynbatch.harness.engine.cpu_kernels import product_kernels as products
 from dynbatch.harness.engine.cpu_kernels.blas import (
     LIMIT,
@@ -40,6 +40,7 @@ from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
 )
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     BLOCK,
+    COLUMNS,
     DOTS,
     LANES,
     MAX_ROWS,
@@ -83,15 +84,20 @@ def drawn(*shape: int) -> NDArray[np.float32]:
 
 
 def assert_products(n: int, k: int, m: int, scratch: Scratch) -> None:
-    """Check x W and x W^T, for rows of wider matrices, with and without addition to the result."""
-    for transposed, adds in product(BOTH, repeat=2):
-        weight = drawn(*shape_of(k, m, transposed))
-        x, found = drawn(n + 3, k + 5)[1 : 1 + n, 2 : 2 + k], drawn(n + 2, m + 7)
-        expected, w = found.astype(np.float64), weight.astype(np.float64)
-        rows = expected[2 : 2 + n, 6 : 6 + m]
-        rows[:] = x.astype(np.float64) @ (w.T if transposed else w) + adds * rows
-        multiply(x, weight, found[2:, 6:], scratch, transposed=transposed, adds=adds)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    """Check x W and x W^T for rows of wider matrices, from zeros, from out and from one row."""
+    for transposed in BOTH:
+        weight, one_row = drawn(*shape_of(k, m, transposed)), drawn(m)
+        for form in ("zeros", "out", "one row"):
+            x, found = drawn(n + 3, k + 5)[1 : 1 + n, 2 : 2 + k], drawn(n + 2, m + 7)
+            out = found[2 : 2 + n, 6 : 6 + m]
+            start = {"zeros": None, "out": out, "one row": one_row}[form]
+            expected, w = found.astype(np.float64), weight.astype(np.float64)
+            rows = expected[2 : 2 + n, 6 : 6 + m]
+            rows[:] = x.astype(np.float64) @ (w.T if transposed else w)
+            if start is not None:
+                rows += start
+            multiply(x, weight, found[2:, 6:], scratch, transposed=transposed, start=start)
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def assert_outer_products(n: int, k: int, m: int, scratch: Scratch) -> None:
@@ -194,8 +200,9 @@ def test_openblas_is_the_package_s_and_not_numpys() -> None:
     assert numpys is None or numpys.name.endswith("of NumPy's wheel")
 
 
-# Columns of one block, of blocks followed by single vectors, and of one vector.
-COLUMNS = (BLOCK, 2 * BLOCK + LANES, LANES)
+# Columns of one block, of blocks followed by a vector, of one vector, and of one that is not full.
+WHOLE_COLUMNS = (BLOCK, 2 * BLOCK + LANES, LANES)
+ANY_COLUMNS = (*WHOLE_COLUMNS, 1, LANES - 1, BLOCK - 1, BLOCK + 1, 2 * BLOCK + LANES + 3)
 
 
 @pytest.fixture(scope="module")
@@ -205,10 +212,10 @@ def scratch() -> Scratch:
     return prepare_libraries("auto", 1).scratch
 
 
-@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("columns", [c for c in ANY_COLUMNS if c % COLUMNS == 0])
 def test_few_rows_are_multiplied_as_numpy_does(columns: int, scratch: Scratch) -> None:
     assert is_ours(OWN_ROWS, 7, columns, False)
-    assert is_ours(OWN_ROWS, columns, 3 * DOTS, True)
+    assert is_ours(OWN_ROWS, columns, 3 * DOTS, True) == (columns % LANES == 0)
     for n in (0, *range(1, 15), 31):
         assert_products(n, 7, columns, scratch)
         assert_products(n, columns, 3 * DOTS, scratch)
@@ -271,11 +278,11 @@ def test_any_share_of_a_gradients_rows_gives_the_same_bits(scratch: Scratch) -> 
 
 
 @cache
-def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Loaded:
+def kernel_of(n_rows: int, n_vectors: int, lanes: int, is_partial: bool) -> Loaded:
     """Compile out = x w for n_rows rows by n_vectors of columns, or x w^T by DOTS rows for 0."""
     module = ir.Module()
     if n_vectors:
-        write_sums_of_rows(module, "kernel", n_rows, n_vectors, lanes)
+        write_sums_of_rows(module, "kernel", n_rows, n_vectors, lanes, is_partial=is_partial)
     else:
         write_sums_of_dots(module, "kernel", n_rows, lanes)
     return load_ir(str(module))
@@ -283,23 +290,24 @@ def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Loaded:
 
 def run_own(n_vectors: int, lanes: int, x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:
     """Run the kernel for the number of rows of x."""
-    address = kernel_of(len(x), n_vectors, lanes).find_address("kernel")
+    n_last = out.shape[1] % lanes if n_vectors else 0
+    address = kernel_of(len(x), n_vectors, lanes, n_last > 0).find_address("kernel")
     k, from_w = x.shape[1], (get_address(w), w.strides[0])
     to_out = get_address(out), out.strides[0]
     if n_vectors:
         from_x: tuple[int, ...] = get_address(x), x.strides[0], x.itemsize
-        call(address, (*from_x, *from_w, *to_out, k, adds))
+        call(address, (*from_x, *from_w, *to_out, k, to_out[0] * adds, to_out[1], n_last))
     else:
         call(address, (get_address(x), x.strides[0], *from_w, *to_out, k // lanes, adds))
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
-@pytest.mark.parametrize("blocks", ["dots", "vector", "block", "wide"])
+@pytest.mark.parametrize("blocks", ["dots", "vector", "block", "wide", "partial"])
 def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(blocks: str, lanes: int) -> None:
     """Both numbers of lanes run on any CPU, whichever number its matmuls use."""
     transposed = blocks == "dots"
-    n_vectors = {"dots": 0, "vector": 1, "block": lanes // 4, "wide": lanes // 2}[blocks]
-    k, m = 3 * lanes, n_vectors * lanes or DOTS
+    n_vectors = {"dots": 0, "vector": 1, "wide": lanes // 2}.get(blocks, lanes // 4)
+    k, m = 3 * lanes, n_vectors * lanes - (3 if blocks == "partial" else 0) or DOTS
     weight, before = drawn(*shape_of(k, m, transposed)), drawn(MAX_ROWS, m)
     most_rows = WIDE_ROWS if blocks == "wide" else MAX_ROWS
     for n, adds in product(range(1, most_rows + 1), (0, 1)):
@@ -313,14 +321,19 @@ def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(blocks: str, lan
         np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_partial_vectors_and_many_rows_go_to_a_library() -> None:
-    assert not is_ours(1, 64, LANES + 1, False)
+def test_many_rows_and_partial_vectors_of_dots_go_to_a_library() -> None:
     assert not is_ours(1, LANES + 1, 64, True)
     assert not is_ours(1, 64, DOTS + 1, True)
     assert not is_ours(OWN_ROWS + 1, 1024, 1024, False)
     assert not is_ours(OWN_ROWS_TRANSPOSED + 1, 64, 64, True)
-    assert not is_our_outer(1, LANES + 1)
     assert not is_our_outer(OWN_ROWS_OUTER + 1, LANES)
+
+
+def test_without_masks_partial_vectors_go_to_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "COLUMNS", LANES)
+    assert not is_ours(1, 64, LANES + 1, False)
+    assert not is_our_outer(1, LANES + 1)
+    assert not vectors.is_packed(256, 256 + 1)
 
 
 @needs_blas

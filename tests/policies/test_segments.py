@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dynbatch.harness.contracts.policy import LearningSettings, learn_policy, load_policy
+from dynbatch.harness.contracts.policy import (
+    ArrayPolicy,
+    LearningSettings,
+    learn_policy,
+    load_policy,
+)
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.policies.parts.segments import (
@@ -74,6 +79,25 @@ def test_schedules_are_valid_segment_by_segment(policy: str, graph: Graph) -> No
     assert compute_lower_bound(graph) == sum(
         map(compute_lower_bound, cut_in_segments(graph).graphs)
     )
+
+
+@pytest.mark.parametrize("name", ["depth", "agenda", "sufficient", "critical_share"])
+@settings(max_examples=60, deadline=None)
+@given(graphs_in_segments())
+def test_array_policies_schedule_segments_as_they_schedule_graphs(name: str, graph: Graph) -> None:
+    policy = load_policy(name)
+    assert isinstance(policy, ArrayPolicy)
+    by_arrays, by_graphs = (
+        schedule_in_segments(each, graph) for each in (policy, lambda part: policy(part))
+    )
+    assert by_arrays.segment_starts is not None
+    assert by_graphs.segment_starts is not None
+    for found, expected in (
+        (by_arrays.order, by_graphs.order),
+        (by_arrays.starts, by_graphs.starts),
+        (by_arrays.segment_starts, by_graphs.segment_starts),
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("policy", ["unbatched", "depth", "agenda", "sufficient"])

@@ -17,9 +17,11 @@ Floats = NDArray[np.float32]
 @compiled
 def _multiply(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
-    adds: int, out: int, out_row: int,
+    out: int, out_row: int, start: int, start_row: int,
 ) -> None:  # fmt: skip
-    blas.multiply(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
+    blas.multiply(
+        context, x, x_row, n, w, rows, columns, transposed, out, out_row, start, start_row
+    )
 
 
 @compiled
@@ -32,14 +34,19 @@ def _add_outer(
 
 def multiply(
     x: Floats, weight: Floats, out: Floats, scratch: Scratch, *, transposed: bool = False,
-    adds: bool = False,
+    start: Floats | None = None,
 ) -> None:  # fmt: skip
-    """Compute out = x W, or x W^T; x and out may be parts of wider rows."""
+    """Compute out = start + x W, or start + x W^T; x, out and start may be parts of wider rows.
+
+    A start with one dimension is that of every row.
+    """
     reported = Reported(scratch=scratch)
     rows, columns = weight.shape
     _multiply(
         reported.address, get_address(x), x.strides[0], len(x), get_address(weight), rows, columns,
-        int(transposed), int(adds), get_address(out), out.strides[0],
+        int(transposed), get_address(out), out.strides[0],
+        0 if start is None else get_address(start),
+        0 if start is None or start.ndim == 1 else start.strides[0],
     )  # fmt: skip
 
 

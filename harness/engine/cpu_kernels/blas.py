@@ -4,9 +4,8 @@ One call of torch.mm takes about 5 us in Python alone, as long as the matmul its
 four vertices. Compiled code calls the libraries (libraries.py) by address instead. Addresses are
 arguments, because machine code that is cached on disk must not contain any.
 
-The engine's own kernels (vectors.py) multiply few rows, unless a library was requested by name or
-the columns do not fill whole vectors. oneDNN does most of the others. OpenBLAS does everything else
-if oneDNN is missing, and these:
+The engine's own kernels (vectors.py) multiply few rows, unless a library was requested by name.
+oneDNN does most of the others. OpenBLAS does everything else if oneDNN is missing, and these:
 
 - fewer than ONEDNN_ROWS rows on AVX-512 machines: there, OpenBLAS has kernels for small matmuls (up
   to 10^6 multiplications) that neither pack nor copy, and larger matmuls are cut into such pieces.
@@ -25,7 +24,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.harness.compiler.pointers import call, put_word, read_word
+from dynbatch.harness.compiler.pointers import call, copy_bytes, put_word, read_word
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, SIZES
 from dynbatch.harness.engine.cpu_kernels.libraries import (
@@ -147,24 +146,30 @@ def require_library() -> BlasLibrary:
 @helper
 def multiply(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
-    adds: int, out: int, out_row: int,
+    out: int, out_row: int, start: int, start_row: int,
 ) -> None:  # fmt: skip
-    """Compute out = x W for n rows, or x W^T if `transposed`; add to out if `adds`.
+    """Compute out = start + x W for n rows, or start + x W^T if `transposed`.
 
     Args:
         context: The address of the thread's context, which has scratch arrays for libraries.
-        x: An address, like `w` and `out`.
-        x_row: Bytes from one row to the next; the same for `out_row`.
+        x: An address, like `w`, `out` and `start`, which is 0 for zeros.
+        x_row: Bytes from one row to the next, like `out_row` and `start_row`, which is 0 if all
+            rows start from the same one.
         rows: Rows of W, which is (rows, columns).
     """
     sizes = read_word(context, SIZES)
     k, m = (columns, rows) if transposed != 0 else (rows, columns)
     kernels = read_word(sizes, OWN)
-    if kernels != 0 and is_ours(n, k, m, transposed != 0):
-        if transposed != 0:
-            multiply_rows_transposed(kernels, x, x_row, n, w, 4 * columns, k, m, out, out_row, adds)
-        else:
-            multiply_rows(kernels, x, x_row, 4, n, w, 4 * columns, k, m, out, out_row, adds)
+    is_own = kernels != 0 and is_ours(n, k, m, transposed != 0)
+    if is_own and transposed == 0:
+        multiply_rows(kernels, x, x_row, 4, n, w, 4 * columns, k, m, out, out_row, start, start_row)
+        return
+    if start != 0 and start != out:
+        for i in range(n):
+            copy_bytes(out + i * out_row, start + i * start_row, 4 * m)
+    adds = 1 if start != 0 else 0
+    if is_own:
+        multiply_rows_transposed(kernels, x, x_row, n, w, 4 * columns, k, m, out, out_row, adds)
         return
     onednn_from = read_word(sizes, ONEDNN_FROM)
     if transposed != 0 and read_word(sizes, ONEDNN_SGEMM) != 0:
@@ -220,7 +225,8 @@ def add_outer(
     sizes = read_word(context, SIZES)
     kernels = read_word(sizes, OWN)
     if kernels != 0 and is_our_outer(n, m):
-        multiply_rows(kernels, x, 4, x_row, k, dy, dy_row, n, m, out, 4 * m, adds)
+        start = out if adds != 0 else 0
+        multiply_rows(kernels, x, 4, x_row, k, dy, dy_row, n, m, out, 4 * m, start, 4 * m)
         return
     if n >= read_word(sizes, ONEDNN_FROM):
         call_onednn(

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES, call, copy_bytes, floats_at, read_word
 from dynbatch.harness.engine.cpu_kernels.elementwise import FAST
-from dynbatch.harness.engine.cpu_kernels.vectors import BLOCK, SIDE
+from dynbatch.harness.engine.cpu_kernels.vectors import BLOCK, SIDE, count_padded
 from dynbatch.harness.values.arrays import Longs, LongTable
 
 LINE_BYTES = 64
@@ -62,12 +62,15 @@ def pack_columns(w: int, k: int, m: int, out: int) -> None:
     """Copy w (k, m) so that the rows of every BLOCK columns are consecutive.
 
     Rows of w are several KiB apart, and a kernel reads one or two cache lines of each.
+
+    Args:
+        out: The address of (k, count_padded(m)) floats. Padding is never read.
     """
     for column in range(0, m, BLOCK):
         width = min(BLOCK, m - column)
         for row in range(k):
             copy_bytes(
-                out + FLOAT_BYTES * (column * k + row * width),
+                out + FLOAT_BYTES * (column * k + row * count_padded(width)),
                 w + FLOAT_BYTES * (row * m + column),
                 FLOAT_BYTES * width,
             )

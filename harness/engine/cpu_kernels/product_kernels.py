@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.compiler.pointers import copy_bytes, put_word, read_word
+from dynbatch.harness.compiler.pointers import put_word, read_word
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.engine.cpu_kernels.blas import OWN, add_outer, multiply
 from dynbatch.harness.engine.cpu_kernels.context import (
@@ -79,12 +79,11 @@ def _multiply(
     context: int, operands: int, constants: int, x: int, x_row: int, n: int, out: int, out_row: int
 ) -> None:
     rows, columns = read_word(constants, ROWS), read_word(constants, COLUMNS)
-    transposed, adds = read_word(constants, IS_TRANSPOSED), read_word(constants, ADDS)
-    weight, copies_from = begin(operands, WEIGHT), read_word(constants, COPIES_FROM)
+    transposed, weight = read_word(constants, IS_TRANSPOSED), begin(operands, WEIGHT)
+    start, start_row = out if read_word(constants, ADDS) != 0 else 0, out_row
     if read_word(constants, HAS_BIAS) != 0:
-        width = rows if transposed != 0 else columns
-        for m in range(n):
-            copy_bytes(out + m * out_row, begin(operands, BIAS), 4 * width)
+        start, start_row = begin(operands, BIAS), 0
+    copies_from = read_word(constants, COPIES_FROM)
     n_of_function = read_word(begin(operands, N_OF_FUNCTION), 0) if copies_from > 0 else 0
     if n_of_function > 0 and copies_from <= n_of_function <= read_word(constants, COPIES_UP_TO):
         if read_word(constants, IS_PACKED) == 0:
@@ -94,10 +93,12 @@ def _multiply(
             k, m = _read_sizes(constants)
             multiply_packed(
                 read_word(read_word(context, SIZES), OWN), x, x_row, n, begin(operands, COPY), k, m,
-                out, out_row, adds,
+                out, out_row, start, start_row,
             )  # fmt: skip
             return
-    multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
+    multiply(
+        context, x, x_row, n, weight, rows, columns, transposed, out, out_row, start, start_row
+    )
 
 
 @compiled
@@ -116,8 +117,8 @@ def apply_children(context: int, operands: int, constants: int, n: int) -> None:
         child = read_word(begin(operands, 2) + v * read_pitch(operands, 2), 0)
         multiply(
             context, begin(operands, 0) + v * read_pitch(operands, 0), 4 * (rows + columns), 1,
-            begin(operands, 1) + child * read_pitch(operands, 1), rows, columns, transposed, 0,
-            begin(operands, 3) + v * read_pitch(operands, 3), 4 * (rows + columns),
+            begin(operands, 1) + child * read_pitch(operands, 1), rows, columns, transposed,
+            begin(operands, 3) + v * read_pitch(operands, 3), 4 * (rows + columns), 0, 0,
         )  # fmt: skip
 
 

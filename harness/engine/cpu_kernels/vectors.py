@@ -114,8 +114,10 @@ def _choose_lanes() -> int:
 # are 16 registers, for 12 sums.
 LANES = _choose_lanes()
 MAX_ROWS, MAX_VECTORS = 6, LANES // 4
+# Columns that a matrix must have a multiple of. Without masked loads, whole vectors.
+COLUMNS = 1 if "+avx" in get_host_target().features else LANES
 DOTS, MAX_ROWS_OF_DOTS = 4, 5 if LANES == 16 else 2  # sums of dots: rows of the matrix, and of x
-_DOTS = ir.VectorType(FLOAT, DOTS)
+_DOTS, _ALIGNMENT = ir.VectorType(FLOAT, DOTS), INT32(FLOAT_BYTES)
 VECTOR_BYTES = FLOAT_BYTES * LANES
 
 
@@ -135,14 +137,37 @@ class _Writer:
     def _make_pointer(self, address: Any, offset: Any, kind: Any) -> Any:
         return self.builder.inttoptr(self.builder.add(address, offset), kind.as_pointer())
 
-    def load(self, address: Any, offset: Any, kind: Any = None) -> Any:
+    def load(self, address: Any, offset: Any, kind: Any = None, mask: Any = None) -> Any:
         pointer = self._make_pointer(address, offset, kind or self.vector)
-        return self.builder.load(pointer, align=FLOAT_BYTES)
+        if mask is None:
+            return self.builder.load(pointer, align=FLOAT_BYTES)
+        zeros = ir.Constant(self.vector, [0.0] * self.lanes)
+        return self._call_masked("load", self.vector, [pointer, _ALIGNMENT, mask, zeros])
 
-    def store(self, value: Any, address: Any, offset: Any) -> None:
-        self.builder.store(
-            value, self._make_pointer(address, offset, value.type), align=FLOAT_BYTES
+    def store(self, value: Any, address: Any, offset: Any, mask: Any = None) -> None:
+        pointer = self._make_pointer(address, offset, value.type)
+        if mask is None:
+            self.builder.store(value, pointer, align=FLOAT_BYTES)
+        else:
+            self._call_masked("store", ir.VoidType(), [value, pointer, _ALIGNMENT, mask])
+
+    def _call_masked(self, operation: str, result: Any, arguments: list[Any]) -> Any:
+        name = f"llvm.masked.{operation}.v{self.lanes}f32.p0"
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        module = self.builder.module
+        known = module.globals.get(name) or ir.Function(module, kind, name)
+        return self.builder.call(known, arguments)
+
+    def mask_first(self, n: Any) -> Any:
+        """Return the mask of the first n lanes."""
+        numbers = ir.Constant(ir.VectorType(INT32, self.lanes), list(range(self.lanes)))
+        limit = self.builder.insert_element(
+            ir.Constant(numbers.type, ir.Undefined),
+            self.builder.trunc(n, INT32),
+            ir.Constant(INT32, 0),
         )
+        limits = self.shuffle(limit, limit, [0] * self.lanes)
+        return self.builder.icmp_signed("<", numbers, limits)
 
     def spread(self, number: Any) -> Any:
         """Return a vector with a number in every lane."""
@@ -174,39 +199,48 @@ class _Writer:
 
 
 def write_sums_of_rows(
-    module: ir.Module, name: str, n_rows: int, n_vectors: int, lanes: int
+    module: ir.Module, name: str, n_rows: int, n_vectors: int, lanes: int, *, is_partial: bool
 ) -> None:
-    """Write the kernel of out = x w, or out += x w, for n_rows rows of x.
+    """Write the kernel of out = x w, or out = start + x w, for n_rows rows of x.
 
     It computes n_vectors vectors of columns of w, summed over the k rows of w. Its arguments: the
     address of x, bytes between its rows and between its elements; the address of w and bytes
-    between its rows; the same of out; k; 0 to overwrite out, 1 to add to it.
+    between its rows; the same of out; k; the same of start, 0 for zeros; and the number of columns
+    in the last vector, which only partial ones read.
 
     Args:
         lanes: Floats per vector, DOTS times a power of two. Any CPU runs any number; LLVM splits
             vectors that are wider than its registers.
+        is_partial: Whether the last vector may have fewer columns.
     """
-    builder, arguments = begin_function(module, name, 9)
-    x, x_row, x_next, w, w_row, out, out_row, k, adds = arguments
+    builder, arguments = begin_function(module, name, 11)
+    x, x_row, x_next, w, w_row, out, out_row, k, start, start_row, n_last = arguments
     write = _Writer(builder, lanes)
     columns = [write.number(FLOAT_BYTES * lanes * j) for j in range(n_vectors)]
-    places = [
-        builder.add(write.multiply_stride(out_row, i), c) for i in range(n_rows) for c in columns
-    ]
-    sums = [write.allocate_zeros() for _ in places]
-    with builder.if_then(builder.icmp_signed("!=", adds, write.number(0))):
-        for offset, own in zip(places, sums, strict=True):
-            builder.store(write.load(out, offset), own)
+    masks = [None] * (n_vectors - 1) + [write.mask_first(n_last) if is_partial else None]
+
+    def locate(row_bytes: Any) -> list[tuple[Any, Any]]:
+        rows = [write.multiply_stride(row_bytes, i) for i in range(n_rows)]
+        in_row = list(zip(columns, masks, strict=True))
+        return [(builder.add(row, column), mask) for row in rows for column, mask in in_row]
+
+    sums = [write.allocate_zeros() for _ in range(n_rows * n_vectors)]
+    with builder.if_then(builder.icmp_signed("!=", start, write.number(0))):
+        for (offset, mask), own in zip(locate(start_row), sums, strict=True):
+            builder.store(write.load(start, offset, mask=mask), own)
     with write_loop(builder, WORD(0), k, WORD(1)) as i_of_k:
         row, element = builder.mul(w_row, i_of_k), builder.mul(x_next, i_of_k)
-        vectors = [write.load(w, builder.add(row, column)) for column in columns]
+        vectors = [
+            write.load(w, builder.add(row, column), mask=mask)
+            for column, mask in zip(columns, masks, strict=True)
+        ]
         for i in range(n_rows):
             offset = builder.add(write.multiply_stride(x_row, i), element)
             factor = write.spread(write.load(x, offset, FLOAT))
             for j, vector in enumerate(vectors):
                 write.add_product(sums[i * n_vectors + j], factor, vector)
-    for offset, own in zip(places, sums, strict=True):
-        write.store(builder.load(own), out, offset)
+    for (offset, mask), own in zip(locate(out_row), sums, strict=True):
+        write.store(builder.load(own), out, offset, mask)
     builder.ret_void()
 
 
@@ -256,10 +290,11 @@ def write_products(lanes: int = LANES) -> ir.Module:
     """Write all matmul kernels; NAMES has their names in the order of their table."""
     module = ir.Module()
     for n in range(1, MAX_ROWS + 1):
-        write_sums_of_rows(module, f"rows_{n}", n, MAX_VECTORS, lanes)
-        write_sums_of_rows(module, f"rows_{n}_by_vector", n, 1, lanes)
+        write_sums_of_rows(module, f"rows_{n}", n, MAX_VECTORS, lanes, is_partial=False)
+        for v in range(1, MAX_VECTORS + 1):
+            write_sums_of_rows(module, f"rows_{n}_to_{v}", n, v, lanes, is_partial=True)
     for n in range(1, WIDE_ROWS + 1):
-        write_sums_of_rows(module, f"rows_{n}_wide", n, 2 * MAX_VECTORS, lanes)
+        write_sums_of_rows(module, f"rows_{n}_wide", n, 2 * MAX_VECTORS, lanes, is_partial=False)
     for n in range(1, MAX_ROWS_OF_DOTS + 1):
         write_sums_of_dots(module, f"dots_{n}", n, lanes)
     write_transpose(module)
@@ -267,10 +302,11 @@ def write_products(lanes: int = LANES) -> ir.Module:
 
 
 WIDE_ROWS = 2
-BY_VECTORS, BY_VECTOR, WIDE, BY_DOTS = 0, MAX_ROWS, 2 * MAX_ROWS, 2 * MAX_ROWS + WIDE_ROWS
+PARTIAL, WIDE = MAX_ROWS, MAX_ROWS * (1 + MAX_VECTORS)  # after kernels of whole blocks
+BY_DOTS = WIDE + WIDE_ROWS
 NAMES = (
     *(f"rows_{n}" for n in range(1, MAX_ROWS + 1)),
-    *(f"rows_{n}_by_vector" for n in range(1, MAX_ROWS + 1)),
+    *(f"rows_{n}_to_{v}" for v in range(1, MAX_VECTORS + 1) for n in range(1, MAX_ROWS + 1)),
     *(f"rows_{n}_wide" for n in range(1, WIDE_ROWS + 1)),
     *(f"dots_{n}" for n in range(1, MAX_ROWS_OF_DOTS + 1)),
     "transpose_square",
@@ -308,11 +344,18 @@ _BYTES = 4
 
 
 @helper
+def _select_kernels(width: int) -> int:
+    """Return the number of the kernel of one row by `width` columns, at most BLOCK."""
+    n_vectors = (width + LANES - 1) // LANES
+    return 0 if width == BLOCK else PARTIAL + MAX_ROWS * (n_vectors - 1)
+
+
+@helper
 def multiply_rows(
     kernels: int, x: int, x_row: int, x_next: int, n: int, w: int, w_row: int, k: int, m: int,
-    out: int, out_row: int, adds: int,
+    out: int, out_row: int, start: int, start_row: int,
 ) -> None:  # fmt: skip
-    """Compute out = x w for n rows, or out += it; x (n, k), w (k, m), m a multiple of LANES.
+    """Compute out = start + x w for n rows; x (n, k), w (k, m), m a multiple of COLUMNS.
 
     One or two rows leave registers free, so that a call takes twice as many columns and the rows of
     w need half as many passes. If these rows are 4 KiB apart, a pass leaves no cache line in the L1
@@ -321,7 +364,8 @@ def multiply_rows(
 
     Args:
         kernels: The address of the table of vectors.load_matmul_kernels.
-        x: An address, like `w` and `out`; each is followed by the bytes from one row to the next.
+        x: An address, like `w`, `out` and `start` (0 for zeros); each is followed by the bytes from
+            one row to the next, which are 0 if all rows start from the same one.
         x_next: Bytes from one element of a row of x to the next.
     """
     first = 0
@@ -330,26 +374,25 @@ def multiply_rows(
         for column in range(0, first if n > 0 else 0, 2 * BLOCK):
             call(read_word(kernels, WIDE + n - 1), (
                 x, x_row, x_next, w + _BYTES * column, w_row, out + _BYTES * column, out_row, k,
-                adds,
+                start + _BYTES * column if start != 0 else 0, start_row, LANES,
             ))  # fmt: skip
     for column in range(first, m, BLOCK):
-        is_whole = column + BLOCK <= m
-        step = BLOCK if is_whole else LANES
-        for j in range(column, min(column + BLOCK, m), step):
-            for i in range(0, n, MAX_ROWS):
-                table = BY_VECTORS if is_whole else BY_VECTOR
-                call(read_word(kernels, table + min(MAX_ROWS, n - i) - 1), (
-                    x + i * x_row, x_row, x_next, w + _BYTES * j, w_row,
-                    out + i * out_row + _BYTES * j, out_row, k, adds,
-                ))  # fmt: skip
+        width = min(BLOCK, m - column)
+        kind, n_last = _select_kernels(width), (width - 1) % LANES + 1
+        for i in range(0, n, MAX_ROWS):
+            call(read_word(kernels, kind + min(MAX_ROWS, n - i) - 1), (
+                x + i * x_row, x_row, x_next, w + _BYTES * column, w_row,
+                out + i * out_row + _BYTES * column, out_row, k,
+                start + i * start_row + _BYTES * column if start != 0 else 0, start_row, n_last,
+            ))  # fmt: skip
 
 
 @helper
 def multiply_packed(
     kernels: int, x: int, x_row: int, n: int, w: int, k: int, m: int, out: int, out_row: int,
-    adds: int,
+    start: int, start_row: int,
 ) -> None:  # fmt: skip
-    """Compute out = x w for n rows, or out += it.
+    """Compute out = start + x w for n rows, see multiply_rows.
 
     Args:
         w: The address of a copy of w (k, m) by memory_kernels.pack_columns.
@@ -358,18 +401,24 @@ def multiply_packed(
     n_rows = (n + n_calls - 1) // max(n_calls, 1)
     for column in range(0, m, BLOCK):
         width = min(BLOCK, m - column)
-        table, step = (BY_VECTORS, BLOCK) if width == BLOCK else (BY_VECTOR, LANES)
-        for j in range(0, width, step):
-            for i in range(0, n, max(n_rows, 1)):
-                call(read_word(kernels, table + min(n_rows, n - i) - 1), (
-                    x + i * x_row, x_row, _BYTES, w + _BYTES * (column * k + j), _BYTES * width,
-                    out + i * out_row + _BYTES * (column + j), out_row, k, adds,
-                ))  # fmt: skip
+        kind, n_last = _select_kernels(width), (width - 1) % LANES + 1
+        for i in range(0, n, max(n_rows, 1)):
+            call(read_word(kernels, kind + min(n_rows, n - i) - 1), (
+                x + i * x_row, x_row, _BYTES, w + _BYTES * column * k,
+                _BYTES * count_padded(width), out + i * out_row + _BYTES * column, out_row, k,
+                start + i * start_row + _BYTES * column if start != 0 else 0, start_row, n_last,
+            ))  # fmt: skip
+
+
+@helper
+def count_padded(m: int) -> int:
+    """Return the columns of a packed copy of a matrix with m columns."""
+    return (m + LANES - 1) // LANES * LANES
 
 
 def is_packed(k: int, m: int) -> bool:
     """Return whether few rows are multiplied by a packed copy of W (k, m), not by W."""
-    return m % LANES == 0 and k * m > SMALL
+    return m % COLUMNS == 0 and k * m > SMALL
 
 
 @helper
@@ -395,10 +444,10 @@ def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:
     """Return whether these kernels multiply n rows by W (k, m), or by W^T of W (m, k)."""
     if transposed:
         return n <= OWN_ROWS_TRANSPOSED and k % LANES == 0 and m % DOTS == 0
-    return m % LANES == 0 and (n <= OWN_ROWS or k * m <= SMALL)
+    return m % COLUMNS == 0 and (n <= OWN_ROWS or k * m <= SMALL)
 
 
 @helper
 def is_our_outer(n: int, m: int) -> bool:
     """Return whether these kernels compute x^T dy of n rows; dy (n, m)."""
-    return n <= OWN_ROWS_OUTER and m % LANES == 0
+    return n <= OWN_ROWS_OUTER and m % COLUMNS == 0

@@ -156,7 +156,7 @@ def find_uses(
     scattered = frozenset(i for _, i in function.scatter)
     readers = _Readers(nodes, stage_of, consumers, results, scattered)
     losses = readers.find_losses(scattered | given) if abilities.fuses_losses else {}
-    absorption = readers.find_absorption(_collect_biases(losses), absorb_bias=not abilities.fuses)
+    absorption = readers.find_absorption(_collect_biases(losses), abilities)
     orders = {
         stage: order_stage(nodes, stages[stage], absorption, fuse=abilities.fuses)
         for stage in STAGES
@@ -259,8 +259,10 @@ class _Readers:
     results: frozenset[int]
     scattered: frozenset[int]
 
-    def find_absorption(self, biases: frozenset[int], *, absorb_bias: bool) -> Absorption:
+    def find_absorption(self, biases: frozenset[int], abilities: Abilities) -> Absorption:
         """Find sums x W + b and y + x W whose parts have no other use.
+
+        A fused kernel of the same stage that reads x W + b adds the bias itself.
 
         A scattered sum is stored in its state row, where no other value can be computed first.
 
@@ -274,8 +276,11 @@ class _Readers:
             if node.op == "bias":
                 product = node.inputs[0]
                 whole = node.shape[-1:] == nodes[node.inputs[1]].shape
-                absorbs = absorb_bias and whole and nodes[product].op in MATMULS
-                if i in biases or (absorbs and self._is_sole_use(product, i)):
+                absorbs = not abilities.fuses or (
+                    abilities.starts_from_biases and not self._has_elementwise_reader(i, i)
+                )
+                is_sum = whole and nodes[product].op in MATMULS and self._is_sole_use(product, i)
+                if i in biases or (absorbs and is_sum):
                     into[product] = i
                 continue
             if i in self.scattered or any(nodes[k].op == "concat" for k in self.consumers[i]):
@@ -289,6 +294,16 @@ class _Readers:
                     into[product], after[product] = i, target
                     break
         return Absorption(into, after)
+
+    def _has_elementwise_reader(self, i: int, value: int) -> bool:
+        """Return whether an elementwise operator of i's stage reads a value or its slices."""
+        return any(
+            self._has_elementwise_reader(i, k)
+            if self.nodes[k].op == "slice"
+            else OPERATORS[self.nodes[k].op].elementwise
+            and self.stage_of.get(k) == self.stage_of[i]
+            for k in self.consumers[value]
+        )
 
     def _is_sole_use(self, i: int, user: int) -> bool:
         return list(self.consumers[i]) == [user] and i not in self.results

@@ -344,6 +344,8 @@ class Abilities:
             still read the operand.
         reads_row_blocks: Rows of a matrix may be a parameter of their own
             (dynbatch.harness.vertex.shared_products).
+        starts_from_biases: A matmul adds a bias at no cost. Without fused kernels, every matmul
+            that a bias follows adds it.
     """
 
     operators: frozenset[str]
@@ -356,6 +358,7 @@ class Abilities:
     largest_in_place: int = 0
     reuses_places: bool = True
     reads_row_blocks: bool = False
+    starts_from_biases: bool = False
 
     def __post_init__(self) -> None:
         if not self.fuses and any((self.reads_children, self.adds_to_children, self.fuses_losses)):

@@ -122,10 +122,15 @@ def join_blocks(
     blocks: Sequence[VertexBlock], type_names: tuple[str, ...], segments: IntArray | None = None
 ) -> Graph:
     """Join blocks, numbered consecutively, into one graph; for segments see Graph.segments."""
-    n_args = np.concatenate([(block.args != NONE).sum(axis=1) for block in blocks])
-    arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
-    np.cumsum(n_args, out=arg_start[1:])
-    args = np.concatenate([block.args[block.args != NONE] for block in blocks])
+    slots = np.concatenate([block.args.ravel() for block in blocks])
+    is_read = slots != NONE
+    widths = np.repeat([b.args.shape[1] for b in blocks], [len(b.types) for b in blocks])
+    first_slot = np.zeros(len(widths) + 1, dtype=np.int32)
+    np.cumsum(widths, out=first_slot[1:])
+    # Few slots are empty, so counting those before a vertex is faster than a sum over all slots.
+    empty = np.flatnonzero(~is_read)
+    arg_start = (first_slot - empty.searchsorted(first_slot)).astype(np.int32)
+    args = slots[is_read]
     types = np.concatenate([block.types for block in blocks])
     return Graph(types, arg_start, args, type_names, segments=segments)
 

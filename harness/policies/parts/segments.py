@@ -14,7 +14,13 @@ from itertools import pairwise
 import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.contracts.policy import LearnedPolicy, LearnedRun, Policy
+from dynbatch.harness.contracts.policy import (
+    ArrayPolicy,
+    LearnedPolicy,
+    LearnedRun,
+    OrderAndStarts,
+    Policy,
+)
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.arrays import IntArray, Ints, as_int_array
 from dynbatch.harness.values.graph import Graph
@@ -29,36 +35,43 @@ class CutGraph:
     """Graph cut into its segments.
 
     Attributes:
-        graphs: one per segment.
+        whole: The graph.
         vertices: (n,), ids in the whole graph, by segment and then in increasing order; those of
             segment r are vertices[starts[r]:starts[r + 1]].
         starts: (n_segments + 1,).
+        parts: Types, starts of arguments and arguments of each segment.
     """
 
-    graphs: tuple[Graph, ...]
+    whole: Graph
     vertices: IntArray
     starts: IntArray
+    parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """One graph for each segment."""
+        whole, bounds = self.whole, pairwise(self.starts.tolist())
+        counters = [
+            None if counter is None else as_int_array(counter[self.vertices])
+            for counter in (whole.phases, whole.depths)
+        ]
+        return tuple(
+            whole.build_part(*part, *(None if c is None else c[v:v_end] for c in counters))
+            for part, (v, v_end) in zip(self.parts, bounds, strict=True)
+        )
 
 
 def cut_in_segments(graph: Graph) -> CutGraph:
-    """Cut a graph with segments into one graph per segment."""
+    """Cut a graph with segments."""
     assert graph.segments is not None
     arrays = _cut(graph.segments, graph.types, graph.arg_start, graph.args)
     vertices, starts, types, arg_starts, args, first_arg = map(as_int_array, arrays)
-    phases = None if graph.phases is None else as_int_array(graph.phases[vertices])
-    depths = None if graph.depths is None else as_int_array(graph.depths[vertices])
     bounds = zip(pairwise(starts.tolist()), pairwise(first_arg.tolist()), strict=True)
-    graphs = tuple(
-        graph.build_part(
-            types[v:v_end],
-            arg_starts[v + r : v_end + r + 1],
-            args[a:a_end],
-            None if phases is None else phases[v:v_end],
-            None if depths is None else depths[v:v_end],
-        )
+    parts = tuple(
+        (types[v:v_end], arg_starts[v + r : v_end + r + 1], args[a:a_end])
         for r, ((v, v_end), (a, a_end)) in enumerate(bounds)
     )
-    return CutGraph(graphs, vertices, starts)
+    return CutGraph(graph, vertices, starts, parts)
 
 
 def select_first_segment(graph: Graph) -> Graph:
@@ -79,6 +92,9 @@ def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
     if graph.segments is None:
         return policy(graph)
     cut = cut_in_segments(graph)
+    if isinstance(policy, ArrayPolicy):
+        compute, others = policy.compute, policy.read_others(graph)
+        return _join(cut, [compute(*part, *others) for part in cut.parts])
     return _join_schedules(
         cut, [policy(part) if part.n_vertices else NOTHING for part in cut.graphs]
     )
@@ -96,19 +112,23 @@ def run_in_segments(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
 
 
 def _join_schedules(cut: CutGraph, schedules: Sequence[Schedule]) -> Schedule:
-    for part, schedule in zip(cut.graphs, schedules, strict=True):
-        if not isinstance(schedule, Schedule) or len(schedule.order) != part.n_vertices:
+    for (types, *_), schedule in zip(cut.parts, schedules, strict=True):
+        if not isinstance(schedule, Schedule) or len(schedule.order) != len(types):
             raise ScheduleError(
-                f"expected a Schedule of all {part.n_vertices} vertices of a graph segment;"
+                f"expected a Schedule of all {len(types)} vertices of a graph segment;"
                 " fix the policy"
             )
+    return _join(cut, [(item.order, item.starts) for item in schedules])
+
+
+def _join(cut: CutGraph, batches: Sequence[OrderAndStarts]) -> Schedule:
     first, sizes = cut.starts[:-1], np.diff(cut.starts)
-    order = np.concatenate([item.order for item in schedules])
+    order = np.concatenate([order for order, _ in batches])
     if (order.view(np.uint32) >= sizes.repeat(sizes).view(np.uint32)).any():
         raise ScheduleError("a policy schedules vertices that are not in its graph segment")
     order += first.repeat(sizes)
-    n_batches = [item.n_batches for item in schedules]
-    ends = np.concatenate([item.starts[1:] for item in schedules]) + first.repeat(n_batches)
+    n_batches = [len(starts) - 1 for _, starts in batches]
+    ends = np.concatenate([starts[1:] for _, starts in batches]) + first.repeat(n_batches)
     starts = np.zeros(len(ends) + 1, dtype=np.int32)
     starts[1:] = ends
     segment_starts = np.zeros(len(n_batches) + 1, dtype=np.int32)

@@ -132,6 +132,7 @@ class Backend(backend.Backend):
         fuses_losses=True,
         largest_in_place=SMALL,
         reads_row_blocks=True,
+        starts_from_biases=True,
     )
 
     keeps_states = True

@@ -23,7 +23,11 @@ from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     update_rows,
 )
 from dynbatch.harness.engine.cpu_kernels.team import Table
-from dynbatch.harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    NAMES,
+    count_padded,
+    load_matmul_kernels,
+)
 from dynbatch.harness.engine.lowering import plan as plans
 from dynbatch.harness.engine.lowering.plan import (
     GROWTH,
@@ -134,7 +138,8 @@ class Parameters:
         """Return a copy of W or W^T that is packed for the engine's kernels, updated on request."""
         key, value = (name, is_transposed), self.values[name]
         if key not in self._packed:
-            self._packed[key] = memory_kernels.allocate_aligned((value.size,))
+            k, m = value.shape[::-1] if is_transposed else value.shape
+            self._packed[key] = memory_kernels.allocate_aligned((k, count_padded(m)))
             self._stale.add(key)
         if up_to_date and key in self._stale:
             source = self.provide_transposed(name, up_to_date=True) if is_transposed else value

@@ -207,7 +207,7 @@ class StageWriter:
         )
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
-            *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
+            *(int(step.accumulate), int(step.bias is not None)),
             *limits,
         )
         kernel = products.multiply_children if children else products.multiply_rows
