@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from dynbatch.harness.machine.files import read_lines, read_text
 T = TypeVar("T")
 CPUS = Path("/sys/devices/system/cpu")
 CPU_INFO = Path("/proc/cpuinfo")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # Lines of /proc/cpuinfo that name a processor and its instructions, on x86 and on Arm.
 _INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")
 
@@ -48,6 +50,12 @@ class Machine:
         """Return plain values for the record, as JSON has them (lists instead of tuples)."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
+
+
+def read_huge_pages() -> str | None:
+    """Return when memory is in huge pages: always, madvise (on request) or never; None: unknown."""
+    chosen = re.search(r"\[(\w+)\]", read_text(HUGE_PAGES) or "")
+    return None if chosen is None else chosen[1]
 
 
 def describe_machine() -> Machine:

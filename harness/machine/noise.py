@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from dynbatch.harness.machine.cgroup import count_throttled_periods
-from dynbatch.harness.machine.facts import CPUS, GpuReading, Machine, read_gpu
+from dynbatch.harness.machine.facts import CPUS, GpuReading, Machine, read_gpu, read_huge_pages
 from dynbatch.harness.machine.files import read_text
 from dynbatch.harness.machine.process import apply_to_family
 
@@ -210,6 +210,7 @@ def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
         judge_quota(machine.cpu_quota),
         judge_governor(machine),
         judge_turbo(machine),
+        judge_huge_pages(read_huge_pages()),
         judge_memory(psutil.virtual_memory().available, machine.memory_bytes),
         judge_swap(psutil.swap_memory().used),
         *([judge_gpu(read_gpu())] if machine.gpus else []),
@@ -243,6 +244,12 @@ def judge_turbo(machine: Machine) -> Finding:
     """Report turbo, which makes the speed depend on heat; it is recorded but allowed."""
     labels = {None: "unknown", True: "on", False: "off"}
     return Finding("turbo", labels[machine.turbo])
+
+
+def judge_huge_pages(state: str | None) -> Finding:
+    """Check that the kernel gives huge pages to processes that request them, as trials do."""
+    command = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+    return Finding("huge pages", state or "unknown", command if state == "never" else "")
 
 
 def judge_memory(available: int, total: int) -> Finding:

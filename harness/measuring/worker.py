@@ -29,6 +29,7 @@ import numpy as np
 
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
+from dynbatch.harness.machine.facts import read_huge_pages
 from dynbatch.harness.machine.noise import SlowdownWatch
 from dynbatch.harness.machine.process import (
     freeze_new_objects,
@@ -231,7 +232,9 @@ def list_effective_options(system: System) -> dict[str, str]:
     """Return the system's effective options, how its process has started, and its environment."""
     options: dict[str, str] = query_system(system, "effective_options")
     process = {"start": START, "left out of the environment": LEFT_OUT}
-    return options | {name: text for name, key in process.items() if (text := os.environ.get(key))}
+    facts = {name: os.environ.get(key) for name, key in process.items()}
+    facts["huge pages"] = read_huge_pages()
+    return options | {name: text for name, text in facts.items() if text}
 
 
 def _warm_up(spec: TrialSpec, workload: Workload, system: System, measured: Measured) -> Passes:

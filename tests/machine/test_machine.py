@@ -31,6 +31,7 @@ from dynbatch.harness.machine.noise import (
     Scheduling,
     judge_governor,
     judge_gpu,
+    judge_huge_pages,
     judge_load,
     judge_memory,
     judge_swap,
@@ -42,6 +43,7 @@ from dynbatch.harness.machine.process import (
     reset_peak_memory,
 )
 
+Patch = pytest.MonkeyPatch
 MIB = 2**20
 
 
@@ -65,7 +67,7 @@ CPUS = (
 
 
 def test_a_cpu_of_another_name_or_other_instructions_is_another(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     def fingerprint(cpu: tuple[str, ...], mhz: int) -> str:
         lines = [f"cpu MHz\t: {mhz}", *cpu, *cpu]
@@ -83,7 +85,7 @@ HIDDEN = ["processor\t: 0", "cpu family\t: 25", "model\t\t: 1", "model name\t: A
 
 
 def test_generations_with_one_name_differ_in_family_or_model(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     later = [line.replace(": 1", ": 17") for line in HIDDEN]
     named = [*HIDDEN[:-1], "model name\t: AMD EPYC 7763 64-Core Processor"]
@@ -98,7 +100,7 @@ def test_generations_with_one_name_differ_in_family_or_model(
     assert names[4], "Arm has no names"
 
 
-def test_cuda_is_unavailable_without_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_unavailable_without_visible_devices(monkeypatch: Patch) -> None:
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
         assert not has_cuda_device()
@@ -153,7 +155,7 @@ def test_memory_of_a_child_is_part_of_the_peak_that_the_reset_forgets() -> None:
         assert measure_peak_bytes() - before[1] <= 60 * MIB
 
 
-def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
+def fake_cpu(monkeypatch: Patch, **readings: list[float]) -> None:
     """Replace the kernel's counters by sequences of readings."""
     for name, values in readings.items():
         source = iter(values)
@@ -164,14 +166,14 @@ def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
     ("all_s", "own_s", "cores"), [(12.0, 2.0, 0.0), (13.2, 2.0, 0.6), (12.0, 0.5, 0.75)]
 )
 def test_background_load_excludes_own_work(
-    monkeypatch: pytest.MonkeyPatch, all_s: float, own_s: float, cores: float
+    monkeypatch: Patch, all_s: float, own_s: float, cores: float
 ) -> None:
     fake_cpu(monkeypatch, _read_busy_cpu_s=[10.0, all_s], _read_own_cpu_s=[0.0, own_s])
     monkeypatch.setattr(noise.time, "monotonic", iter([100.0, 102.0]).__next__)
     assert noise.measure_other_cores(0.0) == pytest.approx(cores)
 
 
-def test_throttling_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttling_is_noticed(monkeypatch: Patch) -> None:
     fake_cpu(monkeypatch, _count_throttles=[5, 5, 6])
     watch = noise.SlowdownWatch("cpu")
     assert watch.stop() == noise.Slowdown(is_throttled=False)
@@ -197,7 +199,7 @@ FOREIGN = {"processes": (os.getpid(), 2**22 + 1)}  # above the largest process i
     ],
 )
 def test_what_happens_to_a_gpu_during_the_passes_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     before: dict[str, Any],
     after: dict[str, Any],
     is_throttled: bool,
@@ -252,6 +254,9 @@ def test_findings_come_with_advice() -> None:
     assert judge_governor(replace(machine, governor="performance")).advice == ""
     assert "performance" in judge_governor(replace(machine, governor="powersave")).advice
     assert judge_governor(replace(machine, governor=None)).value == "unknown"
+    assert judge_huge_pages("madvise").advice == ""
+    assert "echo madvise" in judge_huge_pages("never").advice
+    assert judge_huge_pages(None).value == "unknown"
     assert judge_memory(90, 100).advice == ""
     assert judge_memory(10, 100).advice
     assert judge_swap(0).advice == ""
@@ -267,7 +272,7 @@ HOT = "GPU-second"  # slowed down by heat
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def driver(monkeypatch: Patch) -> Iterator[list[str]]:
     """Driver of two GPUs; yields the log of opening and closing it."""
     calls: list[str] = []
 
@@ -316,7 +321,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 )
 def test_the_first_visible_gpu_is_looked_at(
     driver: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     visible: str | None,
     used: str | None,
     is_slow: bool,
@@ -332,7 +337,7 @@ def test_the_first_visible_gpu_is_looked_at(
     assert driver
 
 
-def test_without_a_driver_no_gpu_is_named_or_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_no_gpu_is_named_or_slow(monkeypatch: Patch) -> None:
     def no_driver() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 

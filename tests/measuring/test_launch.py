@@ -24,7 +24,7 @@ from dynbatch.harness.records.record import Record, find_record, read_record
 from dynbatch.harness.trials.spec import Limits, TrialSpec
 from dynbatch.harness.values.paths import ROOT
 from tests.support.in_time import wait_for
-from tests.support.measured import MakeSpec, measure_alone, start_block
+from tests.support.measured import MakeSpec, measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_servers")]
@@ -69,14 +69,6 @@ def test_a_trial_that_hangs_is_ended(make_spec: MakeSpec, tmp_path: Path) -> Non
     assert not psutil.pid_exists(int(pid_file.read_text()))
 
 
-def test_a_trial_that_eats_memory_is_ended(make_spec: MakeSpec, tmp_path: Path) -> None:
-    limits = Limits(time_s=60.0, memory_bytes=400 * 2**20)
-    record = run(make_spec(system_options={"fault": "hog"}, limits=limits), tmp_path)
-    assert record.status == "oom"
-    assert record.reason is not None
-    assert record.reason.endswith("limits.memory_bytes is 419430400")
-
-
 def test_an_old_record_is_not_taken_for_a_new_one(make_spec: MakeSpec, tmp_path: Path) -> None:
     path = tmp_path / "raw" / "r0.json"
     log = tmp_path / "r0.log"
@@ -109,34 +101,23 @@ def test_a_record_names_the_variables_that_its_worker_did_not_get(
 
 
 @pytest.mark.parametrize(
-    "variable",
+    "typed",
     [
         *("TORCHDYNAMO_DISABLE", "JAX_DISABLE_JIT", "OMP_PROC_BIND", "PYTHONDEVMODE", "NUMBA_OPT"),
         *("TORCHINDUCTOR_MAX_AUTOTUNE", "JAX_DISABLE_MOST_OPTIMIZATIONS", "TF_DETERMINISTIC_OPS"),
         *("KERAS_BACKEND", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_DOMAIN_NUM_THREADS", "XLA_FLAGS"),
         *("MALLOC_PERTURB_", "PYTHONWARNINGS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"),
+        *("LD_PRELOAD=/usr/lib/libtcmalloc.so.4", "GLIBC_TUNABLES=glibc.malloc.arena_max=8"),
     ],
 )
 def test_shell_variables_are_removed_from_worker_environment(
-    variable: str, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+    typed: str, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(variable, "1")
+    variable, _, value = typed.partition("=")
+    monkeypatch.setenv(variable, value or "1")
     environment = build_worker_environment(make_spec())
-    assert variable not in environment
+    assert environment.get(variable) in (None, "glibc.malloc.hugetlb=1")
     assert variable in environment[LEFT_OUT].split()
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [("LD_PRELOAD", "/usr/lib/libtcmalloc.so.4"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=8")],
-)
-def test_other_memory_allocators_are_left_out(
-    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
-    monkeypatch.setenv(variable, value)
-    assert variable in build_worker_environment(make_spec())[LEFT_OUT].split()
-    monkeypatch.setenv(variable, "/usr/lib/libnss_wrapper.so")
-    assert variable in build_worker_environment(make_spec())
 
 
 @pytest.mark.parametrize(
@@ -170,6 +151,15 @@ def test_a_worker_on_cuda_sees_one_gpu(
     assert build_worker_environment(make_spec()).get("CUDA_VISIBLE_DEVICES") == visible
 
 
+def test_huge_pages_join_tunables_that_choose_no_allocator(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.cpu.x86_shstk=off")
+    environment = build_worker_environment(make_spec())
+    assert environment["GLIBC_TUNABLES"] == "glibc.cpu.x86_shstk=off:glibc.malloc.hugetlb=1"
+    assert environment[LEFT_OUT] == ""
+
+
 def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: MakeSpec) -> None:
     environment = build_worker_environment(make_spec(threads=3))
     names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
@@ -183,19 +173,6 @@ def test_the_memory_limit_is_a_share_of_the_machine_unless_given() -> None:
     total = psutil.virtual_memory().total
     assert 0 < compute_memory_limit(Limits()) < total
     assert compute_memory_limit(Limits(memory_bytes=5)) == 5
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    spec = make_spec(system_options={"fault": "note_and_wait", "file": str(pid_file)})
-    parent = start_block(spec, tmp_path, 1)
-    assert wait_for(lambda: pid_file.exists() and pid_file.read_text())
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    worker = int(pid_file.read_text())
-    assert wait_for(lambda: not psutil.pid_exists(worker))
-    assert not (tmp_path / "0.json").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
@@ -293,6 +270,7 @@ def test_memory_of_detached_child_counts_toward_limit(make_spec: MakeSpec, tmp_p
     limits = Limits(time_s=60.0, memory_bytes=600 * 2**20)
     record = run(make_spec(python=str(python), limits=limits), tmp_path)
     assert record.status == "oom"
+    assert str(record.reason).endswith("limits.memory_bytes is 629145600")
 
 
 def test_a_flood_is_harmless_unless_the_disk_is_full(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -353,32 +331,20 @@ def test_os_failure_to_start_worker_is_not_blamed_on_python(
 def test_invalid_python_executable_gives_unsupported_record(
     make_spec: MakeSpec, tmp_path: Path, program: str, why: str
 ) -> None:
-    other = shutil.which(program) if program else None
-    if other is None:
-        other = str(tmp_path / ("no/python" if program == "no/python" else "python"))
-        if program != "no/python":
-            Path(other).write_text(program)
-            Path(other).chmod(0o755)
-    record = run(make_spec(python=other), tmp_path)
+    other = Path(shutil.which(program) or tmp_path / "python")
+    if other.parent == tmp_path and program != "no/python":
+        other.write_text(program)
+        other.chmod(0o755)
+    record = run(make_spec(python=str(other)), tmp_path)
     assert record.status == "unsupported"
     start = f"system.python={other} does not start the benchmark's worker ({why}"
     assert str(record.reason).startswith(start)
 
 
 def test_a_python_whose_worker_dies_is_not_blamed(make_spec: MakeSpec, tmp_path: Path) -> None:
-    record = run(
-        make_spec(python=sys.executable, system_options={"fault": "raise:value"}), tmp_path
-    )
+    spec = make_spec(python=sys.executable, system_options={"fault": "raise:value"})
+    record = run(spec, tmp_path)
     assert (record.status, record.reason) == ("crash", "ValueError: a fault over two lines")
-
-
-def test_a_record_of_another_interpreter_does_not_answer(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    assert make_spec(python="/elsewhere/bin/python").trial_id == make_spec().trial_id
-    record = run(make_spec(), tmp_path)
-    assert record.is_valid_for(make_spec(), record.source_sha256)
-    assert not record.is_valid_for(make_spec(python=sys.executable), record.source_sha256)
 
 
 def test_one_without_the_benchmarks_packages_is_a_record(
@@ -388,7 +354,6 @@ def test_one_without_the_benchmarks_packages_is_a_record(
     python = tmp_path / "bare" / "bin" / "python"
     record = run(make_spec(python=str(python)), tmp_path)
     assert record.status == "unsupported"
-    assert record.reason is not None
     assert record.reason.startswith(f"system.python={python} lacks ")
     assert f"{python} -m pip install -e '.[EXTRA]'" in record.reason
 

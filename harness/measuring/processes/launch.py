@@ -66,6 +66,10 @@ _ALLOCATOR = {
     "MALLOC_TOP_PAD_": str(64 * 2**20),
     "MALLOC_ARENA_MAX": "1",  # a separate arena for autograd's thread would return memory
 }
+# Huge pages, from glibc 2.35 on. The engine, PyTorch, DyNet and C++ by hand are 1.2 to 1.6 times as
+# fast with them on Tree-LSTM training and the parser (one core of a virtual machine on an Intel
+# Xeon, ten processes that take turns).
+_HUGE_PAGES = "glibc.malloc.hugetlb=1"
 # Variables of libraries: they select kernels for another CPU (OPENBLAS_CORETYPE=Haswell halves the
 # speed of OpenBLAS on a CPU with AVX-512), turn compilation off, change precision, bind threads, or
 # make a library check or print more than usual. TF_CLI_... and TF_VAR_... are Terraform's.
@@ -293,6 +297,8 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
     left_out = sorted(filter(_decides_numbers, os.environ.keys() - threads.keys() - fixed.keys()))
     given = {k: v for k, v in os.environ.items() if k not in left_out}
+    tunables = [text for text in (given.get("GLIBC_TUNABLES"), _HUGE_PAGES) if text]
+    fixed |= {"GLIBC_TUNABLES": ":".join(tunables)}
     return given | threads | fixed | {LEFT_OUT: " ".join(left_out), START: IMPORTED}
 
 
