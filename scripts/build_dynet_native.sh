@@ -10,9 +10,10 @@
 # ARCHITECTURES: GPU generations to compile for (default "80-real;90-real", A100 and H100).
 # PYTHON: interpreter to build for (default .venv/bin/python, else python3.11).
 # JOBS: parallel compilations (default: all cores).
-# BLAS: of the CPU's products, openblas (default) or eigen (always with cuda). Measured with Tree-LSTM
-#   training at batch 64, one thread, AMD EPYC (Zen 4): hidden 256 720-750 against 640-665 trees/s,
-#   hidden 64 2800-3000 against 2650-2800.
+# BLAS: of the CPU's products, mkl (x86_64; default on Intel's processors), openblas (default on
+#   others) or eigen (always with cuda). MKL and OpenBLAS: docs/systems.md. OpenBLAS and Eigen, with
+#   Tree-LSTM training at batch 64, one thread, AMD EPYC (Zen 4): hidden 256 720-750 against 640-665
+#   trees/s, hidden 64 2800-3000 against 2650-2800.
 # Needs g++, make and a package registry that pip can reach; about 4 minutes on 2 cores.
 # DyNet's release flags are used: -Ofast -funroll-loops -march=native.
 set -euo pipefail
@@ -21,12 +22,14 @@ readonly VERSION=2.1.2
 readonly SDIST_SHA256=c1c1de7cdd3a60b6c6491868b0e096b38b88d4ce14ef8bd065cb76bcd9f5a8b9
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly root device=${DEVICE:-cpu}
-name=dynet-native blas=${BLAS:-openblas} standard=c++11
+name=dynet-native blas=openblas standard=c++11
+! grep -qs GenuineIntel /proc/cpuinfo || blas=mkl
+blas=${BLAS:-$blas}
 [[ $device != cuda ]] || name=dynet-cuda blas=eigen standard=c++17
 readonly name blas standard target="$root/.$name" work="$root/build/$name"
 readonly log="$work/build.log" venv="$work/venv"
-# Set by prepare_cuda.
-nvcc="" cuda_folder="" cuda_headers="" cuda_links=""
+# Set by prepare_cuda and prepare_blas.
+nvcc="" cuda_folder="" headers="" links="" blas_name="none (Eigen)" blas_files=()
 
 say() { printf '%s: %s\n' "$name" "$*"; }
 fail() { printf '%s: error: %s\n' "$name" "$*" >&2; exit 1; }
@@ -72,8 +75,7 @@ make_venv() {
     # Newer Cython and setuptools reject DyNet's build script; CMake 4 rejects its CMakeLists.txt.
     step "installing build tools (cython<3, setuptools<70, cmake<4, Eigen 3.4)" \
         "$venv/bin/pip" install --disable-pip-version-check -q \
-        'cython<3' 'setuptools<70' 'cmake<4' 'cmeel-eigen==3.4.*' scipy-openblas32 \
-        wheel numpy
+        'cython<3' 'setuptools<70' 'cmake<4' 'cmeel-eigen==3.4.*' wheel numpy
 }
 
 # Find nvcc, and fetch the libraries that match its version.
@@ -86,10 +88,37 @@ prepare_cuda() {
     step "installing the libraries of CUDA $version" "$venv/bin/pip" install \
         --disable-pip-version-check -q "cuda-toolkit[cublas,curand,cudart]==$version.*"
     cuda_folder=$(package_folder '*site-packages/nvidia/cu13')/lib
-    cuda_headers="-DHAVE_CUDA -isystem ${cuda_folder%/*}/include"
-    cuda_links="-Wl,-rpath,$cuda_folder -L$cuda_folder"
-    cuda_links+=" -l:libcublas.so.13 -l:libcurand.so.10 -l:libcudart.so.13"
+    headers="-DHAVE_CUDA -isystem ${cuda_folder%/*}/include"
+    links="-Wl,-rpath,$cuda_folder -L$cuda_folder"
+    links+=" -l:libcublas.so.13 -l:libcurand.so.10 -l:libcudart.so.13"
+    blas_name="cuBLAS $(find_version nvidia-cublas)"
 }
+
+# Fetch the BLAS of the CPU's products. MKL loads its kernels at run time, so they are copied, too.
+prepare_blas() {
+    local eigen=$1 folder
+    local -A packages=([openblas]=scipy-openblas32 [mkl]="mkl==2026.*")
+    step "installing $blas" "$venv/bin/pip" install --disable-pip-version-check -q --no-deps \
+        ${packages[$blas]}
+    if [[ $blas == mkl ]]; then
+        # Not EIGEN_USE_MKL_ALL: DyNet's own code for MKL overruns its arrays, and gradients of MV-RNN
+        # are wrong (dynet/matrix-multiply.h).
+        headers="-DEIGEN_USE_BLAS" folder=$venv/lib
+        links="-l:libmkl_intel_lp64.so.3 -l:libmkl_gnu_thread.so.3 -l:libmkl_core.so.3 -lgomp -lm"
+        blas_name="MKL $(find_version mkl)"
+        blas_files=("$folder"/libmkl_{intel_lp64,gnu_thread,core,{,vml_}{def,avx2,avx512,avx10}}.so.3)
+    else
+        write_blas_names "$eigen"
+        headers="-DEIGEN_USE_BLAS -include $work/blas_names.h"
+        folder=$(package_folder '*site-packages/scipy_openblas32')/lib links=-lscipy_openblas
+        blas_name="OpenBLAS $(find_version scipy-openblas32)"
+        blas_files=("$folder"/libscipy_openblas*.so)
+    fi
+    links="-L$folder $links"
+}
+
+# Print the version of a package in the build environment.
+find_version() { "$venv/bin/pip" show "$1" 2>/dev/null | sed -n 's/^Version: //p'; }
 
 # Print the directory of a package's files in the build environment.
 package_folder() { find "$venv" -type d -path "$1" -print -quit; }
@@ -129,44 +158,31 @@ print("py{}.{}-64bit".format(*sys.version_info))')"
 }
 
 compile() {
-    local eigen=$1 openblas=$2 jobs=${JOBS:-$(nproc)} library
+    local eigen=$1 jobs=${JOBS:-$(nproc)} library
     # With $ORIGIN, the extension finds the libraries in its directory, even if that is moved.
-    local compiler_flags="$cuda_headers" linker_flags='-Wl,-rpath,$ORIGIN'
-    if [[ $blas == openblas ]]; then
-        write_blas_names "$eigen"
-        compiler_flags="-DEIGEN_USE_BLAS -include $work/blas_names.h"
-        linker_flags+=" -Wl,--no-as-needed -L$openblas/lib -lscipy_openblas"
-    fi
-    [[ $device == cpu ]] || linker_flags+=" -Wl,--no-as-needed $cuda_links"
+    local linker_flags="-Wl,-rpath,\$ORIGIN -Wl,--no-as-needed $links"
     rm -rf "$work/new"
     step "compiling with $jobs jobs (minutes; progress in $log)" env \
         PATH="$venv/bin:$PATH" EIGEN3_INCLUDE_DIR="$eigen" MAKE_FLAGS="-j$jobs" \
-        CFLAGS="-O3 -march=native" CXXFLAGS="$compiler_flags" LDFLAGS="$linker_flags" \
-        BACKEND="${device/cpu/eigen}" CUDACXX="$nvcc" CUDAFLAGS="$cuda_headers" \
+        CFLAGS="-O3 -march=native" CXXFLAGS="$headers" LDFLAGS="$linker_flags" \
+        BACKEND="${device/cpu/eigen}" CUDACXX="$nvcc" CUDAFLAGS="$headers" \
         CUDAARCHS="${ARCHITECTURES:-80-real;90-real}" \
         "$venv/bin/pip" install --disable-pip-version-check --no-deps --no-build-isolation \
         --no-cache-dir --target "$work/new" "$work/src"
     library=$(find "$work/src/build" -name libdynet.so -print -quit)
     [[ -n $library ]] || fail "the build made no libdynet.so; see $log"
-    cp "$library" "$work/new/"
-    [[ $blas == eigen ]] || cp "$openblas"/lib/libscipy_openblas*.so "$work/new/"
+    cp "$library" "${blas_files[@]}" "$work/new/"
 }
 
 describe() {
-    local eigen=$1 flags eigen_version compiler blas_name="none (Eigen)"
+    local eigen=$1 flags eigen_version compiler
     compiler=$(g++ --version | head -1)
     flags=$(cat "$(find "$work/src/build" -path '*dynet.dir/flags.make' -print -quit)" |
         sed -nE "s/^CXX_FLAGS *= *//p; s/^CUDA_FLAGS *= */nvcc /p" |
         sed -E "s# ?-(include|isystem) [^ ]+##g" | sort | paste -sd ';')
     eigen_version=$(grep -hoE 'EIGEN_(WORLD|MAJOR|MINOR)_VERSION [0-9]+' \
         "$eigen/Eigen/src/Core/util/Macros.h" | awk '{print $2}' | paste -sd.)
-    [[ $blas == eigen ]] || blas_name="OpenBLAS $("$venv/bin/pip" show scipy-openblas32 2>/dev/null |
-        sed -n 's/^Version: //p')"
-    if [[ $device == cuda ]]; then
-        blas_name="cuBLAS $("$venv/bin/pip" show nvidia-cublas 2>/dev/null |
-            sed -n 's/^Version: //p')"
-        compiler+=", nvcc $("$nvcc" --version | sed -n 's/.*, V//p')"
-    fi
+    [[ $device == cpu ]] || compiler+=", nvcc $("$nvcc" --version | sed -n 's/.*, V//p')"
     "$venv/bin/python" - "$work/new/build.json" "$VERSION" "$compiler" "$flags" \
         "$eigen_version" "$blas_name" "$cuda_folder" <<'PY'
 import json, pathlib, sys
@@ -215,7 +231,7 @@ sys.exit(explain_missing_build(sys.argv[1]) is not None)' "$device" >/dev/null 2
 main() {
     local python
     [[ $device == cpu || $device == cuda ]] || fail "DEVICE=$device: expected cpu or cuda"
-    [[ $blas == openblas || $blas == eigen ]] || fail "BLAS=$blas: expected openblas or eigen"
+    [[ $blas =~ ^(openblas|mkl|eigen)$ ]] || fail "BLAS=$blas: expected openblas, mkl or eigen"
     python=$(find_python)
     local is_there=false
     if [[ ${1:-} != --force ]] && [[ -f $target/build.json ]] && works "$python" "$target"; then
@@ -235,11 +251,11 @@ main() {
     make_venv "$python"
     [[ $device == cpu ]] || prepare_cuda
     unpack_source
-    local eigen openblas
+    local eigen
     eigen=$(package_folder '*cmeel.prefix/include/eigen3')
-    openblas=$(package_folder '*site-packages/scipy_openblas32')
-    [[ -n $eigen && -n $openblas ]] || fail "Eigen or OpenBLAS was not installed; see $log"
-    compile "$eigen" "$openblas"
+    [[ -n $eigen ]] || fail "Eigen was not installed; see $log"
+    [[ $blas == eigen ]] || prepare_blas "$eigen"
+    compile "$eigen"
     describe "$eigen"
     works "$python" "$work/new" || fail "DyNet was built but does not run in $python; see $log"
     compile_programs "$python" "$work/new"

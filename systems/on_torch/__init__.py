@@ -1,1 +1,1 @@
-"""PyTorch systems: eager, manually batched, with its fused LSTM, compiled, and TorchFold."""
+"""PyTorch systems: eager, manually batched, with its fused LSTM, compiled, TorchFold and PyG."""

@@ -9,7 +9,7 @@ import numpy as np
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.models.parser import Parser
 from dynbatch.harness.values.arrays import IntArray, as_int_array
-from dynbatch.harness.values.instances import Chain, Lattice, Tree
+from dynbatch.harness.values.instances import Chain, Lattice, SentencePair, Tree
 from dynbatch.harness.values.parsed import ParsedSentence
 
 Columns = tuple[IntArray, ...]
@@ -51,6 +51,16 @@ def build_chain_columns(_: Model, chains: Sequence[Chain]) -> Columns:
     words, labels, letters = joined
     sizes = as_int_array([chain.n_words for chain in chains])
     return sizes, words, labels, as_int_array(np.concatenate(n_letters)), letters
+
+
+def build_pair_columns(_: Model, pairs: Sequence[SentencePair]) -> Columns:
+    """Return lengths and words of the sources, then of the targets.
+
+    Shapes: lengths (n_pairs,), words (n_words,). Words include sentence marks.
+    """
+    sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    n_source, n_target = (as_int_array([len(words) for words in side]) for side in sides)
+    return n_source, np.concatenate(sides[0]), n_target, np.concatenate(sides[1])
 
 
 def build_parsed_columns(model: Parser, sentences: Sequence[ParsedSentence]) -> Columns:

@@ -16,12 +16,7 @@ from dynbatch.harness.planning.artifacts import (
     plan_counts,
 )
 from dynbatch.harness.planning.config import Composer
-from dynbatch.harness.planning.durations import (
-    COUNT_S,
-    DRAWN_S,
-    STARTED_S,
-    estimate_usual_s,
-)
+from dynbatch.harness.planning.durations import COUNT_S, DRAWN_S, STARTED_S, estimate_usual_s
 from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.yaml_files import read_mapping
@@ -32,6 +27,7 @@ from dynbatch.plots.declaration import CEILING, read_declaration
 
 SLOW = pytest.mark.slow
 PAPERS = {"ACRoBat": "acrobat", "Cavs": "cavs", "DyNet": "dynet_policy", "ED-Batch": "edbatch"}
+VARIANTS = {"vertex_openblas", "vertex_shared"}  # of the engine, with rows of their own
 COMPILED_S = 0.5  # compilation of one model with one set of engine options, once per machine
 
 
@@ -52,6 +48,10 @@ def test_every_experiment_plans_and_shows_all_it_measures(
     trials = plan_artifact(name, choices(scale), composer)
     measures = read_experiment(name)["scales"][scale] != "nothing"
     assert bool(trials or plan_counts(name, choices(scale))) == measures
+    grid = expand(name, scale)
+    if grid.settings:
+        own = {point["system"] for point in grid.settings}
+        assert {trial.spec.system for trial in trials} == own
     shown = read_declaration(name, CONF_DIR)
     axis = (shown.figure or {}).get("x")
     assert all(axis in trial.settings for trial in trials if axis)
@@ -60,7 +60,7 @@ def test_every_experiment_plans_and_shows_all_it_measures(
     measured = {trial.settings["system"] for trial in trials}
     if CEILING in (shown.table or {}).get("extra", ()):  # a separate row, not compared
         measured -= {one.name for one in read_systems(CONF_DIR) if one.kind == "upper_bound"}
-    if not expand(name, scale).trials_of:  # trials of other experiments may be omitted
+    if not grid.trials_of:  # trials of other experiments may be omitted
         assert measured <= {system for group in shown.compare.values() for system in group}
     assert all(measured & set(group) for group in shown.compare.values())
 
@@ -175,7 +175,7 @@ def test_a_comparison_starts_with_the_papers_own_system_else_with_the_engine() -
         own = list_own_systems(declared.paper)
         for group, systems in declared.compare.items():
             where = f"{name}, {group}"
-            assert not (group == "strategies" and "vertex_shared" in systems), where
+            assert not (group == "strategies" and VARIANTS & {*systems}), where
             if not own:
                 assert "vertex" not in systems[1:], where
             elif {kinds[s] for s in systems if s not in own[group]} - {"ablation"}:  # not its steps
@@ -199,6 +199,16 @@ def test_the_comparisons_of_cavs_have_real_systems_and_the_engine() -> None:
             assert {"cavs", "dynet", "vertex"} <= systems, f"{name}, {scale}"
 
 
+@pytest.mark.parametrize("name", [n for n in list_experiment_names() if "headline_" in n])
+def test_every_point_of_a_headline_has_the_engine_with_openblas(name: str) -> None:
+    assert "vertex_openblas" in read_declaration(name, CONF_DIR).compare["systems"]
+    points: dict[str, list[str]] = {}
+    for settings in expand(name, "paper").settings:
+        rest = {key: value for key, value in settings.items() if key != "system"}
+        points.setdefault(str(settings["system"]), []).append(json.dumps(rest, sort_keys=True))
+    assert points["vertex"] == points["vertex_openblas"]
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_cavs_serial_baseline_varies_only_policy_and_batch_size(scale: str) -> None:
     settings = expand("cavs_serial", scale).settings
@@ -209,11 +219,12 @@ def test_cavs_serial_baseline_varies_only_policy_and_batch_size(scale: str) -> N
     assert policies == {("cavs", None), ("cavs", "unbatched")}
 
 
-def test_medium_has_the_rounds_that_intervals_need() -> None:
-    for name in list_experiment_names():
-        grid = expand(name, "medium")
-        if grid.settings:
-            assert grid.rounds >= (6 if name.startswith("headline_") else 3), name
+def test_verdicts_have_three_rounds_at_medium_and_an_interval_at_paper() -> None:
+    for scale, least in (("medium", 3), ("paper", 6)):
+        for name in list_experiment_names():
+            grid = expand(name, scale)
+            if grid.settings:
+                assert grid.rounds >= least, (name, scale)
 
 
 def test_medium_is_over_in_a_hundred_minutes() -> None:

@@ -56,9 +56,9 @@ ONLY = {
         *("bilstm_layers", "seq2seq"),
     ),
     "jax_scan": (
-        *("tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "tree_gru"),
-        *("lattice_lstm", "lattice_gru", "gated_lattice_lstm", "var_lstm_layers"),
-        *("bilstm_layers", "bilstm_char", "bilstm_char_none_spelled"),
+        *("tree_lstm", "tree_lstm_2type", "tree_lstm_child_sum", "tree_gru", "mv_rnn"),
+        *("tree_fc_fold", "tree_fc_cavs", "lattice_lstm", "lattice_gru", "gated_lattice_lstm"),
+        *("var_lstm_layers", "bilstm_layers", "bilstm_char", "bilstm_char_none_spelled"),
         *("seq2seq", "seq2seq_at_once", "parser"),
     ),
     "fold_workers": ("tree_lstm",),

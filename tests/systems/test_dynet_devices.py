@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from dynbatch.harness.contracts.system import RunSettings, System
-from dynbatch.harness.machine.facts import has_cuda_device
+from dynbatch.harness.machine.facts import has_cuda_device, read_cpu_model
+from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import autobatch, build, segments
 from dynbatch.systems.on_dynet.cpp.adapter import Adapter as CppAdapter
 
@@ -22,6 +23,7 @@ MISSING = {
     "cpu": "DyNet's source build is not installed; run make dynet-native",
     "cuda": "DyNet's build for CUDA is not installed; run make dynet-cuda",
 }
+SCRIPT = ROOT / "scripts" / "build_dynet_native.sh"
 HAS_CUDA_BUILD = build.find_source_build(device="cuda") is not None
 
 
@@ -53,6 +55,34 @@ def test_missing_build_gives_one_line(folders: dict[str, Path], device: str) -> 
     assert build.explain_missing_build(device) == other
     facts.write_text(json.dumps({"sources_sha256": build.hash_sources()}))
     assert build.explain_missing_build(device) is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "linked"),
+    [({}, "mkl" if "Intel" in read_cpu_model() else "openblas"), ({"BLAS": "mkl"}, "mkl"),
+     ({"BLAS": "openblas"}, "openblas"), ({"DEVICE": "cuda"}, "eigen")],
+)  # fmt: skip
+def test_blas_is_chosen_by_processor(tmp_path: Path, chosen: dict[str, str], linked: str) -> None:
+    script = tmp_path / "build.sh"
+    script.write_text(SCRIPT.read_text().replace('main "$@"', 'echo "$blas"'))
+    assert run_script(script, chosen).stdout == f"{linked}\n"
+
+
+@pytest.mark.parametrize(
+    ("blas", "problem"),
+    [("atlas", "BLAS=atlas: expected openblas, mkl or eigen"), ("mkl", "got /bin/false")],
+)
+def test_unknown_blas_is_refused(blas: str, problem: str) -> None:
+    done = run_script(SCRIPT, {"BLAS": blas, "PYTHON": "/bin/false"})
+    assert done.returncode == 1
+    assert problem in done.stderr
+
+
+def run_script(script: Path, chosen: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    rest = {key: value for key, value in os.environ.items() if key not in ("BLAS", "DEVICE")}
+    return subprocess.run(
+        ["bash", script], capture_output=True, text=True, check=False, env=rest | chosen
+    )
 
 
 @pytest.mark.parametrize("adapter", [autobatch.Adapter, CppAdapter])

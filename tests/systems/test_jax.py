@@ -18,8 +18,10 @@ from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from dynbatch.harness.models.lattice_gru import LatticeGRU
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
+from dynbatch.harness.models.parts.trees import Kinds
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
 from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_jax import scan
@@ -76,10 +78,13 @@ def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -
 
 @pytest.mark.parametrize("leaves", LEAVES)
 @pytest.mark.parametrize("chunk", [8, 16, 64])
-def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int) -> None:
+@pytest.mark.parametrize("assign_kinds", [None, TreeLSTM2Type(SIZES).assign_kinds])
+def test_chunks_hold_vertices_of_a_kind_that_are_ready(
+    leaves: tuple[int, ...], chunk: int, assign_kinds: Kinds | None
+) -> None:
     """Each vertex has one row, in a chunk after those of its children, which have its index."""
     trees, widths = trees_of(leaves), halve_width(chunk, 3)
-    sizes, ids, rows = assign_tree_rows(trees, widths, multiple=16)
+    sizes, ids, rows = assign_tree_rows(trees, widths, 16, assign_kinds)
     n = sum(tree.n_vertices for tree in trees)
     assert len(set(rows.tolist())) == n
     assert np.count_nonzero(ids["labels"] >= 0) == n
@@ -92,6 +97,12 @@ def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int
             number += 1
             chunk_of[row : row + width] = number
             row += width
+    if assign_kinds is not None:
+        table = np.concatenate([tree.table for tree in trees], axis=1)
+        kinds = assign_kinds(table, np.array([tree.n_vertices for tree in trees], np.int32))
+        inner = rows >= sizes.n_leaves
+        pairs = zip(chunk_of[rows[inner] - sizes.n_leaves], kinds[inner], strict=True)
+        assert len(set(pairs)) == number
     start = 0
     for tree, root in zip(trees, ids["roots"], strict=False):
         own = rows[start : start + tree.n_vertices]
@@ -319,8 +330,9 @@ def test_missing_model_is_reported() -> None:
     reason = Adapter.skip(model, small_settings())
     assert reason == (
         "dynbatch.systems.on_jax.models:NETWORKS has no model of_nobody;"
-        " choose one of bilstm, bilstm_char, gated_lattice_lstm, lattice_gru, lattice_lstm, parser,"
-        " seq2seq, seq2seq_at_once, tree_fc, tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
+        " choose one of bilstm, bilstm_char, gated_lattice_lstm, lattice_gru, lattice_lstm, mv_rnn,"
+        " parser, seq2seq, seq2seq_at_once, tree_fc, tree_gru, tree_lstm, tree_lstm_2type,"
+        " tree_lstm_child_sum, var_lstm"
     )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,7 @@ from dynbatch.systems.on_torch.autograd import Adapter as Autograd
 from dynbatch.systems.on_torch.compiled import Adapter as Compiled
 from dynbatch.systems.on_torch.eager import Adapter as Eager
 from dynbatch.systems.on_torch.fused import Adapter as Fused
+from dynbatch.systems.on_torch.geometric import Adapter as Geometric
 from dynbatch.systems.on_torch.levels import Adapter as Levels
 from dynbatch.systems.on_torch.torchfold import Adapter as TorchFold
 from tests.support.instances import random_tree
@@ -75,6 +80,19 @@ def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
 def test_autograd_finds_what_manual_derivatives_do(case: str) -> None:
     wanted = found_by(*prepared(Levels, case))
     assert_alike(found_by(*prepared(Autograd, case)), wanted, 2e-6)
+
+
+def test_generated_code_is_in_a_directory_of_the_process(tmp_path: Path) -> None:
+    """PyTorch Geometric writes the code of a layer where temporary files are."""
+    program = (
+        "from dynbatch.systems.on_torch.geometric import Adapter\n"
+        "from tests.support.run_adapter import CASES, started\n"
+        "started(Adapter, CASES['tree_lstm'].model)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -147,6 +165,7 @@ def garbage() -> Iterator[list[object]]:
         (Eager, "gated_lattice_lstm"),
         *((Autograd, case) for case in ("tree_lstm", "tree_lstm_2type", "tree_gru")),
         *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs", "tree_gru")),
+        *((Geometric, case) for case in ("tree_lstm", "tree_lstm_child_sum")),
     ],
 )
 def test_no_tensor_is_left_to_the_collector(

@@ -37,6 +37,7 @@ from dynbatch.systems.plans.columns import (
     Columns,
     build_chain_columns,
     build_lattice_columns,
+    build_pair_columns,
     build_parsed_columns,
     build_tree_columns,
 )
@@ -57,7 +58,7 @@ class CppInputs:
 
     Attributes:
         build_columns: builds the columns of a mini-batch of the model.
-        tables: weights whose rows are looked up.
+        tables: weights whose rows are looked up, if the model has them.
         cuts: weights that are cut into pieces, NAME.0, NAME.1, ...
         fused: weights of gates f, i, o and g, which one operator computes up to MAX_FUSED: they
             stay whole then, with the gates in the order of DyNet, whether or not they have cuts.
@@ -123,6 +124,7 @@ def join_pieces(
 
 
 TAGGER = {"W_tag": Pieces(2, axis=0)}
+PAIRS = CppInputs(build_pair_columns, ("source_embedding", "target_embedding"), has_lstms=True)
 PROGRAMS = {
     "tree_lstm": CppInputs(
         build_tree_columns, ("embedding",), {name: Pieces(3) for name in ("W", "b_leaf", "U", "b")}
@@ -130,16 +132,20 @@ PROGRAMS = {
     "tree_lstm_child_sum": CppInputs(
         build_tree_columns, ("embedding",), {name: Pieces(3) for name in "WUb"}
     ),
+    "tree_fc": CppInputs(build_tree_columns, ("embedding",), {"W": Pieces(2, axis=0)}),
     "lattice_lstm": CppInputs(
         build_lattice_columns,
         ("characters", "words"),
         {f"{letter}_{arc}": Pieces(4) for letter in "WUb" for arc in ("char", "word")},
         fused=("W_char", "U_char", "W_word", "U_word"),
     ),
+    "var_lstm": CppInputs(build_chain_columns, ("embedding",), has_lstms=True),
     "bilstm": CppInputs(build_chain_columns, ("embedding",), TAGGER, has_lstms=True),
     "bilstm_char": CppInputs(
         build_chain_columns, ("embedding", "characters"), TAGGER, has_lstms=True
     ),
+    "seq2seq": PAIRS,
+    "seq2seq_at_once": PAIRS,
     "parser": CppInputs(build_parsed_columns, ("embedding", "tags"), has_lstms=True),
 }
 MANUAL = {
@@ -238,7 +244,7 @@ class Adapter(DynetSystem):
         self._program.update()
 
     def _read_outputs(self) -> Array:
-        return self._program.outputs(self._model.parameters["W_out"].shape[-1])
+        return self._program.outputs()
 
     def _read_gradients(self) -> Weights:
         read = self._program.read_gradient

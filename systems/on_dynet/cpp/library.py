@@ -112,13 +112,13 @@ class DynetProgram:
         """Return the dense gradient of a parameter or a table."""
         return self._read("read_gradient", name, like)
 
-    def outputs(self, width: int) -> Array:
-        """Return the scores of the last forward pass (n, width)."""
-        n = ctypes.c_int64()
-        self._call("n_outputs", ctypes.byref(n))
-        scores = np.empty((n.value // width, width), np.float32)
-        self._call("read_outputs", _as_float_pointer(scores))
-        return scores
+    def outputs(self) -> Array:
+        """Return the outputs of the last forward pass (n, width)."""
+        n, width = ctypes.c_int64(), ctypes.c_uint()
+        self._call("size_outputs", ctypes.byref(n), ctypes.byref(width))
+        outputs = np.empty((n.value, width.value), np.float32)
+        self._call("read_outputs", _as_float_pointer(outputs))
+        return outputs
 
     def _read(self, function: str, name: str, like: Array) -> Array:
         array = np.empty_like(like, order="C")

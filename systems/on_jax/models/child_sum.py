@@ -11,6 +11,7 @@ from jax import Array
 from dynbatch.systems.on_jax.models.layers import compute_cross_entropy
 from dynbatch.systems.on_jax.models.trees import (
     ChildStates,
+    Gradients,
     States,
     TreeNetwork,
     Weights,
@@ -38,13 +39,13 @@ class ChildSumInner(NamedTuple):
 
     def backward(
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
-    ) -> tuple[ChildStates, States]:
+    ) -> Gradients:
         """Return gradients of i, o and u, concatenated, and of f_1 and f_2, before activations."""
         gates, df_1, df_2, dc_1, dc_2 = differentiate_gates(kept, own, children, d)
         by_sum = gates @ weights["U"].T
         by_forget_1, by_forget_2 = jnp.split(jnp.concatenate([df_1, df_2]) @ weights["U_f"].T, 2)
         below = ChildStates((by_sum + by_forget_1, dc_1), (by_sum + by_forget_2, dc_2))
-        return below, (gates, df_1, df_2)
+        return Gradients(below, (gates, df_1, df_2), {})
 
     def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul per matrix."""

@@ -2,7 +2,8 @@
 
 Levels of equal height have arbitrary widths; padding them to four widths adds 40 % to the inner
 vertices of 64 SST trees. A list schedule adds only 7 %: a chunk takes the deepest ready vertices
-until it is full.
+until it is full. If inner vertices are of several kinds, a chunk holds one kind: the one with the
+most ready vertices.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.models.parts.trees import Kinds
 from dynbatch.harness.values.arrays import IntArray, IntTable
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_jax.scan import pad_vector, round_up
@@ -46,11 +48,14 @@ class TreeSchedule(NamedTuple):
     rows: IntArray
 
 
-def assign_tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> TreeSchedule:
+def assign_tree_rows(
+    trees: Sequence[Tree], widths: tuple[int, ...], multiple: int, assign_kinds: Kinds | None = None
+) -> TreeSchedule:
     """Assign rows to the vertices of a mini-batch: leaves first, then inner ones chunk by chunk.
 
-    A chunk has the smallest of `widths` that holds its vertices. Widths never increase, because a
-    chunk makes at most as many vertices ready as it has.
+    A chunk has the smallest of `widths` that holds its vertices, but widths never increase: if more
+    vertices of a kind are ready than the width, they are several chunks. With one kind this cannot
+    happen, because a chunk makes at most as many vertices ready as it has.
 
     The vectors are:
 
@@ -67,13 +72,17 @@ def assign_tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: i
         trees: instances.
         widths: rows of chunks, the widest first.
         multiple: multiple to which numbers of rows are rounded up.
+        assign_kinds: returns the kinds of vertices; None if there is one kind.
     """
     lengths = np.array([tree.n_vertices for tree in trees], np.int32)
     table = np.concatenate([tree.table for tree in trees], axis=1)
     n = table.shape[1]
+    kinds = assign_kinds(table, lengths) if assign_kinds else np.zeros(n, np.int32)
     parents, own = np.empty(n, np.int32), np.empty(n, np.int32)
     counts = np.zeros(len(widths), np.int32)
-    n_leaves, n_rows = _schedule(table, lengths, np.array(widths, np.int32), parents, own, counts)
+    n_leaves, n_rows = _schedule(
+        table, lengths, kinds, np.array(widths, np.int32), parents, own, counts
+    )
     sizes = TreeSizes(
         widths,
         round_up(n_leaves, multiple),
@@ -135,43 +144,54 @@ def _join(
         start += length
 
 
-@helper
-def _find_first_ready(
-    table: IntTable,
-    waits: IntArray,
-    depth: IntArray,
-    own: IntArray,
-    heads: IntArray,
-    following: IntArray,
-) -> tuple[int, int]:
-    """Assign rows to the leaves, and list the inner vertices that have only leaves as children.
+class _Ready(NamedTuple):
+    """Ready inner vertices: a linked list for every kind and depth.
 
-    Args:
-        table: words, labels, left and right children of all vertices.
-        waits: (n,), number of inner children.
-        depth: (n,), depth of each vertex.
-        own: (n,), written: row of each leaf.
-        heads: written: first vertex of the list of each depth; -1 for an empty list.
-        following: (n,), written: next vertex of the list; -1 at its end.
-
-    Returns:
-        Number of leaves, and number of listed vertices.
+    Attributes:
+        heads: (n_kinds, n_depths), first vertex of each list; -1 for an empty list.
+        following: (n,), next vertex of the list; -1 at its end.
+        deepest: (n_kinds,), upper bounds of the depths.
+        counts: (n_kinds,), numbers of vertices.
     """
-    n_leaves, n_ready = 0, 0
-    for v in range(table.shape[1]):
-        if table[2, v] < 0:
-            own[v] = n_leaves
-            n_leaves += 1
-        elif waits[v] == 0:
-            following[v], heads[depth[v]] = heads[depth[v]], v
-            n_ready += 1
-    return n_leaves, n_ready
+
+    heads: IntTable
+    following: IntArray
+    deepest: IntArray
+    counts: IntArray
+
+
+@helper
+def _push(ready: _Ready, kind: int, depth: int, v: int) -> None:
+    ready.following[v], ready.heads[kind, depth] = ready.heads[kind, depth], v
+    ready.deepest[kind] = max(ready.deepest[kind], depth)
+    ready.counts[kind] += 1
+
+
+@helper
+def _pop_deepest(ready: _Ready, kind: int) -> int:
+    while ready.heads[kind, ready.deepest[kind]] < 0:
+        ready.deepest[kind] -= 1
+    v: int = ready.heads[kind, ready.deepest[kind]]
+    ready.heads[kind, ready.deepest[kind]] = ready.following[v]
+    ready.counts[kind] -= 1
+    return v
+
+
+@helper
+def _find_most_ready(ready: _Ready) -> int:
+    """Return the kind with the most ready vertices."""
+    most = 0
+    for kind in range(1, len(ready.counts)):
+        if ready.counts[kind] > ready.counts[most]:
+            most = kind
+    return most
 
 
 @compiled
 def _schedule(
     table: IntTable,
     lengths: IntArray,
+    kinds: IntArray,
     widths: IntArray,
     parents: IntArray,
     own: IntArray,
@@ -182,6 +202,7 @@ def _schedule(
     Args:
         table: words, labels, left and right children; children are renumbered across trees.
         lengths: number of vertices of each tree.
+        kinds: (n,), kind of each inner vertex, from 0.
         widths: rows of chunks, the widest first.
         parents: (n,), written; -1 for roots.
         own: (n,), written: row of each vertex among the leaves or among the inner vertices.
@@ -190,35 +211,39 @@ def _schedule(
     Returns:
         Number of leaves, and number of inner rows.
     """
-    n = table.shape[1]
-    waits, depth = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    n, n_kinds = table.shape[1], kinds.max() + 1
+    waits, depth = np.zeros(n, np.int32), np.zeros(n, np.int32)  # waits: number of inner children
     _join(table, lengths, parents, waits, depth)
-    heads, following = np.full(depth.max() + 1, -1, np.int32), np.empty(n, np.int32)
-    n_leaves, n_ready = _find_first_ready(table, waits, depth, own, heads, following)
-    deepest = len(heads) - 1
-    chunk, row, kind = np.empty(widths[0], np.int32), 0, 0
-    while n_ready > 0:
-        size = min(n_ready, widths[0])
-        while kind + 1 < len(widths) and widths[kind + 1] >= size:
-            kind += 1
+    ready = _Ready(
+        np.full((n_kinds, depth.max() + 1), -1, np.int32),
+        np.empty(n, np.int32),
+        np.zeros(n_kinds, np.int32),
+        np.zeros(n_kinds, np.int32),
+    )
+    n_leaves = 0
+    for v in range(n):
+        if table[2, v] < 0:
+            own[v] = n_leaves
+            n_leaves += 1
+        elif waits[v] == 0:
+            _push(ready, kinds[v], depth[v], v)
+    chunk, row, index = np.empty(widths[0], np.int32), 0, 0
+    while ready.counts.max() > 0:
+        kind = _find_most_ready(ready)
+        while index + 1 < len(widths) and widths[index + 1] >= ready.counts[kind]:
+            index += 1
+        size = min(ready.counts[kind], widths[index])
         for offset in range(size):
-            while heads[deepest] < 0:
-                deepest -= 1
-            v = heads[deepest]
-            heads[deepest] = following[v]
-            own[v] = row + offset
-            chunk[offset] = v
-        n_ready -= size
+            chunk[offset] = _pop_deepest(ready, kind)
+            own[chunk[offset]] = row + offset
         for v in chunk[:size]:
             above = parents[v]
             if above >= 0:
                 waits[above] -= 1
                 if waits[above] == 0:
-                    following[above], heads[depth[above]] = heads[depth[above]], above
-                    deepest = max(deepest, depth[above])
-                    n_ready += 1
-        counts[kind] += 1
-        row += widths[kind]
+                    _push(ready, kinds[above], depth[above], above)
+        counts[index] += 1
+        row += widths[index]
     return n_leaves, row
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_jax.models.layers import compute_cross_entropy, replace_rows, slice_rows
 from dynbatch.systems.on_jax.models.tree_rows import (
@@ -33,19 +34,32 @@ class ChildStates(NamedTuple):
     right: States
 
 
+class Gradients(NamedTuple):
+    """Results of the backward pass of a chunk.
+
+    Attributes:
+        rows: gradients of matmul results, (n, width) each.
+        weights: gradients of weights, of this chunk only.
+    """
+
+    children: ChildStates
+    rows: States
+    weights: Weights
+
+
 class InnerCell(Protocol):
     """Inner vertices of a model; hashable, because it is a static argument of programs.
 
-    `forward` returns their states, and the values that `backward` reads. `backward` returns
-    gradients of the children's states, and those of all matmul results, from which `gradients`
-    computes the gradients of the weights for all rows together.
+    `forward` returns their states, and the values that `backward` reads. The gradient of a weight
+    is summed over chunks if `backward` returns it. Otherwise `gradients` computes it for all rows
+    together, from the gradients of matmul results.
     """
 
     def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]: ...
 
     def backward(
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
-    ) -> tuple[ChildStates, States]: ...
+    ) -> Gradients: ...
 
     def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]: ...
 
@@ -110,7 +124,7 @@ def _bwd(cell: InnerCell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
     n = sizes.n_inner
 
     def backpropagate_chunk(w: int, last: Array, t: Any, carried: Any) -> Any:
-        below, d = carried
+        below, d, sums = carried
         at = last - t * w
         places = slice_rows(ids["places"], sizes.n_leaves + at, w)
         own = tuple(slice_rows(x, sizes.n_leaves + at, w) for x in states)
@@ -120,32 +134,33 @@ def _bwd(cell: InnerCell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
         )
         of_rows = tuple(slice_rows(x, at, w) for x in kept)
         children = _gather_children(states, ids, at, w)
-        dchildren, gradients = cell.backward(weights, of_rows, own, children, d_own)
+        dchildren, rows, added = cell.backward(weights, of_rows, own, children, d_own)
         below = tuple(
             lax.dynamic_update_slice(x, jnp.stack([left, right]), (0, at, 0))
             for x, left, right in zip(below, *dchildren, strict=True)
         )
-        return below, tuple(replace_rows(x, y, at) for x, y in zip(d, gradients, strict=True))
+        d = tuple(replace_rows(x, y, at) for x, y in zip(d, rows, strict=True))
+        return below, d, jax.tree.map(jnp.add, sums, added)
 
     below = tuple(jnp.zeros((2, n + UNIT, x.shape[1]), x.dtype) for x in states)
     everywhere = ChildStates(
         tuple(x[ids["left"]] for x in states), tuple(x[ids["right"]] for x in states)
     )
     inner = tuple(x[sizes.n_leaves :] for x in states)
-    shapes = jax.eval_shape(cell.backward, weights, kept, inner, everywhere, inner)[1]
-    carried = below, tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)
+    shapes = jax.eval_shape(cell.backward, weights, kept, inner, everywhere, inner)[1:]
+    carried = below, *jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     for index, w in reversed(list(enumerate(sizes.widths))):
         count = ids["counts"][index]
         step: Callable[..., Any] = partial(
             backpropagate_chunk, w, ids["firsts"][index] + (count - 1) * w
         )
         carried = lax.fori_loop(0, count, step, carried)
-    below, d = carried
+    below, d, sums = carried
     dleaves = tuple(
         x[: sizes.n_leaves] + _gather_gradients(y, ids["places"][: sizes.n_leaves])
         for x, y in zip(dstates, below, strict=True)
     )
-    return cell.gradients(everywhere, kept, d), dleaves, None
+    return cell.gradients(everywhere, kept, d) | sums, dleaves, None
 
 
 def _gather_gradients(below: Array, places: Array) -> Array:
@@ -161,20 +176,26 @@ class TreeNetwork:
 
     Attributes:
         reads: "all" if all vertices are outputs, otherwise "roots".
+        chunk: maximum number of vertices of a chunk if the option `chunk` is 0; 0 selects it by the
+            number of vertices.
     """
 
     tables: Mapping[str, str] = {"embedding": "words"}
     reads: ClassVar[str] = "all"
+    chunk: ClassVar[int] = 0
 
     def __init__(self, model: Model, options: Any) -> None:
         self.h = model.sizes.hidden_size
         self.options = options
+        self.kinds = model.assign_kinds if isinstance(model, TreeLSTM2Type) else None
 
     def plan(self, trees: Sequence[Tree]) -> ProgramInputs:
-        """Assign rows to all vertices."""
-        chunk = self.options.chunk or choose_chunk_size(sum(tree.n_leaves - 1 for tree in trees))
-        widths = halve_width(chunk, self.options.widths)
-        sizes, vectors, rows = assign_tree_rows(trees, widths, self.options.multiple)
+        """Assign rows to all vertices; chunks never mix kinds, although their weights are equal."""
+        n_inner = sum(tree.n_leaves - 1 for tree in trees)
+        # Of two kinds, about half as many vertices of one kind are ready together.
+        chosen = self.chunk or choose_chunk_size(n_inner) // (2 if self.kinds else 1)
+        widths = halve_width(self.options.chunk or chosen, self.options.widths)
+        sizes, vectors, rows = assign_tree_rows(trees, widths, self.options.multiple, self.kinds)
         if self.reads == "all":
             del vectors["roots"]
             return pack_inputs(sizes, rows, vectors)
@@ -229,13 +250,13 @@ class LSTMInner(NamedTuple):
 
     def backward(
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
-    ) -> tuple[ChildStates, States]:
+    ) -> Gradients:
         """Return gradients of the gates before their activations, with separate forget gates."""
         gates, df_1, df_2, dc_1, dc_2 = differentiate_gates(kept, own, children, d)
         left = jnp.concatenate([gates, df_1], axis=1)
         right = jnp.concatenate([gates, df_2], axis=1)
         below = ChildStates((left @ weights["left"].T, dc_1), (right @ weights["right"].T, dc_2))
-        return below, (left, right)
+        return Gradients(below, (left, right), {})
 
     def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul per child."""
@@ -281,7 +302,7 @@ class GRUInner(NamedTuple):
 
     def backward(
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
-    ) -> tuple[ChildStates, States]:
+    ) -> Gradients:
         """Return gradients of r and z, concatenated, and of the candidate, before activations."""
         half = 0.5 * d[0]
         left, of_left = step_back(
@@ -290,7 +311,7 @@ class GRUInner(NamedTuple):
         right, of_right = step_back(
             half, children.right[0], kept[3:], *_select_weights(weights, 2)[:2]
         )
-        return ChildStates((left,), (right,)), (*of_left, *of_right)
+        return Gradients(ChildStates((left,), (right,)), (*of_left, *of_right), {})
 
     def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul per matrix."""
@@ -348,11 +369,11 @@ class FCInner(NamedTuple):
 
     def backward(
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
-    ) -> tuple[ChildStates, States]:
+    ) -> Gradients:
         """Return the gradient of relu's input."""
         given = jnp.where(own[0] > 0, d[0], 0)
         left, right = jnp.split(given @ weights["W"].T, 2, axis=1)
-        return ChildStates((left,), (right,)), (given,)
+        return Gradients(ChildStates((left,), (right,)), (given,), {})
 
     def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul for all rows."""
@@ -395,6 +416,7 @@ class TreeFC(TreeNetwork):
 
 NETWORKS = {
     "tree_lstm": TreeLSTM,
+    "tree_lstm_2type": TreeLSTM,
     "tree_gru": TreeGRU,
     "tree_fc": TreeFC,
 }

@@ -17,12 +17,7 @@ class BiLSTM : public Tagger {
     begin_tagger();
     outputs_.reserve(tags.size);
     for (std::int64_t sentence = 0; sentence < sizes.size; ++sentence) {
-      Expressions vectors;
-      vectors.reserve(sizes.values[sentence]);
-      for (const std::int32_t* end = words + sizes.values[sentence]; words < end; ++words) {
-        vectors.push_back(look_up(embedding, *words));
-      }
-      score_sentence(vectors);
+      score_sentence(look_up_next(embedding, words, sizes.values[sentence]));
     }
     add_losses(tags);
   }

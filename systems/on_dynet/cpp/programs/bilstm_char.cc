@@ -30,11 +30,7 @@ class BiLSTMChar : public Tagger {
 
   // Returns the vector of a rare word from its letters, the next n.
   Expression spell(std::int32_t n) {
-    Expressions letters;
-    letters.reserve(n);
-    for (const std::int32_t* end = letter_ + n; letter_ < end; ++letter_) {
-      letters.push_back(look_up(characters_, *letter_));
-    }
+    const Expressions letters = look_up_next(characters_, letter_, n);
     const Expression there = spell_.read(letters.begin(), letters.end()).back();
     return concatenate({there, spell_back_.read(letters.rbegin(), letters.rend()).back()});
   }

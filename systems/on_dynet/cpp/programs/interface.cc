@@ -98,8 +98,8 @@ int read_gradient(const Program* program, const char* name, float* out) {
   return guarded([&] { program->read_gradient(name, out); });
 }
 
-int n_outputs(const Program* program, std::int64_t* n) {
-  return guarded([&] { *n = program->n_outputs(); });
+int size_outputs(const Program* program, std::int64_t* n, unsigned* width) {
+  return guarded([&] { *n = program->n_outputs(), *width = program->output_width(); });
 }
 
 int read_outputs(const Program* program, float* out) {

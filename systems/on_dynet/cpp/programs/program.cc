@@ -120,7 +120,7 @@ void Program::read_gradient(const std::string& name, float* out) const {
 
 std::int64_t Program::n_outputs() const {
   std::int64_t n = 0;
-  for (const Expression& output : outputs_) n += output.dim().size();
+  for (const Expression& output : outputs_) n += output.dim().batch_elems();
   return n;
 }
 
@@ -143,6 +143,16 @@ Expression Program::look_up(const LookupParameter& table, const std::vector<unsi
   return lookup(*graph, table, rows);
 }
 
+Expressions Program::look_up_next(const LookupParameter& table, const std::int32_t*& rows,
+                                  std::int32_t n) {
+  Expressions vectors;
+  vectors.reserve(n);
+  for (const std::int32_t* end = rows + n; rows < end; ++rows) {
+    vectors.push_back(look_up(table, *rows));
+  }
+  return vectors;
+}
+
 void Program::begin(LSTM& lstm, const std::vector<std::string>& suffixes) {
   VanillaLSTMBuilder& builder = lstm.builder;
   builder.params.clear();
@@ -157,8 +167,19 @@ void Program::begin(LSTM& lstm, const std::vector<std::string>& suffixes) {
   builder.new_graph(*graph);
 }
 
+std::vector<std::string> Program::list_layers(const std::string& name) const {
+  std::vector<std::string> suffixes{name};
+  for (unsigned layer = 2; has_weight("U" + name + "_" + std::to_string(layer)); ++layer) {
+    suffixes.push_back(name + "_" + std::to_string(layer));
+  }
+  return suffixes;
+}
+
 void Program::classify(const Expressions& states, const std::vector<unsigned>& labels) {
-  const Expression logits = weight("W_out") * concatenate_to_batch(states);
+  const Expression W_out = weight("W_out"), hidden = concatenate_to_batch(states);
+  const Expression logits = has_weight("b_out")
+                                ? affine_transform({weight("b_out"), W_out, hidden})
+                                : W_out * hidden;
   outputs_ = {logits};
   add_loss(sum_batches(pickneglogsoftmax(logits, labels)));
 }

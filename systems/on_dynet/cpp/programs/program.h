@@ -66,8 +66,10 @@ class Program {
   // Values and gradients of one parameter or table, all numbers in the order of add_...
   void read_values(const std::string& name, float* out) const;
   void read_gradient(const std::string& name, float* out) const;
-  // Scores of every vertex with a classifier, one after the other, of the last forward pass.
+  // Scores of every vertex with a classifier, or states of roots, one vector after the other, of
+  // the last forward pass.
   std::int64_t n_outputs() const;
+  unsigned output_width() const { return outputs_.at(0).dim().rows(); }
   void read_outputs(float* out) const;
 
  protected:
@@ -79,18 +81,25 @@ class Program {
   virtual void build_next() {}
 
   bool has_weight(const std::string& name) const { return parameters_.count(name) > 0; }
+  bool has_table(const std::string& name) const { return tables_.count(name) > 0; }
   Expression weight(const std::string& name);
   Expression look_up(const dynet::LookupParameter& table, std::int32_t row);
   Expression look_up(const dynet::LookupParameter& table, const std::vector<unsigned>& rows);
+  // Looks up a row after the other, and moves the pointer to the end.
+  Expressions look_up_next(const dynet::LookupParameter& table, const std::int32_t*& rows,
+                           std::int32_t n);
   dynet::LookupParameter table(const std::string& name) const { return tables_.at(name); }
   // Adds an LSTM to the graph, whose layers have the parameters W, U and b with these suffixes.
   void begin(LSTM& lstm, const std::vector<std::string>& suffixes);
+  // Lists the suffixes of a stack: the name, then name_2, name_3, ... of its upper layers.
+  std::vector<std::string> list_layers(const std::string& name) const;
 
-  // One product with W_out and one loss over all states of the mini-batch.
+  // One product with W_out, plus b_out if there is one, and one loss over all states of the
+  // mini-batch.
   void classify(const Expressions& states, const std::vector<unsigned>& labels);
   void add_loss(const Expression& loss) { losses_.push_back(loss); }
 
-  Expressions outputs_;  // scores, or mini-batches of them, in the order of the instances
+  Expressions outputs_;  // vectors, or mini-batches of them, in the order of the instances
 
  private:
   void add_first_node();

@@ -8,8 +8,8 @@ class Tagger : public Program {
  protected:
   // Adds the parameters to a new graph.
   void begin_tagger() {
-    begin_direction(forward_, "forward");
-    begin_direction(backward_, "backward");
+    begin_direction(forward_, "_forward");
+    begin_direction(backward_, "_backward");
     b_ = weight("b_tag"), W_forward_ = weight("W_tag.0"), W_backward_ = weight("W_tag.1");
     W_out_ = weight("W_out");
   }
@@ -42,10 +42,7 @@ class Tagger : public Program {
 
  private:
   void begin_direction(LSTM& lstm, const std::string& name) {
-    std::vector<std::string> suffixes{"_" + name};
-    for (unsigned layer = 2; has_weight("U_" + name + "_" + std::to_string(layer)); ++layer) {
-      suffixes.push_back("_" + name + "_" + std::to_string(layer));
-    }
+    const std::vector<std::string> suffixes = list_layers(name);
     begin(lstm, suffixes);
     lstm.start.clear();
     for (const std::string state : {"c_0", "h_0"}) {
