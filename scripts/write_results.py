@@ -53,10 +53,11 @@ FIRST_CPU = (
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper_evening",
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
 )
-SECOND_CPU = (REFERENCE / "intel-xeon-2cpu-2026-11-28" / "paper",)
+SECOND_CPU = (REFERENCE / "intel-xeon-2cpu-2026-11-29" / "paper",)
 THIRD_CPU = (REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",)
 CPUS = {"AMD Zen 4": FIRST_CPU, "Intel Xeon": SECOND_CPU, "AMD Zen 3": THIRD_CPU}
-STRATEGIES = SECOND_CPU[0]
+NAMES = tuple(CPUS)
+STRATEGIES = REFERENCE / "intel-xeon-2cpu-2026-11-28" / "paper"
 # Policies compared by time, with equal kernels.
 POLICIES = REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium"
 CLAIMS = REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims"
@@ -73,7 +74,7 @@ FOREST_TITLE = (
 FIRST_CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
 STRATEGY_CONDITIONS = FIRST_CONDITIONS.replace("AMD EPYC (Zen 4)", "Intel Xeon")
 PIXELS = 1200  # width of a figure
-REASONS = {"TorchFold": ", which merges equal subtrees"}  # for a faster baseline
+REASONS = {"TorchFold": " (which merges equal subtrees)"}  # for a faster baseline
 MANUAL = "native_levels"  # C++ by hand
 # Columns of a baseline in the tables.
 SHOWN = [
@@ -210,18 +211,19 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             "- **Frameworks.** On Zen 4, the engine (`system=vertex`: the shared core with our"
             f" policy `critical_share`) is {compare_speeds(rows, 'framework')} the fastest"
             " framework.",
-            f"- **C++ by hand** (`{MANUAL}`, one program per model): on Zen 4, the engine is"
+            f"- **C++ by hand** (`{MANUAL}`): on Zen 4, the engine is"
             f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
             " median.",
             "- **Strategies.** On our engine (Xeon; gray in the figure: uncertain),"
             f" {join_names(close)} as fast as"
             f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet:"
             " ED-Batch's baseline).",
-            f"- **Policy** alone gains little: {describe_policies()}.",
-            f"- **Slower**, on Zen 4, than {describe_slower(rows)}.",
+            f"- [**Policy**](docs/critical_share.md) alone gains little: {describe_policies()}.",
+            f"- **Slower** than {describe_slower({NAMES[0]: rows, **others})}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks, and"
-            f" over C++, on {'; on '.join(spans)}.",
+            f" over C++, on {'; on '.join(spans)}"
+            " (Xeon: [huge pages](docs/measuring.md)).",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
@@ -294,15 +296,24 @@ def describe_policies() -> str:
     )
 
 
-def describe_slower(rows: pd.DataFrame) -> str:
-    """Name the frameworks against which the whole interval of the speedup is below 1."""
-    below = rows[rows.speedup_high_framework < 1].sort_values("speedup_framework")
+def describe_slower(cpus: Mapping[str, pd.DataFrame]) -> str:
+    """Name the frameworks against which the whole interval of the speedup is below 1.
+
+    A single round has no interval.
+    """
+    places: dict[tuple[str, str], list[str]] = {}
+    for name, rows in cpus.items():
+        high = rows.speedup_high_framework.fillna(rows.speedup_framework)
+        for row in rows[high < 1].sort_values("speedup_framework").itertuples():
+            key = str(row.label_framework), str(row.workload)
+            places.setdefault(key, []).append(
+                f"{name.split(' ', 1)[1]} {row.speedup_framework:.2f}"
+            )
     texts = [
-        f"{row.label_framework} on {row.workload} ({row.speedup_framework:.2f})"
-        f"{REASONS.get(str(row.label_framework), '')}"
-        for row in below.itertuples()
+        f"{label}{REASONS.get(label, '')} on {workload} ({', '.join(where)})"
+        for (label, workload), where in places.items()
     ]
-    return ", ".join(texts) or "no framework"
+    return "; ".join(texts) or "no framework"
 
 
 def describe_repeatability(folder: Path) -> str:
@@ -369,18 +380,19 @@ def build_claims(folder: Path) -> str:
 
 def build_parts() -> dict[MarkedPage, str]:
     first, *others = (select_answers(load_answers(cpu)) for cpu in CPUS.values())
-    names = list(CPUS)
     return {
         MarkedPage(README, "write_results", "answer"): build_bullets(
-            first, dict(zip(names[1:], others, strict=True))
+            first, dict(zip(NAMES[1:], others, strict=True))
         ),
         MarkedPage(README, "write_results", "table"): build_table(select_smallest(first)),
         **{
             MarkedPage(RESULTS, "write_results", name): build_table(rows)
-            for name, rows in zip(names, (first, *others), strict=True)
+            for name, rows in zip(NAMES, (first, *others), strict=True)
         },
         MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(load_strategies()),
-        MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(STRATEGIES),
+        MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(
+            SECOND_CPU[0]
+        ),
         MarkedPage(RESULTS, "write_results", "claims"): build_claims(CLAIMS),
         MarkedPage(PROGRAMS / "README.md", "write_results"): build_run_tables(PROGRAMS, "acrobat"),
     }

@@ -137,6 +137,10 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
             "limits": Limits(time_s=60.0),
             "cache_dir": str(tmp_path / "oracle"),
         }
+        if "model" in changes:
+            values["model_module"] = f"dynbatch.harness.models.{changes['model']}"
+        if "dataset" in changes:
+            values["loader"] = f"dynbatch.datasets.{changes['dataset']}"
         return TrialSpec(**(values | changes))
 
     return make

@@ -22,7 +22,8 @@ import pytest
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.machine.process import measure_resident_bytes
-from dynbatch.harness.measuring.clock import NullClock, make_stopwatch
+from dynbatch.harness.measuring.clock import NullClock
+from dynbatch.harness.measuring.tracer import prepare_and_warm_up
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
@@ -75,11 +76,7 @@ def prepare(name: str) -> tuple[Workload, System]:
         refused = adapter.skip(workload.model, settings)
         if refused is None:
             system = adapter(settings)
-            system.prepare(workload.model, workload.weights)
-            if system.learns:
-                system.learn(workload.mini_batches[0])
-            if system.chooses:
-                system.choose(workload.mini_batches, make_stopwatch(system.synchronize))
+            prepare_and_warm_up(system, workload)
             for mini_batch in workload.mini_batches:
                 system.compile_for(mini_batch)
             return workload, system

@@ -23,6 +23,7 @@ from dynbatch.harness.planning.requests import check_keys
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.corpora import IWSLT, PTB, UD, WIKINER, load, write
 from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
+from tests.support.refusals import read_refusal
 
 Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -224,10 +225,7 @@ def test_describe_finds_the_format_of_a_file_of_ones_own(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (
-            ["describe", "nope"],
-            "nope is unknown; choose one of bilstm_synthetic, complete_trees, conll, conllu, ",
-        ),
+        (["describe", "nope"], "nope is unknown; choose one of bilstm_synthetic, complete_trees"),
         (["describe", "my_trees.txt"], "my_trees.txt does not exist; give an existing file, or"),
         (["fetch", "../sst"], "../sst is unknown"),
         (["describe", "sst", "--split", "dve"], "invalid choice: 'dve'"),
@@ -235,10 +233,7 @@ def test_describe_finds_the_format_of_a_file_of_ones_own(tmp_path: Path, capsys:
         (["describe"], "required: name"),
         ([], "required: COMMAND"),
         (["describe", "empty.txt"], "empty.txt is empty"),
-        (
-            ["describe", "odd.txt"],
-            "odd.txt:1: the first line is in no known format, '\\t\\ta'; run",
-        ),
+        (["describe", "odd.txt"], "odd.txt:1: the first line is in no known format, '\\t\\ta'"),
         (["describe", "space.txt"], "space.txt:1: the first line is in no known format"),
         (["describe", "two.txt"], "two.txt:1: the first line may be pairs or trees"),
         (["describe", "trees"], "dataset=trees reads a file of your own; set dataset.path=FILE"),
@@ -256,7 +251,4 @@ def test_wrong_usage_or_data_is_one_line_and_exit_code_1(
     write(tmp_path / "sst", {"train.txt": "(2 a)\n"})
     (tmp_path / "folder").mkdir()
     assert run(*arguments) == 1
-    printed = capsys.readouterr()
-    assert reason in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.out == ""
+    read_refusal(capsys, reason)

@@ -18,8 +18,8 @@ from dynbatch.harness.measuring.processes.launch import find_interpreter
 from dynbatch.harness.planning import locks
 from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.trials.spec import TrialSpec
+from tests.support.measured import MakeSpec
 
-MakeSpec = Callable[..., TrialSpec]
 FLOOD_AND_DIE = """\
 import os
 import signal
@@ -105,11 +105,13 @@ def test_planning_asks_systems_while_it_holds_the_gpu(
     asked: list[tuple[str, bool]] = []
 
     def check(specs: Sequence[TrialSpec]) -> list[Availability]:
-        said: list[str] = []
-        with suppress(WaitError), hold_used_gpu({"cuda"}, tmp_path, "a run", _stop_waiting(said)):
-            pass
-        asked.append((specs[0].device, bool(said)))
+        asked.append((specs[0].device, True))
+        with suppress(WaitError), hold_used_gpu({"cuda"}, tmp_path, "a run", stop_waiting):
+            asked[-1] = (specs[0].device, False)
         return [Availability(spec.system, spec.device, None) for spec in specs]
+
+    def stop_waiting(_: str) -> None:
+        raise WaitError
 
     monkeypatch.setattr(probe, "check_systems", check)
     for device in ("cuda", "cpu"):
@@ -119,14 +121,6 @@ def test_planning_asks_systems_while_it_holds_the_gpu(
 
 class WaitError(Exception):
     """A lock that another process holds was about to be waited for."""
-
-
-def _stop_waiting(said: list[str]) -> Callable[[str], None]:
-    def say(line: str) -> None:
-        said.append(line)
-        raise WaitError
-
-    return say
 
 
 @pytest.mark.parametrize(

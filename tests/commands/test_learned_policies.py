@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from dynbatch.harness.contracts.policy import LearningSettings
 from dynbatch.harness.counts.counting import GraphPair, build_scheduler, count_batches
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.trials.spec import TrialSpec
-from tests.support.measured import measure
+from tests.support.measured import MakeSpec, measure
 from tests.support.policies import figure, learn
+from tests.support.refusals import read_refusal
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
@@ -25,16 +25,7 @@ WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4", "timing.
 
 def rows_of(capsys: Output, *arguments: str) -> list[dict[str, Any]]:
     assert main([*WORKLOAD, *arguments, "--json"]) == 0
-    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    return rows
-
-
-def error_of(capsys: Output, *arguments: str) -> str:
-    assert main([*WORKLOAD, *arguments]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    return captured.err
+    return json.loads(capsys.readouterr().out)
 
 
 def test_learned_rows_tell_of_learning(capsys: Output) -> None:
@@ -103,10 +94,12 @@ def test_a_policy_is_saved_and_used_again(tmp_path: Path, capsys: Output) -> Non
     *_, machine, last = capsys.readouterr().out.splitlines()
     assert "  unsupported  " in machine
     assert last == f"fsm_sort (ED): unsupported: {loaded['reason_ed']}"
-    error = error_of(capsys, "policy=fsm_sort", f"learning.file={file}", "model=tree_gru")
-    assert "got 'tree_lstm, vertex granularity, outputs as vert" in error
-    error = error_of(capsys, "policy=fsm_sort", f"learning.file={file}", "outputs=stage")
-    assert "expected workload 'tree_lstm, vertex granularity, outputs as stage'" in error
+    for other, words in (
+        ("model=tree_gru", "got 'tree_lstm, vertex granularity, outputs as vert"),
+        ("outputs=stage", "expected workload 'tree_lstm, vertex granularity, outputs as stage'"),
+    ):
+        assert main([*WORKLOAD, "policy=fsm_sort", f"learning.file={file}", other]) == 1
+        read_refusal(capsys, words)
 
 
 def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_types(
@@ -139,7 +132,7 @@ def test_the_machine_is_shown_and_drawn(tmp_path: Path, capsys: Output) -> None:
 
 
 def test_learning_is_part_of_a_trial_of_a_learned_policy_only(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path
+    make_spec: MakeSpec, tmp_path: Path
 ) -> None:
     other = LearningSettings(seed=1)
     for options in ({}, {"policy": "agenda"}):
@@ -170,9 +163,7 @@ ENGINE = {
     "system": "edbatch",
     "adapter": "dynbatch.systems.on_core.vertex",
     "model": "tree_lstm",
-    "model_module": "dynbatch.harness.models.tree_lstm",
     "dataset": "sst_synthetic",
-    "loader": "dynbatch.datasets.sst_synthetic",
     "dataset_options": {},
 }
 
@@ -183,7 +174,7 @@ PLAIN = {"fusion": False, "backend": "stepwise"}
 
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 def test_a_trial_learns_before_it_is_timed(
-    granularity: str, make_spec: Callable[..., TrialSpec], tmp_path: Path
+    granularity: str, make_spec: MakeSpec, tmp_path: Path
 ) -> None:
     options = {"policy": "fsm_sort", "granularity": granularity, **PLAIN}
     learning = LearningSettings(trials=20)
@@ -195,9 +186,7 @@ def test_a_trial_learns_before_it_is_timed(
     assert measure(other, tmp_path).learn_s is None
 
 
-def test_a_trial_takes_a_saved_policy(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path, capsys: Output
-) -> None:
+def test_a_trial_takes_a_saved_policy(make_spec: MakeSpec, tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "machine.json"
     rows_of(capsys, "policy=fsm_base", "outputs=stage", f"save_policy={file}")
     learning = LearningSettings(file=str(file))

@@ -21,16 +21,16 @@ from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, Hear, Settled
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.records.count_row import AnyCount
-from dynbatch.harness.records.record import Record, read_record, write_record
+from dynbatch.harness.records.record import read_record, write_record
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.values.paths import ROOT
 from tests.support.odd_files import everything_in
+from tests.support.records import MakeRecord
 from tests.support.sandbox import ODD, TINY
 
 WORK = tuple(one for one in TINY if not one.startswith("hidden_size"))
 SWEEP = ("-m", "system=null", "hidden_size=4,5,6", *WORK)
 COUNTS = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "batch_size=2")
-MakeRecord = Callable[..., Record]
 Measured = list[int]  # hidden sizes
 Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,14 @@ from dynbatch.harness.planning.job_specs import (
     compute_code_version,
 )
 from dynbatch.harness.planning.nodes import Nodes
-from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.records.record import build_record_path, read_record, write_record
 from dynbatch.harness.terminal import measurement
 from dynbatch.harness.terminal.status import read_current_work
 from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.trials.spec import TrialSpec
+from tests.support.measured import MakeSpec
+from tests.support.records import MakeRecord
 
-MakeSpec = Callable[..., TrialSpec]
 HERE = Nodes("small", n_cpus=len(list_usable_cpus()), memory_gib=0.5)
 
 
@@ -201,7 +202,7 @@ def test_trial_exceeding_time_budget_is_left_for_next_run(
 
 
 def test_a_trial_that_reached_a_limit_has_that_status_in_later_rounds(
-    make_spec: MakeSpec, make_record: Callable[..., Record], tmp_path: Path
+    make_spec: MakeSpec, make_record: MakeRecord, tmp_path: Path
 ) -> None:
     late, other = make_spec(system="late"), make_spec(system="other")
     reached = build_record_path(tmp_path, late.trial_id, 0)

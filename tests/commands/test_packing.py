@@ -12,6 +12,7 @@ from dynbatch.harness.counts import sequential
 from dynbatch.harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.records import content_of, plain_count, plain_record, write_results
+from tests.support.refusals import read_refusal
 from tests.support.sandbox import TINY
 
 pytestmark = pytest.mark.slow  # together they take seconds
@@ -108,9 +109,5 @@ def test_impossible_request_gives_one_line(tmp_path: Path, capsys: Output) -> No
         ((raw, "--pack", raw / "counts" / "count-a.json"), "cannot be written"),
     ):
         assert run(*arguments) == 1, arguments
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert printed.err.startswith("bench-collect: ")
-        assert printed.err.count("\n") == 1
-        assert words in printed.err
+        read_refusal(capsys, "bench-collect: ", words)
         assert content_of(tmp_path) == before

@@ -11,11 +11,9 @@ import pytest
 
 from dynbatch.harness.commands import bench
 from dynbatch.harness.machine.facts import list_usable_cpus
-from dynbatch.harness.planning.config import Composer
-from dynbatch.harness.planning.jobs import estimate_runtime_min
 from dynbatch.harness.records.record import read_record
-from dynbatch.harness.trials.spec import Limits
 from dynbatch.harness.values.paths import ROOT
+from tests.support.refusals import read_refusal
 
 OWN = "(3 (2 a) (2 b))\n(1 c)\n(3 (1 a) (2 (1 b) (1 c)))\n"
 
@@ -38,7 +36,7 @@ def test_a_trial_runs_pinned_without_time_limit_and_with_a_partial_mini_batch(
     file = tmp_path / "mine.txt"
     file.write_text(OWN)
     cpu = list_usable_cpus()[-1]
-    typed = ["dataset=trees", f"dataset.path={file}", "batch_size=2", "hidden_size=4"]
+    typed = ["system=null", "dataset=trees", f"dataset.path={file}", "batch_size=2"]
     typed += [f"cpu={cpu}", "limits.time_s=null", "timing.last=keep", "timing.min_seconds=0.05"]
     done = run(tmp_path / "results", *typed)
     assert done.returncode == 0, done.stderr
@@ -66,22 +64,4 @@ def test_a_wrong_choice_is_one_line(
 ) -> None:
     base = ["dataset=sst_synthetic", "system=null", f"results_dir={tmp_path}"]
     assert bench.main([*base, *typed]) == 1
-    printed = capsys.readouterr().err
-    assert reason in printed
-    assert printed.count("\n") == 1
-
-
-def test_defaults_keep_the_ids_of_trials() -> None:
-    resolve = Composer().resolve_trial
-    plain = resolve({"dataset": "sst_synthetic"})
-    assert resolve({"dataset": "sst_synthetic", "timing.last": "drop"}).trial_id == plain.trial_id
-    kept = resolve({"dataset": "sst_synthetic", "timing.last": "keep"})
-    assert kept.trial_id != plain.trial_id
-
-
-def test_a_job_without_time_limit_gets_a_day() -> None:
-    plain = Composer().resolve_trial({"dataset": "sst_synthetic"})
-    endless = Composer().resolve_trial({"dataset": "sst_synthetic", "limits.time_s": None})
-    assert endless.limits == Limits(time_s=None)
-    assert estimate_runtime_min([endless], lambda _: 0) == 5 + 24 * 60
-    assert estimate_runtime_min([plain], lambda _: 0) == 15
+    read_refusal(capsys, reason)

@@ -11,16 +11,16 @@ from dynbatch.harness.commands.bench import main
 from dynbatch.harness.commands.schedule import main as count
 from dynbatch.harness.records.record import read_record
 from tests.support.corpora import write
+from tests.support.refusals import read_refusal
 from tests.support.sandbox import TINY
 
 Output = pytest.CaptureFixture[str]
-NULL = ("system=null", *TINY)
+NULL = ["system=null", *(text for text in TINY if not text.startswith(("dataset", "model")))]
 
 
 def test_a_missing_corpus(tmp_path: Path, capsys: Output) -> None:
     overrides = ["dataset=sst", "model=tree_lstm", f"data_root={tmp_path}/nowhere"]
-    base = [text for text in NULL if not text.startswith(("dataset", "model"))]
-    assert main([*base, f"results_dir={tmp_path}/results", *overrides]) == 1
+    assert main([*NULL, f"results_dir={tmp_path}/results", *overrides]) == 1
     trial, line = capsys.readouterr().err.splitlines()
     assert trial.endswith("refused")
     assert "nowhere/sst/train.txt is missing; run `bench-data fetch sst`" in line
@@ -30,9 +30,8 @@ def test_a_missing_corpus(tmp_path: Path, capsys: Output) -> None:
 def faulty(tmp_path: Path) -> list[str]:
     """Return arguments of a trial on a text with an empty sentence."""
     write(tmp_path / "data" / "ptb", {"train": "a word\n\nanother\n"}, ".txt")
-    base = [text for text in NULL if not text.startswith(("dataset", "model"))]
     chosen = ["dataset=ptb", "model=var_lstm", "dataset.options.sha256=null"]
-    return [*base, *chosen, f"data_root={tmp_path}/data", f"results_dir={tmp_path}/results"]
+    return [*NULL, *chosen, f"data_root={tmp_path}/data", f"results_dir={tmp_path}/results"]
 
 
 def test_data_that_is_wrong_is_refused_by_hand(
@@ -71,19 +70,8 @@ def test_sweep_continues_after_invalid_data(faulty: list[str], capsys: Output) -
 def test_counts_on_invalid_data_are_refused_or_marked(faulty: list[str], capsys: Output) -> None:
     arguments = [text for text in faulty if not text.startswith(("system", "results_dir"))]
     assert count([*arguments, "policy=agenda,depth"]) == 1
-    refused = capsys.readouterr()
-    assert refused.out == ""
-    assert len(refused.err.splitlines()) == 1
-    assert "train.txt:2: the sentence is empty" in refused.err
+    read_refusal(capsys, "train.txt:2: the sentence is empty")
     assert count([*arguments, "policy=agenda,depth", "on_invalid_data=record", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     found = [(row["policy"], row["status"]) for row in rows]
     assert found == [("agenda", "invalid_data"), ("depth", "invalid_data")]
-
-
-def test_internal_error_is_distinguished_from_invalid_data(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dynbatch.harness.terminal.measurement.measure_block", None)
-    assert main([*NULL, f"results_dir={tmp_path}"]) == 2
-    assert "internal error" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.kinds import ELEMENTS
 from dynbatch.harness.compiler.pointers import WORDS_OF_ARRAY, get_address, view_arrays
 from dynbatch.harness.compiler.registry import load_generated
-from tests.support.both_ways import run_both
+from tests.support.both_ways import run_both, run_both_on
 
 Words = NDArray[np.int64]
 Table = Annotated[NDArray[np.int32], 2]
@@ -86,13 +86,6 @@ def in_parts(x: Words, a: int, b: int, c: int, d: int) -> tuple[Words, Words, Wo
     return part, inner, x[:d], x[1:-1][-2:], len(x[a:]) + part.size
 
 
-@given(words(), st.tuples(*[st.integers(0, 10)] * 4))
-def test_slices_are_parts_that_end_where_the_array_ends(
-    x: Words, places: tuple[int, int, int, int]
-) -> None:
-    run_both(in_parts, x, *places)
-
-
 @compiled
 def moved(x: Words, y: Words, k: int) -> None:
     x[k:] = x[: len(x) - k]  # overlaps itself
@@ -145,11 +138,6 @@ def of_cubes(x: Cube, i: int) -> tuple[Any, ...]:
     return a * b * c, x.size, total, x[-1, -1, -1], x[i, 1, 2], made.size, made[0][0][1]
 
 
-@given(st.integers(0, 2))
-def test_cubes_are_rows_of_tables(i: int) -> None:
-    run_both(of_cubes, np.arange(3 * 2 * 4.0).reshape(3, 2, 4), i)
-
-
 @compiled
 def made_of(x: Words, n: int) -> tuple[Words, Words, NDArray[np.float64], Table, Words, Words]:
     first, second = np.full(n, 7), np.empty_like(x)
@@ -165,11 +153,6 @@ def made_of(x: Words, n: int) -> tuple[Words, Words, NDArray[np.float64], Table,
     for one in fifth:
         total[0] += int(one)
     return first, second, third, fourth, copied, np.concatenate((total, x, first[:1], x[:0]))
-
-
-@given(words(), st.integers(0, 5))
-def test_new_arrays_are_those_of_numpy(x: Words, n: int) -> None:
-    run_both(made_of, x, n)
 
 
 @compiled
@@ -198,9 +181,18 @@ def named_anew(x: Words, y: Words, n: int) -> tuple[Words, Words]:
     return x, longer
 
 
-@given(words(least=1), words(least=1), st.integers(0, 5))
-def test_names_of_arrays_are_changed_in_loops_and_choices(x: Words, y: Words, n: int) -> None:
-    run_both(named_anew, x, y, n)
+CUBE, SMALL, PLACE = np.arange(3 * 2 * 4.0).reshape(3, 2, 4), st.integers(0, 5), st.integers(0, 10)
+SAME: dict[str, tuple[Any, ...]] = {
+    "slices end where the array ends": (in_parts, words(), *[PLACE] * 4),
+    "cubes are rows of tables": (of_cubes, st.just(CUBE), st.integers(0, 2)),
+    "new arrays are those of NumPy": (made_of, words(), SMALL),
+    "names change in loops and choices": (named_anew, words(least=1), words(least=1), SMALL),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_arrays_are_those_of_numpy(name: str) -> None:
+    run_both_on(*SAME[name])
 
 
 @compiled

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from hypothesis import given
+import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
-from tests.support.both_ways import run_both
+from tests.support.both_ways import run_both, run_both_on
 
 NUMBERS = st.lists(st.integers(-5, 5), max_size=8).map(lambda x: np.array(x, np.int64))
 SMALL = st.integers(-6, 6)
@@ -44,11 +44,6 @@ def counted(begin: int, end: int, step: int) -> tuple[int, int, int]:
     return n, last, total
 
 
-@given(SMALL, SMALL, SMALL.filter(bool))
-def test_a_range_counts_as_in_python(begin: int, end: int, step: int) -> None:
-    run_both(counted, begin, end, step)
-
-
 @compiled
 def searched(x: Words, wanted: int) -> tuple[int, int]:
     skipped, k = 0, 0
@@ -72,11 +67,6 @@ def searched(x: Words, wanted: int) -> tuple[int, int]:
         skipped += else_
 
 
-@given(NUMBERS, SMALL)
-def test_loops_are_left_and_gone_on_with(x: Words, wanted: int) -> None:
-    run_both(searched, x, wanted)
-
-
 @compiled
 def unrolled(x: int) -> int:
     total = 0
@@ -92,11 +82,6 @@ def unrolled(x: int) -> int:
     for empty in ():
         total += empty
     return total
-
-
-@given(SMALL)
-def test_a_loop_over_a_tuple_has_a_copy_of_its_body_for_each(x: int) -> None:
-    run_both(unrolled, x)
 
 
 @compiled
@@ -119,11 +104,6 @@ def decided(a: int, b: int) -> int:
     else:
         return found * 10
     return "what is never reached is not compiled"
-
-
-@given(SMALL, SMALL)
-def test_choices_return_early(a: int, b: int) -> None:
-    run_both(decided, a, b)
 
 
 @helper
@@ -149,11 +129,6 @@ def lazily(log: Words, a: int, b: int, c: int) -> tuple[bool, int, int, bool, in
     return chain, both, one, mixed, chosen
 
 
-@given(*[st.integers(0, 3)] * 3)
-def test_short_circuited_operands_are_not_evaluated(a: int, b: int, c: int) -> None:
-    run_both(lazily, np.zeros(2, np.int64), a, b, c)
-
-
 @helper
 def turned(pair: Pair, at: tuple[int, int] = (1, 2), *, by: float = 0.5) -> Pair:
     """Return another pair, passing only the arguments that differ from the defaults."""
@@ -173,11 +148,6 @@ def in_tuples(
     return pair, (first, (second, third)), len(pair), (a, x), (1, x)[1]
 
 
-@given(SMALL, st.floats(-3, 3))
-def test_tuples_are_values(a: int, x: float) -> None:
-    run_both(in_tuples, a, x)
-
-
 @compiled
 def none_of(x: Words, value: int) -> None:
     """Return nothing."""
@@ -187,11 +157,6 @@ def none_of(x: Words, value: int) -> None:
     nothing = None
     if nothing is None and x is not None:
         x[0] += 1
-
-
-@given(NUMBERS, SMALL)
-def test_a_function_may_return_nothing(x: Words, value: int) -> None:
-    run_both(none_of, x, value)
 
 
 @helper
@@ -213,11 +178,6 @@ def fails(x: Words, k: int) -> int:
     if made[0] == made[1]:
         raise ZeroDivisionError("the same twice")
     return made[0] - made[1]
-
-
-@given(NUMBERS, st.integers(-2, 8))
-def test_errors_go_through_helpers_and_loops(x: Words, k: int) -> None:
-    run_both(fails, x, k)
 
 
 def scaled_by(factor: int) -> Any:
@@ -247,9 +207,23 @@ def of_same_names(n: int, x: float) -> tuple[int, int, int, float, int]:
     return first(max), second(n), same_name(n), same_name(x), twice_of_another(n)
 
 
-@given(SMALL, st.floats(-3, 3))
-def test_functions_with_one_name_are_several(n: int, x: float) -> None:
-    run_both(of_same_names, n, x)
+DIGITS = st.integers(0, 3)
+SAME: dict[str, tuple[Any, ...]] = {
+    "a range counts": (counted, SMALL, SMALL, SMALL.filter(bool)),
+    "loops are left and continued": (searched, NUMBERS, SMALL),
+    "a loop over a tuple has a copy of its body for each": (unrolled, SMALL),
+    "choices return early": (decided, SMALL, SMALL),
+    "not all operands are evaluated": (lazily, st.just(np.zeros(2, np.int64)), *[DIGITS] * 3),
+    "tuples are values": (in_tuples, SMALL, st.floats(-3, 3)),
+    "a function returns nothing": (none_of, NUMBERS, SMALL),
+    "errors go through helpers and loops": (fails, NUMBERS, st.integers(-2, 8)),
+    "functions with one name are several": (of_same_names, SMALL, st.floats(-3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_statements_mean_the_same_as_in_python(name: str) -> None:
+    run_both_on(*SAME[name])
 
 
 def test_a_nested_function_has_the_numbers_around_it() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import load_generated
-from tests.support.both_ways import assert_same, run_both
+from tests.support.both_ways import assert_same, run_both_on
 
 MOST = 2**63 - 1
 SMALL = st.integers(-(2**24), 2**24)  # for operations with a float, which represents all of them
@@ -117,22 +117,12 @@ def shifted(a: int, n: int) -> tuple[int, int]:
     return x << n, x >> n
 
 
-@given(WORDS, st.integers(0, 200))
-def test_a_shift_by_more_bits_than_there_are_leaves_none(a: int, n: int) -> None:
-    run_both(shifted, a, n)
-
-
 @compiled
 def rounded(x: float, y: np.float32, n: int) -> tuple[float, ...]:
     return (
         np.floor(x), np.floor(y), math.sqrt(abs(x)), math.exp(x), math.log(abs(x) + 1.0),
         math.sqrt(abs(n)), float(int(x)), abs(x), abs(y), math.fmod(x, 3.5), x * x * x,
     )  # fmt: skip
-
-
-@given(st.floats(-500, 500), st.floats(-500, 500, width=32), st.integers(-500, 500))
-def test_functions_of_numbers_are_those_of_python(x: float, y: float, n: int) -> None:
-    run_both(rounded, x, np.float32(y), n)
 
 
 @compiled
@@ -150,19 +140,9 @@ def ordered(a: float, b: float, c: float) -> tuple[float, ...]:
     return min(a, b, c), max(a, b, c), min((a, b)), max(b, (a, c)[1])
 
 
-@given(FLOATS, FLOATS, FLOATS)
-def test_least_and_most_treat_nan_as_python_does(a: float, b: float, c: float) -> None:
-    run_both(ordered, a, b, c)
-
-
 @compiled
 def unsigned(x: float) -> Any:
     return np.uint64(x)
-
-
-@given(st.floats(0, 2**64, exclude_max=True))
-def test_a_float_may_become_a_number_of_64_bits_without_a_sign(x: float) -> None:
-    run_both(unsigned, x)
 
 
 @compiled
@@ -170,9 +150,21 @@ def bits_of(x: np.float32) -> tuple[int, np.float32]:
     return int(x.view(np.int32)), x.view(np.int32).view(np.float32)
 
 
-@given(SINGLES)
-def test_the_bits_of_a_float32_are_a_whole_number(x: np.float32) -> None:
-    run_both(bits_of, x)
+SINGLE_OF_SIZE = st.floats(-500, 500, width=32).map(np.float32)
+SAME: dict[str, tuple[Any, ...]] = {
+    "a shift by more bits than there are leaves none": (shifted, WORDS, st.integers(0, 200)),
+    "functions are those of Python": (
+        rounded, st.floats(-500, 500), SINGLE_OF_SIZE, st.integers(-500, 500)
+    ),
+    "nan in the least and the most": (ordered, FLOATS, FLOATS, FLOATS),
+    "64 bits without a sign": (unsigned, st.floats(0, 2**64, exclude_max=True)),
+    "the bits of a float32": (bits_of, SINGLES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_functions_of_numbers_are_those_of_python(name: str) -> None:
+    run_both_on(*SAME[name])
 
 
 TWO, HALF, SINGLE, UNSIGNED_ONE = 2, np.float64(0.5), np.float32(0.1), np.uint64(1)

@@ -6,9 +6,6 @@ import ctypes
 import importlib
 import importlib.util
 import inspect
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +29,7 @@ from dynbatch.harness.compiler.registry import load_generated
 from dynbatch.harness.errors import CompileError
 from dynbatch.harness.machine.source_code import hash_code
 from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import run_python
 
 IR = """
 define i64 @answer() {{
@@ -117,8 +115,14 @@ from dynbatch.harness.compiler.registry import helper
 FACTOR = int(os.environ["FACTOR"])
 
 @helper
-def scaled(x):
-    return x * FACTOR + {summand}
+def add(x):
+    return x * FACTOR + 5
+
+@helper
+def negate(x):
+    return -x
+
+scaled = add if FACTOR < 3 else negate
 """
 USES = """
 import sys
@@ -135,22 +139,6 @@ compile_ir = object_code.compile_ir
 object_code.compile_ir = lambda *rest, **more: made.append(1) or compile_ir(*rest, **more)
 """
 CALL = "from made.uses import made, run; print(run(10), len(made))"
-
-
-CHOICE = """
-import os
-from dynbatch.harness.compiler.registry import helper
-
-@helper
-def add(x):
-    return x + 5
-
-@helper
-def negate(x):
-    return -x
-
-scaled = add if os.environ["FACTOR"] == "1" else negate
-"""
 EDITED = """
 from pathlib import Path
 import made.numbers, made.later
@@ -190,19 +178,17 @@ def run_made(tmp_path: Path) -> Any:
         (package / "uses.py").write_text(uses)
         around = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
         own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "FACTOR": str(factor)}
-        return subprocess.run(
-            [sys.executable, "-c", text], env={**os.environ, **around, **own},
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+        return run_python("-c", text, **around, **own)
 
     return run
 
 
 def test_a_changed_helper_or_constant_of_another_module_is_noticed(run_made: Any) -> None:
-    assert run_made(CALL, NUMBERS.format(summand=3), 2) == "24 1\n"
-    assert run_made(CALL, NUMBERS.format(summand=3), 2) == "24 0\n"
-    assert run_made(CALL, NUMBERS.format(summand=3), 3) == "34 1\n"  # the source text is the same
-    assert run_made(CALL, NUMBERS.format(summand=4), 2) == "25 1\n"
+    assert run_made(CALL, NUMBERS, 1) == "16 1\n"
+    assert run_made(CALL, NUMBERS, 2) == "26 1\n"  # the source text is the same
+    assert run_made(CALL, NUMBERS, 3) == "-9 1\n"  # another function under the same name
+    assert run_made(CALL, NUMBERS.replace("+ 5", "+ 6"), 1) == "17 1\n"
+    assert run_made(CALL, NUMBERS, 1) == "16 0\n"
 
 
 def test_cache_key_is_independent_of_other_imports(run_made: Any) -> None:
@@ -210,19 +196,13 @@ def test_cache_key_is_independent_of_other_imports(run_made: Any) -> None:
     by_package = USES.replace(
         "made.numbers import", "made import numbers\nfrom made.numbers import"
     )
-    assert run_made(CALL, CHOICE, 1, uses=by_package) == "16 1\n"
-    assert run_made(f"import made.later; {CALL}", CHOICE, 1, uses=by_package) == "16 0\n"
-
-
-def test_another_function_under_the_same_name_is_noticed(run_made: Any) -> None:
-    assert run_made(CALL, CHOICE, 1) == "16 1\n"
-    assert run_made(CALL, CHOICE, 2) == "-9 1\n"
-    assert run_made(CALL, CHOICE, 1) == "16 0\n"
+    assert run_made(CALL, NUMBERS, 1, uses=by_package) == "16 1\n"
+    assert run_made(f"import made.later; {CALL}", NUMBERS, 1, uses=by_package) == "16 0\n"
 
 
 def test_nothing_is_kept_of_a_file_that_is_edited_meanwhile(run_made: Any) -> None:
     """The first call's text is in memory, but the second one's hash is that of the new text."""
-    first, error = run_made(EDITED, CHOICE, 1).splitlines()
+    first, error = run_made(EDITED, NUMBERS, 1).splitlines()
     assert first == "16"
     assert error.startswith("CompileError ")
     assert "made/numbers.py was edited after this process read it" in error
@@ -278,8 +258,8 @@ def test_another_process_finds_machine_code_of_a_text(run_made: Any) -> None:
         f" f = load({TEXT!r}, 'run')"
     )
     without = "from dynbatch.harness.compiler import compiled; compiled.write_module = None"
-    assert run_made(f"{load}; print(f(5))", CHOICE, 1) == "15\n"
-    assert run_made(f"{without}; {load}; print(f(5))", CHOICE, 1) == "15\n"
+    assert run_made(f"{load}; print(f(5))", NUMBERS, 1) == "15\n"
+    assert run_made(f"{without}; {load}; print(f(5))", NUMBERS, 1) == "15\n"
 
 
 def test_code_that_is_not_well_formed_is_refused_in_one_line() -> None:

@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 from dynbatch.datasets.parts.reading import LazyInstances
 from dynbatch.datasets.xnli_synthetic import LONGEST, MEANS
 from dynbatch.harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
-from dynbatch.harness.contracts.home import SPLITS, find_home
+from dynbatch.harness.contracts.home import SPLITS
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.planning.yaml_files import list_formats
-from dynbatch.harness.values.arrays import draw_permutation, draw_uniforms
+from dynbatch.harness.values.arrays import draw_permutation
 from dynbatch.harness.values.instances import Chain, Instance, SentencePair, Tree
 from dynbatch.harness.values.parsed import ParsedSentence
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.corpora import complete, load, options_of, synthetic, write_corpus
+from tests.support.corpora import EXCERPTS, complete, load, load_shipped, synthetic, write_corpus
 
-LOADERS = {"ptb_fixed_synthetic": "ptb_synthetic", "ptb_fixed_dev": "ptb"}
 # Number of instances of each part, and digest of the first 64, of every generator.
 GENERATED = {
     "sst_synthetic": ((8544, 1101, 2210), "8a976d67f60cea3b"),
@@ -47,9 +46,8 @@ FIELDS = {  # fields of instances, by the size that bounds them
 }
 
 
-def generated(name: str, split: str = "dev", root: Path | None = None, **options: Any) -> Corpus:
-    loader = LOADERS.get(name, name.removesuffix("_dev"))
-    return load(loader, root, split, **{**options_of(name), **options})
+def generated(name: str, split: str = "dev", **options: Any) -> Corpus:
+    return load_shipped(name, None, split, **options)
 
 
 def digest(instances: Sequence[Instance]) -> str:
@@ -85,14 +83,7 @@ def test_numbers_are_pinned() -> None:
 @pytest.mark.parametrize("name", GENERATED)
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_ids_are_below_the_sizes(name: str, split: str) -> None:
-    ids_below_sizes(generated(name, split))
-    if name == "iwslt15_synthetic":
-        corpus = generated(name, split, vocab_modulo=256)
-        assert corpus.sizes == {"source_words": 256, "target_words": 256}
-        ids_below_sizes(corpus)
-
-
-def ids_below_sizes(corpus: Corpus) -> None:
+    corpus = generated(name, split)
     some: Sequence[Any] = corpus.instances[:300]
     for size, rows in corpus.sizes.items():
         field = next(field for field in FIELDS.get(size, (size,)) if hasattr(some[0], field))
@@ -109,13 +100,10 @@ def ids_below_sizes(corpus: Corpus) -> None:
     [
         ("complete_trees", {"n_leaves": 12}, "n_leaves=12 is not allowed: expected a power of two"),
         ("complete_trees", {"n_leaves": 0}, "n_leaves=0"),
-        ("complete_trees", {"n_leaves": -8}, "n_leaves=-8"),
         ("complete_trees", {"n_leaves": "many"}, "n_leaves=many is not allowed: expected a whole"),
         ("complete_trees", {"n_instances": 0}, "n_instances=0"),
         ("complete_trees", {"n_trees": 3}, "n_trees .* n_leaves, n_instances, seed"),
         ("ptb_synthetic", {"steps": -1}, "steps=-1 is not allowed"),
-        ("ptb_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),
-        ("iwslt15_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),
         ("bilstm_synthetic", {"length": 0}, "length=0 is not allowed: expected at least 1"),
         ("bilstm_synthetic", {"n_classes": 0}, "n_classes=0 is not allowed"),
         ("xnli_synthetic", {"length": -1}, "is not allowed: expected at least 0 and 1"),
@@ -151,7 +139,7 @@ def test_synthetic_trees_have_the_published_shape(drawn_trees: Corpus) -> None:
 def test_synthetic_trees_match_the_treebank_in_distribution(
     data_root: Path, drawn_trees: Corpus
 ) -> None:
-    real = load("sst", data_root, **options_of("sst")).instances
+    real = load_shipped("sst", data_root).instances
     drawn = drawn_trees.instances
     tenths = np.linspace(0.1, 0.9, 9)
     for measure in ("n_leaves", "height"):
@@ -207,26 +195,12 @@ def choices() -> list[Path]:
 
 @pytest.mark.parametrize("path", choices(), ids=lambda path: path.stem)
 def test_every_dataset_of_conf_loads_with_its_options(path: Path, data_root: Path) -> None:
-    choice = yaml.safe_load(path.read_text())
-    home = find_home(choice["loader"])
-    needs = choice.get("probe_file", "")
-    if home is not None and needs and not (data_root / home.folder / needs).is_file():
-        pytest.skip(f"{data_root}/{home.folder} has no {needs}")
-    corpus = load_corpus(choice["loader"], "train", data_root, **choice["options"])
-    assert (corpus.name, corpus.instance_kind) == (path.stem, choice["instance_kind"])
-
-
-def test_uniform_numbers_fill_the_unit_interval() -> None:
-    numbers = draw_uniforms(10_000, 3, 4)
-    assert 0 <= numbers.min() < 0.01
-    assert 0.99 < numbers.max() < 1
-    assert numbers.mean() == pytest.approx(0.5, abs=0.02)
-    assert not np.array_equal(numbers, draw_uniforms(10_000, 4, 3))
+    corpus = load_shipped(path.stem, data_root)
+    assert corpus.name == path.stem
+    assert corpus.instance_kind == yaml.safe_load(path.read_text())["instance_kind"]
 
 
 def test_a_negative_seed_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="seed=-1 is not allowed"):
-        draw_uniforms(3, -1)
     with pytest.raises(ConfigError, match="seed=-2 is not allowed"):
         draw_mini_batches(complete(n_leaves=2), 1, 1, seed=-2)
 
@@ -296,20 +270,10 @@ def test_lengths_have_the_mean_and_the_extremes_of_the_corpus(name: str) -> None
         assert 0.8 * longest <= values.max() <= 1.05 * longest
 
 
-REAL = {
-    "ptb_synthetic": "ptb_dev",
-    "wikiner_synthetic": "wikiner_dev",
-    "iwslt15_synthetic": "iwslt15_dev",
-    "ud_ewt_synthetic": "ud_ewt_dev",
-}
-
-
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ["ptb", "wikiner", "iwslt15", "ud_ewt"])
 def test_lengths_are_distributed_as_in_the_real_part(name: str, data_root: Path) -> None:
-    if not (data_root / REAL[name].removesuffix("_dev")).is_dir():
-        pytest.skip(f"{data_root} has no {REAL[name].removesuffix('_dev')}/")
-    real = measures(generated(REAL[name], root=data_root))
-    drawn = measures_of(name)
+    real = measures(load_shipped(f"{name}_dev", data_root, "dev"))
+    drawn = measures_of(f"{name}_synthetic")
     tenths = np.linspace(0.1, 0.9, 9)
     for measure, values in real.items():
         one, other = np.quantile(values, tenths), np.quantile(drawn[measure], tenths)
@@ -382,14 +346,26 @@ def test_all_of_xnli_may_be_of_one_length() -> None:
     assert {corpus.instances[k].n_words for k in range(20)} == {128}
 
 
-@pytest.mark.parametrize("steps", [0, 4])
-@pytest.mark.parametrize("name", ["ptb", "ptb_synthetic"])
-def test_words_are_the_same_modulo_the_number(name: str, steps: int, tmp_path: Path) -> None:
-    write_corpus("ptb", tmp_path)
-    plain = load(name, tmp_path, steps=steps)
-    small = load(name, tmp_path, steps=steps, vocab_modulo=3)
-    assert (plain.sizes["words"], small.sizes["words"]) == (10_000, 3)
-    for one, other in zip(plain.instances[:3], small.instances[:3], strict=True):
-        np.testing.assert_array_equal(one.words % 3, other.words)
-        np.testing.assert_array_equal(one.labels % 3, other.labels)
-    assert max(chain.words.max() for chain in plain.instances[:3]) > 2, "it changes something"
+CUT = {"steps": 4}
+SHARING: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in ("sst", "ptb", "iwslt15", "weibo_lattice", "weibo_lexicon")),
+    *((f"{name}_synthetic", {}) for name in ("sst", "ptb", "iwslt15", "lattice")),
+    *(("ptb", CUT), ("ptb_synthetic", CUT)),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), SHARING)
+def test_ids_may_share_rows_as_in_the_release(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    if name in EXCERPTS:
+        write_corpus(name, tmp_path)
+    plain, shared = (load(name, tmp_path, vocab_modulo=n, **options) for n in (0, 3))
+    assert {rows for size, rows in shared.sizes.items() if size != "classes"} == {3}
+    ids = ["words", "tokens", "source", "target", *["labels"] * name.startswith("ptb")]
+    for one, other in zip(plain.instances[:3], shared.instances[:3], strict=True):
+        for field in (field for field in ids if hasattr(one, field)):
+            expected, found = getattr(one, field), getattr(other, field)
+            assert found.tolist() == np.where(expected < 0, -1, expected % 3).tolist()
+    with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed"):
+        load(name, tmp_path, vocab_modulo=-1, **options)

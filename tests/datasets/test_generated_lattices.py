@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,17 +15,11 @@ from dynbatch.harness.granularity.released import build_released_graph
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.values.instances import Lattice
-from tests.support.corpora import load, options_of
+from tests.support.corpora import load, load_shipped
 
 
-def drawn_lattices(**options: Any) -> Corpus:
-    return load("lattice_synthetic", None, **options)
-
-
-def real_lattices(root: Path) -> Corpus:
-    if not (root / "lattice").is_dir():
-        pytest.skip(f"{root} has no lattice/")
-    return load("weibo_lattice", root, **options_of("weibo_lattice"))
+def drawn_lattices() -> Corpus:
+    return load("lattice_synthetic", None)
 
 
 def lattices(corpus: Corpus) -> list[Lattice]:
@@ -73,7 +66,7 @@ def test_statistics_are_close_to_those_of_the_released_lattices() -> None:
 
 
 def test_lattices_match_the_real_ones_in_distribution(data_root: Path) -> None:
-    drawn, found = lattices(drawn_lattices()), lattices(real_lattices(data_root))
+    drawn, found = lattices(drawn_lattices()), lattices(load_shipped("weibo_lattice", data_root))
     tenths = np.linspace(0.1, 0.9, 9)
     one, other = (np.quantile([x.n_states for x in some], tenths) for some in (found, drawn))
     np.testing.assert_allclose(other, one, atol=2.5)
@@ -116,13 +109,5 @@ def batches_over_bound(corpus: Corpus) -> np.ndarray:
 def test_policies_need_as_many_batches_as_on_the_real_ones(data_root: Path) -> None:
     # For 32 lattices, both agree within 15%. DyNet's agenda is omitted, because its count varies by
     # a third between mini-batches of either corpus.
-    expected = batches_over_bound(real_lattices(data_root))
+    expected = batches_over_bound(load_shipped("weibo_lattice", data_root))
     np.testing.assert_allclose(batches_over_bound(drawn_lattices()), expected, rtol=0.15)
-
-
-def test_ids_of_lattices_may_share_rows_as_in_the_release() -> None:
-    own, shared = drawn_lattices(), drawn_lattices(vocab_modulo=256)
-    assert (shared.get_size("words"), shared.get_size("characters")) == (256, 256)
-    for one, other in zip(own.instances[:5], shared.instances[:5], strict=True):
-        np.testing.assert_array_equal(one.tokens % 256, other.tokens)
-        np.testing.assert_array_equal(one.sources, other.sources)

@@ -15,6 +15,7 @@ from dynbatch.harness.contracts.corpus import Corpus, load_corpus
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.planning.config import Composer
 from tests.support.corpora import EXCERPTS, load, write_corpus
+from tests.support.refusals import expect_refusal
 
 # A corpus with instances of each kind, and a model that takes them.
 EXAMPLES = {
@@ -80,19 +81,19 @@ NARY = (
 
 
 @pytest.mark.parametrize(
-    ("binarize", "labels", "left", "right"),
+    ("binarize", "left", "right"),
     [
-        ("right", [0, 1, 2, 3, 4], [-1, -1, -1, 1, 0], [-1, -1, -1, 2, 3]),
-        ("left", [0, 1, 2, 3, 4], [-1, -1, -1, 0, 3], [-1, -1, -1, 1, 2]),
+        ("right", [-1, -1, -1, 1, 0], [-1, -1, -1, 2, 3]),
+        ("left", [-1, -1, -1, 0, 3], [-1, -1, -1, 1, 2]),
     ],
 )
 def test_trees_of_any_arity_become_binary(
-    binarize: str, labels: list[int], left: list[int], right: list[int], tmp_path: Path
+    binarize: str, left: list[int], right: list[int], tmp_path: Path
 ) -> None:
     """Three children get a vertex of their parent's label; a vertex with one child is merged."""
     (tree,) = read_lines(tmp_path, NARY, binarize=binarize).instances
     assert (tree.left.tolist(), tree.right.tolist()) == (left, right)
-    assert tree.labels.tolist() == labels
+    assert tree.labels.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_trees_of_any_arity_may_stay_as_they_are(tmp_path: Path) -> None:
@@ -102,6 +103,7 @@ def test_trees_of_any_arity_may_stay_as_they_are(tmp_path: Path) -> None:
     assert corpus.instances[1].n_vertices == 1
 
 
+KEYS = "expected the keys words, labels, children of a tree, got "
 LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
 
 
@@ -109,20 +111,11 @@ LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
     ("line", "reason"),
     [
         ("(2 a)", "expected a JSON object, got '(2 a)'"),
-        ("[1]", "expected a JSON object"),
         ("", "expected a JSON object"),
         ("[" * 100_000, "expected a JSON object"),
-        ("{}", "expected the keys words, labels, children of a tree, got none"),
-        (
-            '{"words": [0], "labels": [0]}',
-            "expected the keys words, labels, children of a tree, got words, labels; set"
-            " dataset.options.kind=chain",
-        ),
-        (
-            '{"target": [0], "source": [0]}',
-            "expected the keys words, labels, children of a tree, got target, source; set"
-            " dataset.options.kind=sentence_pair",
-        ),
+        ("{}", f"{KEYS}none"),
+        ('{"words": [0], "labels": [0]}', f"{KEYS}words, labels; set dataset.options.kind=chain"),
+        ('{"target": [0], "source": [0]}', f"{KEYS}target, source; set dataset.options.kind=sent"),
         (LEAF.replace("[0]", "[0.5]"), "words: expected whole numbers from 0 to 999999999,"),
         (LEAF.replace("[0]", "[true]"), "words: expected whole numbers"),
         (LEAF.replace("[0]", "[9999999999]"), "words: expected whole numbers"),
@@ -130,15 +123,10 @@ LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
         (LEAF.replace("[[]]", "[[0]]"), "a tree is not connected"),
         (LEAF.replace('"labels": [0]', '"labels": [-1]'), "labels: expected whole numbers from 0"),
         (LEAF.replace("[[]]", "5"), "children: expected a list of whole numbers, got 5"),
-        (
-            '{"words": [0, 1, 2], "labels": [0, 0, 0], "children": [[], [], [0, 1]]}',
-            "a leaf has no word, or an internal vertex has one",
-        ),
+        (NARY.replace("-1", "4", 1), "a leaf has no word, or an internal vertex has one"),
         (LEAF.replace("[[]]", "[]"), "words, labels and children have lengths 1, 1 and 0"),
     ],
 )
 def test_a_wrong_line_is_named(line: str, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
+    with expect_refusal(f"mine.jsonl:2: {reason}", kind=DataError):
         read_lines(tmp_path, LEAF, line, LEAF)
-    assert f"mine.jsonl:2: {reason}" in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ from dynbatch.datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_se
 from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.instances import Lattice
-from tests.support.corpora import change_lattices, load, options_of, write_corpus
+from tests.support.corpora import change_lattices, load, load_shipped, write_corpus
 
 
 def lattices_of(content: bytes) -> list[Lattice]:
@@ -75,15 +75,8 @@ def test_ids_that_the_training_split_lacks_are_unknown(tmp_path: Path) -> None:
     train, dev = load("weibo_lattice", tmp_path), load("weibo_lattice", tmp_path, "dev")
     assert dev.sizes == train.sizes == {"words": 34, "characters": 10, "classes": 18}
     assert dev.instances[0].tokens.tolist() == [5, 9, 33, 7, 31, 32]
-
-
-def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
-    write_corpus("weibo_lattice", tmp_path, dev=change_lattices(6, "2 1 1234 0 1235"))
-    dev = load("weibo_lattice", tmp_path, "dev", vocab_modulo=10)
-    assert dev.sizes == {"words": 10, "characters": 10, "classes": 18}
-    assert dev.instances[0].tokens.tolist() == [5, 4, 5, 7, 1, 2]
-    with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed: expected 0"):
-        load("weibo_lattice", tmp_path, vocab_modulo=-1)
+    shared = load("weibo_lattice", tmp_path, "dev", vocab_modulo=10)  # of the ids in the file
+    assert shared.instances[0].tokens.tolist() == [5, 4, 4, 7, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +100,7 @@ def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
 def test_statistics_of_the_real_files(
     data_root: Path, split: str, reported: dict[str, str]
 ) -> None:
-    if not (data_root / "lattice").is_dir():
-        pytest.skip(f"{data_root} has no lattice/")
-    corpus = load("weibo_lattice", data_root, split, **options_of("weibo_lattice"))
+    corpus = load_shipped("weibo_lattice", data_root, split)
     found = dict(describe_corpus(corpus))
     assert {name: found[name] for name in reported} == reported
     assert (corpus.get_size("words"), corpus.get_size("characters")) == (10_131, 2_213)
@@ -225,13 +216,10 @@ def test_entries_absent_from_training_split_are_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_few_words")
-def test_words_may_be_short_and_rows_shared(tmp_path: Path) -> None:
+def test_words_may_be_short(tmp_path: Path) -> None:
     write_corpus("weibo_lexicon", tmp_path)
     assert load("weibo_lexicon", tmp_path, max_word_length=2).instances[0].n_arcs == 4 + 2
     assert load("weibo_lexicon", tmp_path, max_word_length=1).instances[0].n_arcs == 4
-    shared = load("weibo_lexicon", tmp_path, vocab_modulo=2)
-    assert (shared.get_size("words"), shared.get_size("characters")) == (2, 2)
-    assert arcs_into(shared.instances[0], 3) == [(2, 0), (0, 1), (1, 0)]
     with pytest.raises(ConfigError, match="max_word_length=0 is not allowed"):
         load("weibo_lexicon", tmp_path, max_word_length=0)
 
@@ -244,9 +232,7 @@ def test_digits_and_long_characters_keep_their_place() -> None:
 
 
 def test_statistics_of_the_real_text_with_jieba_s_words(data_root: Path) -> None:
-    if not (data_root / "weibo").is_dir():
-        pytest.skip(f"{data_root} has no weibo/")
-    corpus = load("weibo_lexicon", data_root, **options_of("weibo_lexicon"))
+    corpus = load_shipped("weibo_lexicon", data_root)
     found = dict(describe_corpus(corpus))
     assert corpus.sizes == {"words": 8386, "characters": 3129, "classes": 18}
     assert found["instances"] == "1350 (lattice)"

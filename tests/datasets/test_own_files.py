@@ -16,31 +16,24 @@ from dynbatch.harness.commands.data import main
 from dynbatch.harness.contracts.corpus import Corpus, load_corpus
 from dynbatch.harness.contracts.model import ModelSizes, find_model_class, trace_functions
 from dynbatch.harness.counts.request import parse_request
-from dynbatch.harness.errors import BenchError, ConfigError, DataError
+from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.planning.config import Composer, build_dataset_options
 from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
+from tests.support.refusals import expect_refusal, read_refusal
 
-FILES = {
-    "trees": "(3 (2 a) (2 b))\n(1 c)\n",
-    "lattices": LATTICES,
-    "text": "a b c\nd\n",
-    "conll": "Ann\tB-PER\nlives\tO\n\nBob\tB-PER\n",
-    "conllu": f"{DOGS_BARK}\n\n{TWO_OF_12}\n",
-    "pairs": "a house\tmột nhà\nno\tkhông\n",
-    "instances": '{"words": [0], "labels": [0], "children": [[]]}\n' * 2,
+EXAMPLES = {  # a file of each format, and a model that takes it
+    "trees": ("(3 (2 a) (2 b))\n(1 c)\n", "tree_lstm"),
+    "lattices": (LATTICES, "lattice_lstm"),
+    "text": ("a b c\nd\n", "var_lstm"),
+    "conll": ("Ann\tB-PER\nlives\tO\n\nBob\tB-PER\n", "bilstm_char"),
+    "conllu": (f"{DOGS_BARK}\n\n{TWO_OF_12}\n", "parser"),
+    "pairs": ("a house\tmột nhà\nno\tkhông\n", "seq2seq"),
+    "instances": ('{"words": [0], "labels": [0], "children": [[]]}\n' * 2, "tree_lstm"),
 }
-MODELS = {
-    "trees": "tree_lstm",
-    "lattices": "lattice_lstm",
-    "text": "var_lstm",
-    "conll": "bilstm_char",
-    "conllu": "parser",
-    "pairs": "seq2seq",
-    "instances": "tree_lstm",
-}
+FILES = {form: text for form, (text, _) in EXAMPLES.items()}
 
 
 def read_own(form: str, text: str, folder: Path, **options: Any) -> Corpus:
@@ -109,16 +102,12 @@ def test_describe_finds_the_format(
         ("Ann\tB-PER\nlives\tO\n", ["may be conll or pairs", "describe FORMAT dataset.path="]),
         ("( O\nAnn B-PER\n", ["mine.txt is not trees", "; run `bench-data describe FORMAT"]),
         ("no\tnot\na house\tno house\n", ["may be conll or pairs"]),
-        (
-            "# a heading\nand text\n",
-            ["mine.txt is not conllu", "; run `bench-data describe FORMAT"],
-        ),
+        ("# a heading\nand text\n", ["mine.txt is not conllu"]),
         (
             "Ann NNP B-PER\nlives O\n\nBob NNP B-PER\n",
             ["neither conll nor text", ":2: expected 3 columns", ":3: the sentence is empty"],
         ),
         ("The|DT|O cat|NN|I-PER\n", ["first line is in no known format, 'The|DT|O cat|NN|I-PER'"]),
-        ("The|O cat|I-PER\n.|O\n", ["the first line is in no known format, 'The|O cat|I-PER'"]),
         (
             '{"words": [0], "labels": [0]}\n',
             ["is not instances", ":1: expected the keys", "; set dataset.options.kind=chain"],
@@ -132,9 +121,7 @@ def test_describe_asks_for_the_format_of_other_files(
     file = tmp_path / "mine.txt"
     file.write_text(text)
     assert main(["describe", str(file)]) == 1
-    printed = capsys.readouterr().err
-    assert all(reason in printed for reason in reasons)
-    assert printed.count("\n") == 1
+    read_refusal(capsys, *reasons)
 
 
 def test_describe_finds_the_format_with_options(
@@ -207,13 +194,9 @@ def test_text_has_only_its_own_words(tmp_path: Path) -> None:
 WRONG = {
     "trees": [
         ("(2 a)\n(2 (1 a) (1 b)\n", ":2: unbalanced: 1 '(' not closed"),
-        ("(2 a)\n(2 (1 a) (1 b)))\n", ":2: unbalanced: ')' without '('"),
         ("(2 a)\n(2 two words)\n", ":2: a leaf has 2 words, not one"),
-        ("(2 a) (2 b)\n", ":1: a second tree follows the tree"),
-        ("((1 a) (1 b))\n", ":1: no label after '('"),
         ("(1 (2 a) b (2 c))\n", ":1: a vertex has both the word 'b' and children"),
         ("(2 )\n", ":1: a leaf has an empty word"),
-        ("word\n", ":1: the text 'word' is outside a tree"),
     ],
     "lattices": [(LATTICES.replace("2\n4\n", "3\n4\n", 1), "truncated: it ends before lattice 3")],
     "text": [("a\n\nb\n", ":2: the sentence is empty"), ("\n\n", " is empty")],
@@ -237,10 +220,8 @@ WRONG = {
     ("form", "text", "reason"), [(form, *case) for form in WRONG for case in WRONG[form]]
 )
 def test_errors_name_the_line(form: str, text: str, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
+    with expect_refusal(reason, kind=DataError):
         read_own(form, text, tmp_path)
-    assert "\n" not in str(caught.value)
-    assert f"mine.txt{reason}" in str(caught.value) or reason in str(caught.value)
 
 
 def resolve(**settings: str) -> Any:
@@ -253,18 +234,9 @@ def resolve(**settings: str) -> Any:
         ({}, "dataset=trees reads a file of your own; set dataset.path=FILE"),
         ({"dataset.path": "nowhere.txt"}, "dataset.path=nowhere.txt cannot be read: No such file"),
         ({"dataset.path": "."}, "dataset.path=. cannot be read: it is a directory"),
-        (
-            {"dataset.path": "m\udcfc.txt"},
-            "dataset.path='m\\udcfc.txt' is not allowed: expected UTF",
-        ),
-        (
-            {"data_root": "m\udcfc"},
-            "data_root='m\\udcfc' is not allowed: expected UTF-8; rename the",
-        ),
-        (
-            {"dataset": "sst", "dataset.path": "mine.txt"},
-            "dataset.path=mine.txt, but dataset=sst has its own files; choose one of: conll",
-        ),
+        ({"dataset.path": "m\udcfc.txt"}, "dataset.path='m\\udcfc.txt' is not allowed: expected"),
+        ({"data_root": "m\udcfc"}, "data_root='m\\udcfc' is not allowed: expected UTF-8;"),
+        ({"dataset": "sst", "dataset.path": "mine.txt"}, "but dataset=sst has its own files;"),
         ({"+dataset.options.path": "mine.txt"}, "dataset.options.path is set by dataset.path"),
         (
             {"dataset.path": "mine.txt", "dataset.options.binarize": "middle"},
@@ -277,17 +249,14 @@ def test_a_wrong_path_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.txt").write_text(FILES["trees"])
-    with pytest.raises(ConfigError) as caught:
+    with expect_refusal(reason):
         resolve(**settings)
-    assert reason in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("module", [bz2, gzip, lzma])
-def test_compressed_files_are_named_as_such(module: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("module", "form"), [(bz2, "bzip2"), (gzip, "gzip"), (lzma, "xz")])
+def test_compressed_files_are_named_as_such(module: Any, form: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_bytes(module.compress(FILES["trees"].encode()))
-    form = {bz2: "bzip2", gzip: "gzip", lzma: "xz"}[module]
     reason = rf"mine\.txt is compressed \({form}\); decompress it first"
     with pytest.raises(DataError, match=reason):
         load_corpus("dynbatch.datasets.sst", "train", None, path=str(file))
@@ -307,17 +276,10 @@ def test_the_content_identifies_a_trial_and_the_path_does_not(tmp_path: Path) ->
         load_corpus(spec.loader, "train", None, **spec.dataset_options)
 
 
-def test_a_file_of_ones_own_has_no_other_split(tmp_path: Path) -> None:
-    file = tmp_path / "mine.txt"
-    file.write_text(FILES["trees"])
-    with pytest.raises(BenchError, match="split=dev is not allowed: expected train"):
-        load_corpus("dynbatch.datasets.sst", "dev", None, path=str(file))
-
-
 def test_every_format_fits_a_model(tmp_path: Path) -> None:
-    for form, model in MODELS.items():
+    for form, (text, model) in EXAMPLES.items():
         file = tmp_path / f"{form}.txt"
-        file.write_text(FILES[form])
+        file.write_text(text)
         resolve(dataset=form, model=model, **{"dataset.path": str(file)})
 
 
@@ -338,7 +300,7 @@ def test_tags_are_not_taken_for_words(
     with pytest.raises(ConfigError, match=message) as caught:
         resolve(dataset=form, model=model, **chosen)
     models = str(caught.value).split("; choose a model of: ")[1].partition(";")[0].split(", ")
-    assert MODELS[form] in models
+    assert EXAMPLES[form][1] in models
     assert model not in models
     choices = str(caught.value).rpartition(": ")[2].split(", ")
     assert fitting in choices
@@ -365,13 +327,6 @@ def test_models_predict_what_they_declare() -> None:
             if node.op == "pick_neg_log_softmax"
         }
         assert widths & {*sizes.values()} <= {sizes[kind.labels]}, name
-
-
-def test_formats_use_the_readers_of_corpora() -> None:
-    for form in list_formats():
-        assert read_mapping(CONF_DIR / f"dataset/{form}.yaml")["loader"].startswith(
-            "dynbatch.datasets."
-        )
 
 
 def test_binary_trees_are_as_those_of_the_treebank(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.instances import Chain
 from dynbatch.harness.values.parsed import SHIFT
@@ -20,7 +19,7 @@ from tests.support.corpora import (
     IWSLT,
     PTB,
     load,
-    options_of,
+    load_shipped,
     word,
     write,
     write_corpus,
@@ -187,14 +186,6 @@ def test_sides_stand_between_marks(iwslt15: Path) -> None:
     assert corpus.skipped == {"with an empty side": 0}
 
 
-def test_ids_may_share_rows_as_in_the_release(iwslt15: Path) -> None:
-    corpus = load("iwslt15", iwslt15, vocab_modulo=4)
-    assert corpus.sizes == {"source_words": 4, "target_words": 4}
-    assert corpus.instances[1].source.tolist() == [1, 1, 2, 0, 2]
-    with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed"):
-        load("iwslt15", iwslt15, vocab_modulo=-1)
-
-
 def test_the_development_part_needs_no_training_file(iwslt15: Path) -> None:
     (iwslt15 / "iwslt15" / "train.en").unlink()
     dev = load("iwslt15", iwslt15, "dev")
@@ -285,32 +276,25 @@ def test_an_underscore_is_a_word(ud_ewt: Path) -> None:
     assert len(load("ud_ewt", ud_ewt).instances) == 1
 
 
-def real(name: str, root: Path, split: str = "train") -> Corpus:
-    loader = name.replace("_fixed", "").removesuffix("_dev")
-    if not (root / loader).is_dir():
-        pytest.skip(f"{root} has no {loader}/")
-    return load(loader, root, split, **options_of(name))
-
-
 def test_real_parts_have_the_documented_shape(data_root: Path) -> None:
-    lengths = [chain.n_words for chain in real("ptb_dev", data_root).instances]
+    lengths = [chain.n_words for chain in load_shipped("ptb_dev", data_root).instances]
     assert (len(lengths), sum(lengths), min(lengths), max(lengths)) == (3370, 73_760, 2, 75)
-    fixed = real("ptb_fixed_dev", data_root).instances
+    fixed = load_shipped("ptb_fixed_dev", data_root).instances
     assert {chain.n_words for chain in fixed} == {64}
     assert len(fixed) == 73_760 // 64
 
-    corpus = real("wikiner_dev", data_root)
+    corpus = load_shipped("wikiner_dev", data_root)
     assert (len(corpus.instances), sum(c.n_words for c in corpus.instances)) == (1696, 39_007)
     assert corpus.sizes == {"words": 8505, "characters": 157, "classes": 5}
     letters = np.concatenate([np.diff(chain.char_start) for chain in corpus.instances])
     assert (letters > 0).mean() == pytest.approx(0.289, abs=0.0005)
 
     for split, n_pairs in (("dev", 1553), ("test", 1268)):
-        corpus = real("iwslt15_dev", data_root, split)
+        corpus = load_shipped("iwslt15_dev", data_root, split)
         assert len(corpus.instances[:]) == n_pairs
         assert corpus.sizes == {"source_words": 17_191, "target_words": 7709}
 
-    corpus = real("ud_ewt_dev", data_root)
+    corpus = load_shipped("ud_ewt_dev", data_root)
     assert len(corpus.instances[:]) == 1970
     assert corpus.skipped == {"not projective": 31}
     assert corpus.sizes == {"words": 4534, "tags": 19, "relations": 50}

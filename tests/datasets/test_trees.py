@@ -15,9 +15,9 @@ from dynbatch.datasets.parts.reading import LazyInstances
 from dynbatch.datasets.sst import CLASSES, list_words, parse_tree
 from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.contracts.corpus import hash_inputs
-from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.errors import DataError
 from dynbatch.harness.values.instances import Tree
-from tests.support.corpora import TINY, load, options_of, sha256, synthetic, write_corpus
+from tests.support.corpora import TINY, load, load_shipped, sha256, write_corpus
 
 NESTED = st.recursive(
     st.tuples(
@@ -68,18 +68,6 @@ def test_escapes_are_undone() -> None:
     assert parse_tree(r"(2 1\/2)", {"1/2": 7}, 0, CLASSES).words.tolist() == [7]
 
 
-def test_words_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
-    write_corpus("sst", tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
-    dev = load("sst", tmp_path, "dev", vocab_modulo=3)
-    assert (dev.get_size("words"), dev.instances[0].words.tolist()) == (3, [0, 1, 1, -1, -1])
-    own, shared = synthetic(), synthetic(vocab_modulo=256)
-    assert shared.get_size("words") == 256
-    one, other = own.instances[3].words, shared.instances[3].words
-    assert other.tolist() == np.where(one < 0, -1, one % 256).tolist()
-    with pytest.raises(ConfigError, match="vocab_modulo=-2 is not allowed"):
-        synthetic(vocab_modulo=-2)
-
-
 def test_a_very_deep_tree_is_read() -> None:
     depth = 5000
     tree = parse_tree("(2 (1 a) " * depth + "(1 a)" + ")" * depth, {"a": 0}, 1, CLASSES)
@@ -119,7 +107,7 @@ def test_one_unchecked_file_is_parsed_at_once(tmp_path: Path) -> None:
 
 def test_statistics_of_the_real_treebank(data_root: Path) -> None:
     # ED-Batch's release has 6 toy trees with 36 leaves and 3 more words before these 8,544 trees.
-    found = dict(describe_corpus(load("sst", data_root, **options_of("sst"))))
+    found = dict(describe_corpus(load_shipped("sst", data_root)))
     assert found["instances"] == f"{8550 - 6} (tree)"
     assert f" {163_599 - 36} leaves and {155_049 - 30} internal" in found["vertices"]
     assert found["vocabulary"] == "18281 rows, 18280 used in this split"  # 18283 - 3
@@ -128,7 +116,7 @@ def test_statistics_of_the_real_treebank(data_root: Path) -> None:
 
 @pytest.mark.parametrize(("split", "n_instances"), [("dev", 1101), ("test", 2210)])
 def test_other_splits_of_the_real_treebank(data_root: Path, split: str, n_instances: int) -> None:
-    corpus = load("sst", data_root, split, **options_of("sst"))
+    corpus = load_shipped("sst", data_root, split)
     words = np.concatenate([tree.words for tree in corpus.instances])
     assert len(corpus.instances) == n_instances
     assert corpus.get_size("words") == 18_281
@@ -136,7 +124,7 @@ def test_other_splits_of_the_real_treebank(data_root: Path, split: str, n_instan
 
 
 def test_lazy_and_eager_reading_agree(data_root: Path) -> None:
-    lazy = load("sst", data_root, "dev", **options_of("sst"))
+    lazy = load_shipped("sst", data_root, "dev")
     eager = load("sst", data_root, "dev")
     assert isinstance(lazy.instances, LazyInstances)
     assert isinstance(eager.instances, tuple)

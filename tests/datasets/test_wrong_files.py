@@ -40,54 +40,36 @@ def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
 # Wrong lines between right ones, each with its reason.
 TREES = {
     "(2 (1 a) (1 b)": "unbalanced: 1 '(' not closed",
-    "(2 (1 a": "unbalanced: 2 '(' not closed",
     "(2 (1 a) (1 b)))": "unbalanced: ')' without '('",
-    ")": "unbalanced: ')' without '('",
     "((1 a) (1 b))": "no label after '('",
-    "( (1 a) (1 b))": "no label after '('",
     "(5 a)": "label '5' is not an integer from 0 to 4",
-    "(-1 a)": "label '-1' is not an integer from 0 to 4",
-    "(2.0 a)": "label '2.0' is not an integer from 0 to 4",
-    "(good)": "label 'good' is not an integer from 0 to 4",
     "(2 (1 a))": "a vertex has 1 child, not two",
     "(2 (1 a) (1 b) (1 c))": "a vertex has 3 children, not two",
     "(2 (1 a) b)": "a vertex has both the word 'b' and children",
     "(2 b (1 a))": "a vertex has both the word 'b' and children",
     "(2 two words)": "a leaf has 2 words",
     "(2 )": "a leaf has an empty word",
-    "(2 (1 a) (1))": "a leaf has an empty word",
     "(2 a) more": "the text 'more' follows the tree",
     "(2 a) (2 b)": "a second tree follows the tree",
     "word": "the text 'word' is outside a tree",
-    "more (2 a)": "the text 'more' is outside a tree",
     "": "the line is empty",
 }
 GOOD = [word("1", "a", "X", "2", "dep"), word("2", "b", "X", "0", "root")]
 HEAD = "invalid HEAD: expected 0 (root) or a word's ID up to"
+CYCLE = ":3: the heads of the sentence form a cycle"
 PARSED: list[tuple[list[str], str]] = [
     ([GOOD[0], "2\tb\tX"], ":4: expected 10 tab-separated columns (CoNLL-U), got 3"),
-    (
-        [GOOD[0], GOOD[1].replace("\t", " ")],
-        ":4: expected 10 tab-separated columns (CoNLL-U), got 1",
-    ),
     ([GOOD[0], word("3", "b", "X", "0", "root")], ":4: invalid ID: expected 2, got '3'"),
     ([word("0", "a", "X", "0", "root")], ":3: invalid ID: expected 1, got '0'"),
     ([word("1", "a", "X", "x", "root")], f":3: {HEAD} 1, got 'x'"),
-    ([word("1", "a", "X", "_", "root")], f":3: {HEAD} 1, got '_'"),
     ([word("1", "a", "X", "-1", "root")], f":3: {HEAD} 1, got '-1'"),
     ([GOOD[0], word("2", "b", "X", "3", "root")], f":4: {HEAD} 2, got '3'"),
     ([word("1", "a", "_", "0", "root")], ":3: the word has no UPOS; add it"),
     ([word("1", "a", "X", "0", "_")], ":3: the word has no DEPREL"),
     ([word("1", "", "X", "0", "root")], ":3: the word has no FORM"),
     (["# only a comment"], ":3: the sentence is empty: expected words, got only comments"),
-    (
-        [GOOD[0], word("2", "b", "X", "1", "dep")],
-        ":3: the heads of the sentence form a cycle: expected a tree",
-    ),
-    (
-        [word("1", "a", "X", "1", "dep")],
-        ":3: the heads of the sentence form a cycle: expected a tree",
-    ),
+    ([GOOD[0], word("2", "b", "X", "1", "dep")], CYCLE),
+    ([word("1", "a", "X", "1", "dep")], CYCLE),
     ([word("1", "a", "X", "9" * 5000, "root")], f":3: {HEAD} 1, got '9999999999"),
     ([word("1", "a", "X", "0" * 5000, "root")], f":3: {HEAD} 1, got '0000000000"),
     ([*GOOD, word("3", "c", "X", "0", "root")], ":5: HEAD is 0 for 2 words: expected one root"),
@@ -104,7 +86,6 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("a|O b|O\nc|O d\n", ":2: expected word|tag, got 'd'; separate them by one space"),
         ("a|O |O\n", ":1: expected word|tag, got '|O'"),
         ("a|O\nb|\n", ":2: expected word|tag, got 'b|'"),
-        ("a|O  b|O\n", ":1: expected word|tag, got ''"),
         ("a|O \n", ":1: expected word|tag, got ''"),
         ("a|O\n\nb|O\n", ":2: the sentence is empty: expected at least one word|tag"),
         ("a|O\tb|O\n", ":1: expected word|tag, got"),
@@ -122,24 +103,15 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     ],
     "weibo_lattice": [
         (changed(7, "3 2 7 0 31 3 32"), ":7: an arc into state 3 comes from itself"),
-        (
-            changed(6, "2 1 6 3 30"),
-            ":6: an arc into state 2 comes from state 3: expected an earlier",
-        ),
+        (changed(6, "2 1 6 3 30"), ":6: an arc into state 2 comes from state 3"),
         (changed(6, "2 2 6 0 30"), ":6: an arc into state 2 comes from itself"),
         (changed(5, "0"), ":5: state 1 has no incoming arc: expected its character's, from 0"),
         (changed(7, "1 1 32"), ":7: arc 1 into state 3 comes from state 1"),
-        (
-            changed(7, "2 1 32 2 7"),
-            ":7: arc 1 into state 3 comes from state 1: expected only its character, arc 1, from"
-            " state 2",
-        ),
+        (changed(7, "2 1 32 2 7"), ":7: arc 1 into state 3 comes from state 1: expected only"),
         (changed(7, "2 2 7 2 8"), ":7: arc 2 into state 3 comes from state 2: expected only"),
         (changed(4, "1 0 5"), ":4: state 0 has 1 incoming arcs: expected 0"),
         (changed(6, "2 1 6"), ":6: state 2 with 2 arcs: expected 4 numbers, got 2"),
-        (changed(6, "1 1 6 0"), ":6: state 2 with 1 arcs: expected 2 numbers, got 3"),
         (LATTICES + "\v", r":14: expected a whole number of at least 0, got '\x0b'"),
-        (changed(6, "2 1 6 \v0 30"), r":6: expected a whole number of at least 0, got '\x0b0'"),
         (changed(1, "1"), ":9: text after the 1 lattices of line 1; fix"),
         (changed(1, "3"), ":13: the file is truncated: it ends before lattice 3 of 3"),
         (changed(1, "0"), ":1: expected at least 1 lattice, got 0"),
@@ -147,25 +119,17 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         (changed(2, "5"), ":8: lattice 1 of 2 ends after 4 of the 5 states of line 2"),
         (changed(2, "3"), ":7: expected a blank line after the 3 states of lattice 1 of 2"),
         (changed(2, "1"), ":2: lattice 1 of 2: expected at least 2 states (one character), got 1"),
-        (changed(2, "4 4"), ":2: lattice 1 of 2: expected its number of states, got 2 numbers"),
         (changed(2, ""), ":2: lattice 1 of 2: expected its number of states, got 0 numbers"),
         (changed(3, "0 3 1"), ":3: expected 4 tags, one per state, got 3"),
         (changed(3, "0 3 18 2"), ":3: tag 18 is out of range: expected 0 to 17"),
         (changed(10, "1 3"), ":10: invalid tag of state 0: expected 0, got 1"),
         (changed(8, "2"), ":8: expected a blank line after the 4 states of lattice 1 of 2"),
-        (LATTICES.replace("\n\n2\n", "\n2\n"), ":8: expected a blank line after the 4 states"),
         (LATTICES.rstrip("\n") + "\n", ":12: the file is truncated: it ends within lattice 2 of 2"),
-        (
-            "\n".join(LATTICES.split("\n")[:6]),
-            ":6: the file is truncated: it ends within lattice 1 of 2",
-        ),
         (LATTICES + "\n3\n", ":15: text after the 2 lattices of line 1; fix"),
         (LATTICES + "the end\n", ":14: expected a whole number of at least 0, got 'the'"),
         (changed(6, "2 1 6 0 x30"), ":6: expected a whole number of at least 0, got 'x30'"),
-        (changed(6, "2 1 6 0 3.5"), ":6: expected a whole number of at least 0, got '3.5'"),
         (changed(6, "2 1 6 0 -3"), ":6: expected a whole number of at least 0, got '-3'"),
         (changed(6, "2 1 6 0 4000000000"), ":6: 4000000000 is too large"),
-        ("\n" + LATTICES, ":1: expected the number of lattices, got 0 numbers"),
         ("\n\n", " is empty; download it again or choose another file"),
     ],
 }
@@ -242,16 +206,12 @@ def test_the_training_part_is_read_with_any_other(name: str, tmp_path: Path) -> 
         ({"train_vi": "a\nb\nc\nd\n"}, "train.en has 3 lines: expected 4, as in {}/train.vi;"),
         ({"train_vi": "a\n\nc\n"}, "train.vi:2: the sentence is empty; add words, or set"),
         ({"train_en": "a\nb\n \n"}, "train.en:3: the sentence is empty"),
-        ({"train_en": "a\nb\n\n\n\n"}, "train.en:3: the sentence is empty"),
         ({"train_en": "a\nb ||| c\nd\n"}, "train.en:2: the word ||| is reserved for the loader"),
         ({"train_vi": "<s> a </s>\nb\nc\n"}, "train.vi:1: the word <s> is reserved"),
         ({"vocab_en": "<unk>\n<s>\n</s>\na b\n"}, "vocab.en:4: expected one word, got 'a b'; fix"),
         ({"vocab_en": "<unk>\n<s>\n\n</s>\n"}, "vocab.en:3: expected one word, got ''"),
         ({"vocab_vi": "<unk>\n<s>\n</s>\n<s>\n"}, "vocab.vi:4: repeats '<s>' of line 2; remove it"),
-        (
-            {"vocab_vi": "<unk>\n<s>\na\n"},
-            "vocab.vi has no </s>: expected <unk>, <s> and </s>; add it",
-        ),
+        ({"vocab_vi": "<unk>\n<s>\na\n"}, "vocab.vi has no </s>: expected <unk>, <s> and </s>;"),
     ],
 )
 def test_pairs_that_are_none_are_named(files: dict[str, str], reason: str, tmp_path: Path) -> None:
@@ -262,16 +222,8 @@ def test_pairs_that_are_none_are_named(files: dict[str, str], reason: str, tmp_p
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        (
-            "weibo_lexicon",
-            "北0\tO\n\n京0\tB-SUN\n",
-            "conll:3: label 'B-SUN' is not in the training",
-        ),
-        (
-            "wikiner",
-            "Ann|I-PER .|O\nAnn|I-ORG .|O\n",
-            "txt:2: tag 'I-ORG' is not in the vocabulary",
-        ),
+        ("weibo_lexicon", "北0\tO\n\n京0\tB-SUN\n", "conll:3: label 'B-SUN' is not in the"),
+        ("wikiner", "Ann|I-PER .|O\nAnn|I-ORG .|O\n", "txt:2: tag 'I-ORG' is not in the"),
     ],
 )
 def test_a_label_that_the_training_part_lacks_is_named(
@@ -315,26 +267,18 @@ def test_several_blank_lines_separate_sentences_as_one_does(name: str, tmp_path:
 
 
 AS_TEXT = "; save the file as UTF-8 with line feeds"
+NOT_UTF_8 = "not UTF-8 text" + AS_TEXT
+EMPTY = " is empty; download it again or choose another file"
 CARRIAGE_RETURN = "a carriage return without a line feed"
 REFUSED = {
-    "no UTF-8": (lambda content: content + b"\xff", "not UTF-8 text" + AS_TEXT),
+    "no UTF-8": (lambda content: content + b"\xff", NOT_UTF_8),
     "a NUL character": (lambda content: content + b"\0", "a NUL character" + AS_TEXT),
     "UTF-16": (lambda text: text.decode().encode("utf-16-le"), ":1: a NUL character" + AS_TEXT),
-    "UTF-16, the other way": (
-        lambda text: text.decode().encode("utf-16-be"),
-        ":1: a NUL character" + AS_TEXT,
-    ),
-    "UTF-16 with its mark": (
-        lambda content: content.decode().encode("utf-16"),
-        ":1: not UTF-8 text" + AS_TEXT,
-    ),
-    "carriage returns alone": (
-        lambda content: content.replace(b"\n", b"\r"),
-        CARRIAGE_RETURN + AS_TEXT,
-    ),
-    "one in a line": (lambda content: b"\r" + content, f":1: {CARRIAGE_RETURN}{AS_TEXT}"),
-    "nothing": (lambda _: b"", " is empty; download it again or choose another file"),
-    "a blank line": (lambda _: b"\n", " is empty; download it again or choose another file"),
+    "UTF-16 with its mark": (lambda text: text.decode().encode("utf-16"), NOT_UTF_8),
+    "carriage returns alone": (lambda text: text.replace(b"\n", b"\r"), CARRIAGE_RETURN + AS_TEXT),
+    "one in a line": (lambda text: b"\r" + text, f":1: {CARRIAGE_RETURN}{AS_TEXT}"),
+    "nothing": (lambda _: b"", EMPTY),
+    "a blank line": (lambda _: b"\n", EMPTY),
 }
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.values.paths import ROOT
-from tests.support.adding import BLOCK, PAGE, SECTIONS, Section
+from tests.support.adding import BLOCK, PAGE, SECTIONS, Section, run_typed
 
 NEEDED = (
     *("dynbatch", "conf", "datasets", "harness", "plots", "profiles", "src", "systems"),
@@ -35,38 +32,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write(checkout: Path, section: Section) -> None:
-    """Write the files of a section, next to those of other sections."""
-    for name, text in section.files.items():
-        assert not (ROOT / name).exists(), f"{name} is there already"
-        (checkout / name).parent.mkdir(exist_ok=True)
-        (checkout / name).write_text(text, encoding="utf-8")
-
-
-def run(checkout: Path, typed: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the checkout and its environment, without real datasets."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    ours = {"PATH": path, "PYTHONPATH": str(checkout), "BENCH_DATA": str(checkout / "data")}
-    return subprocess.run(
-        ["bash", "-c", typed],
-        cwd=checkout,
-        env=os.environ | ours,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS, ids=[section.title for section in SECTIONS])
 def test_a_thing_is_added_as_the_page_says(checkout: Path, section: Section) -> None:
-    write(checkout, section)
-    for command in section.commands:
-        done = run(checkout, command.typed)
-        assert done.returncode == 0, f"$ {command.typed}\n{done.stdout}"
-        assert command.is_answered_by(done.stdout), f"$ {command.typed}\n{done.stdout}"
+    assert [name for name in section.files if (ROOT / name).exists()] == [], "added already"
+    section.write(checkout)
+    section.follow(checkout, PYTHONPATH=str(checkout), BENCH_DATA=str(checkout / "data"))
 
 
 @pytest.fixture
@@ -75,21 +46,19 @@ def _types_are_known() -> None:
 
     tests/whole/test_static.py also does so; the second of the two uses the cache.
     """
-    done = run(ROOT, f"{sys.executable} -m mypy")
-    assert done.returncode == 0, done.stdout
+    run_typed("python -m mypy", ROOT)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_types_are_known")
 def test_all_examples_together_keep_style_and_types(checkout: Path) -> None:
     for section in SECTIONS:
-        write(checkout, section)
+        section.write(checkout)
     cache = checkout / ".mypy_cache"
     shutil.copytree(ROOT / ".mypy_cache", cache, copy_function=_copy_if_there)
     files = " ".join(f for s in SECTIONS for f in s.files if f.endswith(".py"))
     for command in (f"ruff check {files}", f"ruff format --check {files}", "mypy"):
-        done = run(checkout, f"{sys.executable} -m {command}")
-        assert done.returncode == 0, done.stdout
+        run_typed(f"python -m {command}", checkout)
 
 
 def test_the_page_adds_one_of_each() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from dynbatch.datasets.instances import KINDS, list_keys
@@ -24,22 +21,9 @@ EVERYWHERE = ("vertex", "dynet", "torch_levels")  # systems that run every model
 
 
 def test_three_commands_lead_from_a_file_to_a_ranking(tmp_path: Path) -> None:
-    for name, text in SECTION.files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     assert len(SECTION.commands) == 3
-    for command in SECTION.commands:
-        done = subprocess.run(
-            ["bash", "-c", command.typed],
-            cwd=tmp_path,
-            env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, f"{command.typed}\n{done.stdout}"
-        assert command.is_answered_by(done.stdout), f"{command.typed}\n{done.stdout}"
+    SECTION.write(tmp_path)
+    SECTION.follow(tmp_path, PYTHONPATH=str(ROOT))
 
 
 def test_the_page_lists_every_format_with_its_models() -> None:

@@ -70,15 +70,6 @@ def test_the_readme_is_short() -> None:
     assert tables[0].count("\n") <= MAX_ROWS
 
 
-def test_the_readme_shows_the_smallest_speedup_of_each_kind_of_network() -> None:
-    rows = pd.DataFrame(
-        [("headline_trees", 1.5), ("headline_trees_inference", 1.2), ("headline_words", 0.9)],
-        columns=["experiment", "speedup_least"],
-    )
-    found = write_results.select_smallest(rows)
-    assert list(found.speedup_least) == [1.2, 0.9]
-
-
 def test_first_suitable_directory_supplies_a_workload() -> None:
     def frame(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
         columns = ["experiment", "workload", "source", "status"]
@@ -93,23 +84,6 @@ def test_first_suitable_directory_supplies_a_workload() -> None:
     found = write_results.select_first_results([new, old])
     shown = set(found[["experiment", "workload", "source"]].itertuples(index=False, name=None))
     assert shown == {("trees", "many", "new"), ("trees", "few", "old"), ("words", "few", "old")}
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (1.2, 1.3, "faster"),
-        (0.7, 0.8, "slower"),
-        (1.1, 1.3, "unclear"),
-        (0.8, 0.9, "unclear"),
-        (0.9, 1.3, "unclear"),
-        (float("nan"), float("nan"), "unclear"),
-    ],
-)
-def test_speedup_is_clear_if_its_interval_exceeds_run_variation(
-    low: float, high: float, expected: str
-) -> None:
-    assert write_results.classify(low, high) == expected
 
 
 def test_a_part_is_written_between_its_marks(tmp_path: Path) -> None:

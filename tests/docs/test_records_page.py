@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.values.paths import ROOT
+from tests.support.adding import run_typed
 
 PAGE = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
 NEEDED = ("conf", "datasets", "dynbatch", "harness", "plots", "src", "systems", "workflow")
@@ -48,14 +47,8 @@ def test_two_commits_are_compared_by_the_commands_of_the_page(repository: Path) 
     quick = recipe.replace("timing.min_seconds=0.5", "timing.min_seconds=0.05")
     quick = quick.replace("for n in 1 2 3;", "for n in 1 2;")
     assert len(quick) < len(recipe)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
-    command = ["bash", "-c", quick]
-    done = subprocess.run(
-        command, cwd=repository, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "1 trials compared" in done.stdout, done.stdout + done.stderr
+    printed = run_typed(quick, repository, PYTHONPATH=str(repository))
+    assert "1 trials compared" in printed, printed
     sides = [frame(repository / f"results_{side}") for side in ("before", "after")]
     assert [sorted(side["round"]) for side in sides] == [[0, 1], [0, 1]]
     codes = [set(side.source_sha256) for side in sides]

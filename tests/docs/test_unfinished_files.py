@@ -14,7 +14,6 @@ from dynbatch.harness.contracts.model import find_model_class
 from dynbatch.harness.errors import ConfigError, ScheduleError
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
-from dynbatch.harness.terminal import command_line
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.harness.values.schedule import check_schedule
 from tests.support.adding import SECTIONS
@@ -80,10 +79,3 @@ def test_yaml_with_mismatched_name_is_refused(conf: Path, values: list[str]) -> 
         Composer(conf).compose_config(read_settings(["system=mine", *values]))
     config = Composer(conf).compose_config(read_settings(["system=cavs", *values]))
     assert config.system.name == "cavs"
-
-
-def test_the_command_line_refuses_it_too(conf: Path) -> None:
-    named = f"--config-path={conf}"
-    with pytest.raises(ConfigError, match=r"mine\.yaml has name: cavs; set name: mine"):
-        command_line.parse([named, "system=mine"])
-    assert len(command_line.parse([named, "system=cavs"])) == 1

@@ -52,12 +52,11 @@ OF_ENCODERS = {"score_heads", "mix_heads", "softmax", "layer_norm"}
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Backend]:
-    """Return a backend class that the engine uses."""
+def kind(request: pytest.FixtureRequest) -> type[Backend]:
+    """Return a backend class that can run here."""
     found = KINDS[request.param]
     if found.explain_unavailable(Switches(), "cpu") is not None:
         pytest.skip(f"{request.param} cannot run here")
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: found)
     return found
 
 
@@ -75,13 +74,13 @@ def test_an_operator_without_a_kernel_is_named(
     few = kind.abilities.operators - {"tanh"}
     monkeypatch.setattr(kind, "abilities", replace(kind.abilities, operators=few))
     with pytest.raises(UnsupportedTrial, match="needs tanh, but this backend has no kernel"):
-        Setting("tree_lstm")
+        Setting("tree_lstm", kind=kind)
 
 
 def test_switches_in_force_are_those_it_honours(kind: type[Backend]) -> None:
-    backend = Setting("tree_lstm", Switches(fusion=True)).backend
+    backend = Setting("tree_lstm", Switches(fusion=True), kind).backend
     assert backend.switches.fusion == kind.abilities.fuses
-    assert not Setting("tree_lstm", Switches(fusion=False)).backend.switches.fusion
+    assert not Setting("tree_lstm", Switches(fusion=False), kind).backend.switches.fusion
     assert backend.facts()["backend"] in list_backends()
 
 
@@ -128,7 +127,7 @@ def test_record_explains_the_skipped_backend(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_agrees_with_the_reference(kind: type[Backend], name: str) -> None:
-    setting = Setting(name)
+    setting = Setting(name, kind=kind)
     for part in (setting.instances[1:2], setting.instances):
         assert setting.wrong(part) == []
 
@@ -138,7 +137,7 @@ def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     """A timeline has every batch, or every launch if batches run together."""
     if kind is KINDS["cuda"] and name == "seq2seq":
         pytest.skip("Triton's interpreter takes long for its many phases")
-    setting, kinds, depth = Setting(name), Counter[str](), [0]
+    setting, kinds, depth = Setting(name, kind=kind), Counter[str](), [0]
 
     @contextmanager
     def part(kind: str, name: str, details: Details) -> Iterator[Details]:
@@ -176,7 +175,7 @@ def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: 
     """Cached parameters and addresses are valid for one mini-batch, that is one step of SGD."""
     if kind is KINDS["cuda"] and name != "tree_lstm":
         pytest.skip("Triton's interpreter takes long; NumPy walks the others")
-    setting = Setting(name)
+    setting = Setting(name, kind=kind)
     given = {key: weight.copy() for key, weight in setting.weights.items()}
     for n in (2, 1, 3):  # buffers are reallocated or reused
         before = setting.backend.read_weights()
@@ -190,7 +189,7 @@ def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: 
 
 
 def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
-    setting = Setting("tree_lstm")
+    setting = Setting("tree_lstm", kind=kind)
     setting.train(setting.instances)
     once = setting.engine.outputs()
     plan = setting.engine.plans[-1]
@@ -236,7 +235,7 @@ def test_switches_without_effect_are_not_effective(
 
 
 def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
-    setting = Setting("lattice_lstm")
+    setting = Setting("lattice_lstm", kind=kind)
     characters_only = [lattice([], 5, seed=9)]
     for mini_batch in (characters_only, setting.instances[:1], characters_only):
         assert setting.wrong(mini_batch) == []
@@ -251,11 +250,8 @@ def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
 # --- use and counters ---
 
 
-def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        dynbatch.harness.engine.engine, "choose_backend", lambda *_: CountingBackend
-    )
-    setting = Setting("tree_lstm")
+def test_the_engine_makes_one_call_a_stage() -> None:
+    setting = Setting("tree_lstm", kind=CountingBackend)
     backend = setting.backend
     assert isinstance(backend, CountingBackend)
     assert backend.calls["load"] == 1

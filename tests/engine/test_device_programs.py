@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import dynbatch.harness.engine.engine
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Columns,
+    Kind,
     Product,
     Row,
     RowList,
     Tile,
     TileKind,
     Tiling,
+    has_state_rows,
 )
-from dynbatch.harness.engine.backends.cuda.model import ModelKinds
-from dynbatch.harness.engine.backends.cuda.module import KernelModule
-from dynbatch.harness.engine.backends.cuda.program import Phase
+from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds
+from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
+from dynbatch.harness.engine.backends.cuda.program import Phase, read_program
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
 from dynbatch.harness.engine.backends.cuda.words import ChildOf, TransposedOf, Words
@@ -71,19 +73,18 @@ class Sabotaged(WalkedBackend):
 
 
 @pytest.fixture
-def sabotaged(monkeypatch: pytest.MonkeyPatch) -> type[Sabotaged]:
+def sabotaged() -> type[Sabotaged]:
     """Return a backend class of one test only."""
 
     class Mine(Sabotaged):
         pass
 
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Mine)
     return Mine
 
 
-def is_right(name: str) -> bool:
+def is_right(name: str, kind: type[Sabotaged]) -> bool:
     """Return whether a mini-batch's loss and gradients equal the reference, within the rules."""
-    setting = Setting(name)
+    setting = Setting(name, kind=kind)
     return trains_right(setting, setting.instances)
 
 
@@ -181,14 +182,14 @@ OF_LISTS = (without_a_list, of_any_readers)  # states that are read more than on
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_a_wrong_kernel_is_found(sabotaged: type[Sabotaged], name: str, change: Change) -> None:
-    assert is_right(name)
+    assert is_right(name, sabotaged)
     sabotaged.change = staticmethod(change)
-    assert not is_right(name)
+    assert not is_right(name, sabotaged)
     assert sabotaged.n_changed > 0
 
 
 def test_kernels_are_rewritten_when_a_state_is_first_read_twice(sabotaged: type[Sabotaged]) -> None:
-    setting = Setting("shared_children")
+    setting = Setting("shared_children", kind=sabotaged)
     shared, alone, _ = setting.instances
     modules = []
     for instances in ([alone], [shared], [alone]):
@@ -205,13 +206,13 @@ def test_phases_that_do_not_wait_are_found(sabotaged: type[Sabotaged]) -> None:
         ]
 
     sabotaged.change_phases = staticmethod(merged)
-    assert not is_right("tree_lstm")
+    assert not is_right("tree_lstm", sabotaged)
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm", "child_sum"])
 def test_the_order_of_a_phase_is_of_no_matter(sabotaged: type[Sabotaged], name: str) -> None:
     sabotaged.change_phases = staticmethod(lambda phases: [phase[::-1] for phase in phases])
-    assert is_right(name)
+    assert is_right(name, sabotaged)
 
 
 # --- phases, uploads and tiles ---
@@ -279,3 +280,44 @@ def test_cuda_expression_matches_torch(op: str) -> None:
     ELEMENTWISE[op](node, [torch.from_numpy(x), torch.from_numpy(y)], out)
     text = EXPRESSIONS[op].format("x", "y", value=node.value, sum="x + y")
     np.testing.assert_allclose(eval(text, NAMES, {"x": x, "y": y}), out.numpy(), rtol=1e-5)
+
+
+# --- instructions: which rows they cover, and how few they are ---
+
+
+def test_stage_words_cover_every_row_exactly_once() -> None:
+    """Instructions decoded from the words of a stage cover each function's rows exactly once."""
+    setting = walked_setting("tree_lstm")
+    backend: Any = setting.backend
+    words = backend._prepared.programs[0]
+    module = backend._preparation.modules["forward"]
+    n_phases = int(words[0])
+    bounds = words[1 : 2 + n_phases]
+    table = words[2 + n_phases :].reshape(-1, WORDS)
+    assert len(table) == bounds[-1]
+    assert (np.diff(bounds) > 0).all()
+    covered: dict[Kind, list[tuple[int, int]]] = {}
+    for number, start, n, _, n_tiles, *rest in table.tolist():
+        assert n_tiles > 0
+        assert rest == [0, 0, 0]
+        kind = module.entries[number].kind
+        covered.setdefault(kind, []).append((start, start + n))
+    for ranges in covered.values():
+        ends = sorted(ranges)
+        assert ends[0][0] == 0
+        assert all(a[1] == b[0] for a, b in pairwise(ends))
+
+
+@pytest.mark.parametrize("name", ["lattice_lstm", "lattice_gru"])
+def test_a_kind_that_accesses_no_state_has_one_instruction_in_a_phase(name: str) -> None:
+    """Lattices have functions whose rows are not consecutive among the rows of the states."""
+    backend: Any = walked_setting(name).backend
+    n_seen = 0
+    for number, kernel in enumerate(KERNELS):
+        module = backend._preparation.modules[kernel]
+        for phase in read_program(module, backend._prepared.programs[number]):
+            kinds = [instruction.kind for instruction in phase]
+            without = [kind for kind in kinds if not has_state_rows(kind)]
+            assert len(without) == len(set(without))
+            n_seen += len(without)
+    assert n_seen > 0

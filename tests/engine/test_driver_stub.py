@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import run_python
 from tests.support.stub_launches import GRID, PHASE, SLOT
 
 STUB = ROOT / "tests" / "support" / "stub_cuda.c"
@@ -42,17 +41,9 @@ def launch(library: Path, tmp_path: Path, **environment: str) -> tuple[dict[str,
         **{"TRITON_CACHE_DIR": str(library / "cache"), "TRITON_INTERPRET": "0"},
         **{"STUB_LOG": str(log), "STUB_ARGUMENTS": str(N_ARGUMENTS)},
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.stub_launches"],
-        env=os.environ | own | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    asked = json.loads(run_python("-m", "tests.support.stub_launches", **own, **environment))
     lines = log.read_text().splitlines() if log.exists() else []
-    return json.loads(done.stdout), [json.loads(line) for line in lines]
+    return asked, [json.loads(line) for line in lines]
 
 
 def test_arguments_and_grid_reach_the_driver(library: Path, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import dynbatch.harness.engine.engine
 from dynbatch.harness.contracts.policy import load_policy
 from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.engine.backend import Backend
@@ -220,10 +219,9 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
 def test_smaller_batch_succeeds_after_out_of_memory(
-    monkeypatch: pytest.MonkeyPatch, room: Room, name: str, kind: type[Backend]
+    room: Room, name: str, kind: type[Backend]
 ) -> None:
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: kind)
-    setting = Setting(name)
+    setting = Setting(name, kind=kind)
     small, large = setting.instances[:1], setting.instances * 20
     assert setting.wrong(small) == []
     for _ in range(2):
@@ -237,13 +235,10 @@ def test_smaller_batch_succeeds_after_out_of_memory(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_array_is_released_before_larger_one_is_allocated(
-    monkeypatch: pytest.MonkeyPatch, room: Room, kind: type[Backend]
-) -> None:
+def test_array_is_released_before_larger_one_is_allocated(room: Room, kind: type[Backend]) -> None:
     """Both may not fit, even if the larger one does."""
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: kind)
     room.most_rows = 10**6
-    setting = Setting("tree_lstm")
+    setting = Setting("tree_lstm", kind=kind)
     setting.train(setting.instances)
     old = list(room.given)
     seen: list[int] = []
@@ -260,29 +255,24 @@ def test_array_is_released_before_larger_one_is_allocated(
 
 def test_uncountable_work_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many parameters are rejected before any computation, and too many rows per mini-batch."""
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     largest = max(weight.size for weight in example("tree_lstm")[2].values())
     monkeypatch.setattr(memory, "MAX_ELEMENTS", largest - 1)
     with pytest.raises(UnsupportedTrial, match=rf"{largest}; set a smaller hidden_size, or"):
-        Setting("tree_lstm")
+        Setting("tree_lstm", kind=WalkedBackend)
     monkeypatch.setattr(memory, "MAX_ELEMENTS", largest)
-    setting = Setting("tree_lstm")
+    setting = Setting("tree_lstm", kind=WalkedBackend)
     with pytest.raises(UnsupportedTrial, match="set a smaller batch_size, or use backend=stepwise"):
         setting.train(setting.instances * largest)
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("words", "is_meant"),
     [
-        torch.OutOfMemoryError(REFUSAL),
-        RuntimeError("CUDA error: out of memory"),
-        RuntimeError("Triton Error [CUDA]: out of memory"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        ("CUDA error: out of memory", True),
+        ("Triton Error [CUDA]: out of memory", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("out of resource: shared memory, Required: 300000", False),
     ],
 )
-def test_words_of_cuda_that_mean_it(error: Exception) -> None:
-    assert is_out_of_memory(error)
-
-
-def test_other_words_of_cuda_do_not() -> None:
-    assert not is_out_of_memory(RuntimeError("out of resource: shared memory, Required: 300000"))
+def test_words_of_cuda_that_mean_it(words: str, is_meant: bool) -> None:
+    assert is_out_of_memory(RuntimeError(words)) == is_meant

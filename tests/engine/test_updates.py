@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dynbatch.harness.engine.engine
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine.backends.cuda.kinds import (
     SumKind,
@@ -47,9 +46,7 @@ def test_positions_are_grouped_by_word(chosen: list[int]) -> None:
     assert groups == [[k for k, word in enumerate(chosen) if word == w] for w in distinct]
 
 
-def follows_the_reference(
-    monkeypatch: pytest.MonkeyPatch, name: str, keep: Keep, switches: Switches | None = None
-) -> bool:
+def follows_the_reference(name: str, keep: Keep, switches: Switches | None = None) -> bool:
     """Return whether several steps have the reference's gradients at the parameters of each."""
 
     class Changed(WalkedBackend):
@@ -64,8 +61,7 @@ def follows_the_reference(
 
             self._preparation.find_kinds = find_kept  # type: ignore[method-assign]
 
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: Changed)
-    setting = Setting(name, switches)
+    setting = Setting(name, switches, Changed)
     for _ in range(N_STEPS):
         before = setting.backend.read_weights()
         if setting.wrong(setting.instances, 1e-3):
@@ -92,9 +88,9 @@ FOLLOWED = [
 
 @pytest.mark.parametrize(("name", "switches"), FOLLOWED, ids=str)
 def test_parameters_copies_and_packs_follow_the_reference(
-    monkeypatch: pytest.MonkeyPatch, name: str, switches: Switches | None
+    name: str, switches: Switches | None
 ) -> None:
-    assert follows_the_reference(monkeypatch, name, lambda _: True, switches)
+    assert follows_the_reference(name, lambda _: True, switches)
 
 
 def test_steps_of_the_same_columns_are_in_different_phases() -> None:
@@ -131,8 +127,8 @@ def is_dense(one: UnbatchedKind) -> bool:
     ],
     ids=["no transposes", "no tables", "no dense parameters"],
 )
-def test_an_incomplete_update_is_found(monkeypatch: pytest.MonkeyPatch, keep: Keep) -> None:
-    assert not follows_the_reference(monkeypatch, "tree_lstm", keep)
+def test_an_incomplete_update_is_found(keep: Keep) -> None:
+    assert not follows_the_reference("tree_lstm", keep)
 
 
 def make_sum(width: int, *, adds: bool = False, row: int = 0) -> SumKind:
@@ -161,9 +157,8 @@ def test_sums_that_add_run_one_after_another() -> None:
     assert all(one.kind == make_sum(64, adds=True) for one in placed)
 
 
-def test_a_word_that_many_rows_look_up_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
-    setting = Setting("tree_lstm")
+def test_a_word_that_many_rows_look_up_is_written_once() -> None:
+    setting = Setting("tree_lstm", kind=WalkedBackend)
     setting.train(setting.instances * 5)
     backend: Any = setting.backend
     (words,) = (

@@ -23,7 +23,6 @@ from tests.support.engine_models import CHAINS, EXAMPLES, TREES, tree
 from tests.support.sketch_models import SIZES
 from tests.support.sketches import Sketch
 
-LEAF = tree([3], [-1], [-1])
 PAIR = tree([1, 2, -1], [-1, -1, 0], [-1, -1, 1])
 
 
@@ -41,17 +40,6 @@ def _kind(name: str) -> str:
     return name if name.startswith("sum of") else name.split()[0]
 
 
-def test_tree_fc_leaf_by_hand() -> None:
-    mini_batch = OperatorModel(TreeFC(SIZES, variant="fold")).mini_batch([LEAF])
-    graph = mini_batch.graph
-    # The table's row; square, sum (DyNet does not batch reductions), half of it.
-    assert _names(graph, mini_batch) == ["lookup", "square", "sum_elements", "scale"]
-    assert [graph.select_args(v).tolist() for v in range(4)] == [[], [0], [1], [2]]
-    assert graph.types[2] == UNBATCHABLE
-    assert mini_batch.outputs.tolist() == [0]
-    assert [values.tolist() for values in mini_batch.pulls.values()] == [[3, -1, -1, -1]]
-
-
 def test_tree_fc_pair_by_hand() -> None:
     mini_batch = OperatorModel(TreeFC(SIZES, variant="fold")).mini_batch([PAIR])
     graph = mini_batch.graph
@@ -62,7 +50,9 @@ def test_tree_fc_pair_by_hand() -> None:
         [], [], [0, 1], [2], [3], [4], [5], [6]
     ]  # fmt: skip
     assert graph.types[0] == graph.types[1]
+    assert graph.types[6] == UNBATCHABLE  # DyNet does not batch reductions
     assert mini_batch.outputs.tolist() == [4]
+    assert [values.tolist() for values in mini_batch.pulls.values()] == [[1, 2, *[-1] * 6]]
     cheap = {_kind(graph.type_names[t]): bool(graph.cheap[t]) for t in set(graph.types.tolist())}
     assert not cheap["affine"]
     assert cheap["relu"]
@@ -77,17 +67,16 @@ TREE_LSTM: Mapping[str, Mapping[str, int]] = {
 }
 
 
-@pytest.mark.parametrize("trees", [[LEAF], [PAIR], TREES])
-def test_tree_lstm_has_so_many_operators_of_each_kind(trees: list[object]) -> None:
+def test_tree_lstm_has_so_many_operators_of_each_kind() -> None:
     model = EXAMPLES["tree_lstm"][0]
-    vertices = model.mini_batch(trees)
+    vertices = model.mini_batch(TREES)
     n = Counter({"output": len(vertices.outputs)})
     n.update(vertices.graph.type_names[t] for t in vertices.graph.types)
     expected: Counter[str] = Counter()
     for kind, operators in TREE_LSTM.items():
         for name, count in operators.items():
             expected[name] += count * n[kind]
-    assert Counter(_names(_graph(model, *trees))) == expected
+    assert Counter(_names(_graph(model, *TREES))) == expected
 
 
 def test_operators_that_can_share_a_kernel_have_same_type() -> None:

@@ -24,7 +24,7 @@ from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 from dynbatch.harness.values.instances import Tree
 from dynbatch.harness.values.schedule import check_schedule
-from tests.support.corpora import train_part
+from tests.support.corpora import first_mini_batch
 
 SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})
 POLICIES = ("depth", "agenda", "agenda_dynamic", "sufficient", "sufficient_reversed")
@@ -54,12 +54,8 @@ TABLE = {
 
 @pytest.mark.parametrize(("model", "batch_size"), TABLE)
 def test_counts_equal_the_table(data_root: Path, model: type[Model], batch_size: int) -> None:
-    is_tree = model.instance_kind == "tree"
-    if not is_tree and not (data_root / "lattice").exists():
-        pytest.skip(f"{data_root / 'lattice'} is missing")
-    corpus = train_part("sst" if is_tree else "weibo_lattice", data_root)
-    built = model(ModelSizes(4, corpus.sizes))
-    graph = build_released_graph(built, built.mini_batch(corpus.instances[:batch_size]))
+    built = model(SIZES)
+    graph = build_released_graph(built, first_mini_batch(built, data_root, batch_size))
     schedules = [load_policy(name)(graph) for name in POLICIES]
     for schedule in schedules:
         check_schedule(graph, schedule)

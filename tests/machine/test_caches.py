@@ -24,12 +24,13 @@ from dynbatch.harness.machine.caches import (
 )
 from tests.support.odd_files import DAMAGES
 
+Patch = pytest.MonkeyPatch
 Output = pytest.CaptureFixture[str]
 CALLS: list[bytes] = []  # calls of the cached function
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: Patch) -> Iterator[Path]:
     home = tmp_path / "home" / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     caches._print_once.cache_clear()
@@ -81,7 +82,7 @@ def test_folder_writable_by_others_is_rejected_with_one_line_warning(
 
 
 def test_a_folder_of_another_user_is_not_used(
-    home: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    home: Path, capsys: Output, monkeypatch: Patch
 ) -> None:
     (home / NAME).mkdir(parents=True)
     owner = os.geteuid()
@@ -150,7 +151,7 @@ def test_no_changed_bit_goes_unnoticed(tmp_path: Path, n_bit: int) -> None:
     assert read_cached(place) is None
 
 
-def test_unreadable_entry_is_a_cache_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_entry_is_a_cache_miss(tmp_path: Path, monkeypatch: Patch) -> None:
     place = tmp_path / "entry"
     write_cached(place, CONTENT)
     place.chmod(0)
@@ -165,9 +166,7 @@ def test_unreadable_entry_is_a_cache_miss(tmp_path: Path, monkeypatch: pytest.Mo
     assert read_cached(place) == CONTENT
 
 
-def test_entry_owned_by_another_user_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entry_owned_by_another_user_is_ignored(tmp_path: Path, monkeypatch: Patch) -> None:
     place = tmp_path / "entry"
     write_cached(place, CONTENT)
     monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
@@ -176,7 +175,7 @@ def test_entry_owned_by_another_user_is_ignored(
 
 @pytest.mark.parametrize("fails", ["open", "fsync", "replace", "mkdir"])
 def test_on_a_full_disk_nothing_is_kept_and_nothing_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+    tmp_path: Path, monkeypatch: Patch, fails: str
 ) -> None:
     place = tmp_path / "entry"
     write_cached(place, b"old")
@@ -193,9 +192,7 @@ def test_on_a_full_disk_nothing_is_kept_and_nothing_left(
     assert place.read_bytes() == before
 
 
-def test_all_is_on_the_disk_before_it_is_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_on_the_disk_before_it_is_in_its_place(tmp_path: Path, monkeypatch: Patch) -> None:
     """Otherwise a power failure could leave an empty file with the right name."""
     place, on_disk = tmp_path / "entry", []
 
@@ -232,10 +229,16 @@ def test_processes_may_fill_the_same_entry(tmp_path: Path) -> None:
 FILES = {"a.so": b"\0\1" * 500, "deep/er/b.py": b"x = 1"}
 
 
-def fill_folder(folder: Path) -> None:
+@pytest.fixture
+def entry(tmp_path: Path) -> Path:
+    """Return an entry with the packed files of a directory."""
     for name, content in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        path = tmp_path / "filled" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (tmp_path / "filled" / "a.lock").touch()
+    keep_packed(tmp_path / "filled", tmp_path / "entry")
+    return tmp_path / "entry"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -243,48 +246,38 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def test_files_are_found_again_but_no_locks(tmp_path: Path) -> None:
-    fill_folder(tmp_path / "filled")
-    (tmp_path / "filled" / "a.lock").touch()
-    keep_packed(tmp_path / "filled", tmp_path / "entry")
-    unpack_kept(tmp_path / "entry", tmp_path / "new")
+def test_files_are_found_again_but_no_locks(entry: Path, tmp_path: Path) -> None:
+    unpack_kept(entry, tmp_path / "new")
     assert files_of(tmp_path / "new") == FILES
 
 
 @pytest.mark.parametrize("damage", ["cut off", "a pipe"])
-def test_of_a_damaged_entry_no_file_is_taken(tmp_path: Path, damage: str) -> None:
-    fill_folder(tmp_path / "filled")
-    keep_packed(tmp_path / "filled", tmp_path / "entry")
+def test_of_a_damaged_entry_no_file_is_taken(entry: Path, tmp_path: Path, damage: str) -> None:
     keep_packed(tmp_path, tmp_path / "other")
-    DAMAGES[damage](tmp_path / "entry", tmp_path / "other")
-    (tmp_path / "new").mkdir()
-    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    DAMAGES[damage](entry, tmp_path / "other")
+    unpack_kept(entry, tmp_path / "new")
     assert files_of(tmp_path / "new") == {}
-    keep_packed(tmp_path / "filled", tmp_path / "entry")
-    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    keep_packed(tmp_path / "filled", entry)
+    unpack_kept(entry, tmp_path / "new")
     assert files_of(tmp_path / "new") == FILES
 
 
 def test_a_file_that_another_process_has_just_loaded_is_not_written_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entry: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    fill_folder(tmp_path / "filled")
-    keep_packed(tmp_path / "filled", tmp_path / "entry")
     (tmp_path / "new").mkdir()
     loaded = write(tmp_path / "new" / "a.so", "as loaded", 1)
     with loaded.open("rb") as file:
         monkeypatch.setattr(Path, "exists", lambda _: False)  # it appears after the look
-        unpack_kept(tmp_path / "entry", tmp_path / "new")
+        unpack_kept(entry, tmp_path / "new")
         assert file.read() == b"as loaded"
     assert files_of(tmp_path / "new") == FILES
 
 
-def test_unpacking_keeps_existing_files(tmp_path: Path) -> None:
-    fill_folder(tmp_path / "filled")
-    keep_packed(tmp_path / "filled", tmp_path / "entry")
+def test_unpacking_keeps_existing_files(entry: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "a.so").write_bytes(b"loaded")
-    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    unpack_kept(entry, tmp_path / "new")
     assert files_of(tmp_path / "new") == FILES | {"a.so": b"loaded"}
 
 
@@ -316,7 +309,7 @@ def test_edit_or_another_argument_recomputes_the_result(tmp_path: Path) -> None:
     assert len(CALLS) == 3
 
 
-def test_code_hash_is_part_of_cache_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_hash_is_part_of_cache_key(tmp_path: Path, monkeypatch: Patch) -> None:
     path = write(tmp_path / "a.txt", "one", 1)
     cache_on_disk(words_of)(path, "")
     monkeypatch.setattr(caches, "_hash_code", lambda file: b"edited")
@@ -339,9 +332,7 @@ def test_a_damaged_answer_is_replaced(tmp_path: Path, home: Path, damage: str) -
     assert answer.read_bytes() == whole
 
 
-def test_result_is_computed_when_cache_is_unavailable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_is_computed_when_cache_is_unavailable(tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     make_answers_folder.cache_clear()
@@ -350,9 +341,7 @@ def test_result_is_computed_when_cache_is_unavailable(
     assert cache_on_disk(words_of)(path, "") == cache_on_disk(words_of)(path, "") == ["one"]
 
 
-def test_too_many_answers_are_forgotten(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_answers_are_forgotten(tmp_path: Path, home: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(caches, "MAX_ANSWERS", 2)
     for k in range(3):
         cache_on_disk(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")

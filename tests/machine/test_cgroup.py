@@ -21,6 +21,7 @@ from dynbatch.harness.records.cross_check import collect_machine_facts
 from dynbatch.harness.terminal.command_line import describe_plan
 from tests.support.measured import MakeSpec
 
+Patch = pytest.MonkeyPatch
 V2 = "0::/\n"
 INSIDE = "0::/system.slice/docker-abc.scope\n"  # a path outside, of which only the root exists
 V1 = "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n1:name=systemd:/\n"
@@ -73,9 +74,7 @@ LIMITS: dict[str, tuple[str, Mapping[str, str], tuple[float | None, int, int | N
 }
 
 
-def contain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: Mapping[str, str]
-) -> Path:
+def contain(tmp_path: Path, monkeypatch: Patch, own: str, files: Mapping[str, str]) -> Path:
     """Let this process be in a container with these files; return their root."""
     root = tmp_path / "cgroup"
     for name, text in files.items():
@@ -88,7 +87,7 @@ def contain(
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_limits_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_read(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
     own, files, expected = LIMITS[name]
     contain(tmp_path, monkeypatch, own, files)
     quota = cgroup.read_cpu_quota()
@@ -100,7 +99,7 @@ def test_limits_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("quota", "n_most"), [(0.4, 1), (1.0, 1), (1.5, 2), (99.0, 4)])
 def test_a_quota_bounds_the_threads(
-    quota: float, n_most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_spec: MakeSpec
+    quota: float, n_most: int, tmp_path: Path, monkeypatch: Patch, make_spec: MakeSpec
 ) -> None:
     contain(tmp_path, monkeypatch, V2, {"cpu.max": f"{quota * 1e5:.0f} 100000"})
     monkeypatch.setattr(facts, "list_usable_cpus", lambda: (0, 1, 2, 3))
@@ -117,7 +116,7 @@ def test_bench_tells_of_a_quota_that_pauses_its_trials(
     quota: float,
     is_told: bool,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     make_spec: MakeSpec,
 ) -> None:
     contain(tmp_path, monkeypatch, V2, {"cpu.max": f"{quota * 1e5:.0f} 100000"})
@@ -126,9 +125,7 @@ def test_bench_tells_of_a_quota_that_pauses_its_trials(
     assert [told in line for line in describe_plan([], planned)] == [True] * is_told
 
 
-def test_a_turn_with_a_pause_by_the_quota_is_disturbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_with_a_pause_by_the_quota_is_disturbed(tmp_path: Path, monkeypatch: Patch) -> None:
     files = {"cpu.max": "40000 100000", "cpu.stat": "nr_periods 9\nnr_throttled 7"}
     root = contain(tmp_path, monkeypatch, V2, files)
     before = read_scheduling()

@@ -21,24 +21,18 @@ from dynbatch.harness.machine.folders import (
     make_temporary_folder,
     make_user_folder,
 )
+from tests.support.refusals import expect_refusal
 
-IN_A_BLOCK = """
-import sys
-from dynbatch.harness.machine.folders import make_temporary_folder
-with make_temporary_folder() as folder:
+PROGRAM = """
+import contextlib, sys
+from dynbatch.harness.machine.folders import make_process_folder, make_temporary_folder
+with {} as folder:
     (folder / "file").touch()
     print(folder, flush=True)
     sys.stdin.readline()
 """
-
-PROGRAM = """
-import sys
-from dynbatch.harness.machine.folders import make_process_folder
-folder = make_process_folder("things")
-(folder / "file").touch()
-print(folder, flush=True)
-sys.stdin.readline()
-"""
+OF_PROCESS = PROGRAM.format('contextlib.nullcontext(make_process_folder("things"))')
+IN_A_BLOCK = PROGRAM.format("make_temporary_folder()")
 
 
 @pytest.fixture(autouse=True)
@@ -49,15 +43,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     make_process_folder.cache_clear()
 
 
-def started(program: str = PROGRAM) -> tuple[subprocess.Popen[str], Path]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ.copy(),
-    )
-    assert process.stdout is not None
+def started(program: str = OF_PROCESS) -> tuple[subprocess.Popen[str], Path]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", program]
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     folder = Path(process.stdout.readline().strip())
     assert (folder / "file").exists()
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -148,10 +137,8 @@ def test_it_is_made_in_memory_and_closed_to_others(memory: Path) -> None:
 
 def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path) -> None:
     make_locks_folder().chmod(0o777)
-    with pytest.raises(BenchError) as caught:
+    with expect_refusal("is writable by other users", kind=BenchError):
         make_locks_folder()
-    assert "is writable by other users" in str(caught.value)
-    assert "\n" not in str(caught.value)
     (tmp_path / "temporary").mkdir()
     assert make_locks_folder().parent == tmp_path / "temporary"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ from dynbatch.harness.machine import torch_device
 from dynbatch.harness.machine.torch_device import ASKED, explain_unusable_gpu
 from dynbatch.harness.planning.artifacts import build_choices
 from dynbatch.harness.planning.nodes import check_machine
-from dynbatch.harness.trials.spec import TrialSpec
+from tests.support.measured import MakeSpec
 
 Done = subprocess.CompletedProcess[str]
 
@@ -70,7 +70,7 @@ def test_a_gpu_that_torch_can_use_is_the_default(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_gpu_that_torch_cannot_use_stops_unless_the_cpu_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, make_spec: Callable[..., TrialSpec]
+    monkeypatch: pytest.MonkeyPatch, make_spec: MakeSpec
 ) -> None:
     reason = "expected a driver for CUDA 13.0, got 570.1 for CUDA 12.8"
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: True)

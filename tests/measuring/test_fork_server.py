@@ -20,13 +20,13 @@ from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support.in_time import wait_for
+from tests.support.measured import MakeSpec
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only"),
 ]
 
-MakeSpec = Callable[..., TrialSpec]
 MakeModule = Callable[[str], str]
 TIMING = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2)
 NOTES = """\
@@ -57,8 +57,7 @@ class Noted:
 
     def build_spec(self, at_import: str = "") -> TrialSpec:
         text = NOTES.format(log=str(self.log), at_import=at_import)
-        self.spec = self._make_spec(adapter=self._make_module(text), timing=TIMING)
-        return self.spec
+        return self._make_spec(adapter=self._make_module(text), timing=TIMING)
 
     def measure(self, spec: TrialSpec, servers: ForkServers) -> Record:
         entry = BlockEntry(spec, self.folder / "r.json", self.folder / "log")
@@ -139,19 +138,24 @@ def test_a_killed_server_costs_no_round(noted: Noted) -> None:
         assert noted.measure(spec, servers).status == "ok"
 
 
-def test_servers_out_of_use_end_when_they_take_too_much_memory(
+def test_servers_take_no_more_than_their_share_of_memory(
     noted: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = noted.build_spec()
+    """Those that are out of use end, and no more are started."""
+    spec, keys = noted.build_spec(), []
+    for value in ("a", "b"):
+        monkeypatch.setenv("SOME_VARIABLE", value)
+        keys.append(build_server_key(spec))
     with ForkServers() as servers:
         for share, n_running in ((1.0, 2), (0.0, 1)):
             monkeypatch.setattr(fork_server, "_MEMORY_SHARE", share)
-            for value in ("a", "b"):
-                monkeypatch.setenv("SOME_VARIABLE", value)
-                key = build_server_key(spec)
-                assert key is not None
+            for key in keys:
                 servers.start([key])
             assert len(psutil.Process().children()) == n_running
+    monkeypatch.setattr(fork_server, "list_usable_cpus", lambda: (0,))
+    with ForkServers() as servers:
+        servers.start(keys)
+        assert len(psutil.Process().children()) == 1
 
 
 def test_a_server_outlives_the_lock_of_a_repetition(noted: Noted, tmp_path: Path) -> None:
@@ -162,19 +166,6 @@ def test_a_server_outlives_the_lock_of_a_repetition(noted: Noted, tmp_path: Path
             with lock_results_dirs({tmp_path}, "a test", print):
                 assert noted.measure(spec, servers).status == "ok"
     assert len(noted.list_notes("imported")) == 1
-
-
-def test_no_server_is_started_beyond_the_share_of_memory(
-    noted: Noted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fork_server, "_MEMORY_SHARE", 0.0)
-    monkeypatch.setattr(fork_server, "list_usable_cpus", lambda: (0,))
-    keys = [build_server_key(noted.build_spec())]
-    monkeypatch.setenv("SOME_VARIABLE", "other")
-    keys.append(build_server_key(noted.spec))
-    with ForkServers() as servers:
-        servers.start(key for key in keys if key is not None)
-        assert len(psutil.Process().children()) == 1
 
 
 def test_other_interpreters_threads_and_gpus_have_no_server(make_spec: MakeSpec) -> None:

@@ -78,24 +78,19 @@ def test_passes_are_whole_and_as_many_as_asked_for(
         assert n_samples == tuple(n * len(costs) for n in n_passes)
 
 
-def test_short_passes_fill_a_turn(time: FakeTime) -> None:
-    """A pass of 2.5 ms runs 20 times in a turn, after one that is not timed.
-
-    The first turn cannot know how long a pass takes.
-    """
+@pytest.mark.parametrize(
+    ("costs", "n_passes", "n_marked", "n_untimed"),
+    [((1, 1), [1, 20, 20], 20, 4), ((30, 30), [1, 1, 1], 1, 1)],
+)
+def test_short_passes_fill_a_turn_after_one_that_is_not_timed(
+    time: FakeTime, costs: tuple[int, int], n_passes: list[int], n_marked: int, n_untimed: int
+) -> None:
+    """The first turn cannot know how long a pass takes; long ones need no untimed one later."""
     system = Scripted(time)
-    timed = timed_of(system, [(1, 1)])
-    assert [turn.n_passes for turn in timed.turns] == [1, 20, 20]
-    assert len(timed.whole) == 1 + 20 + 20
-    assert len(timed.marked) == 20
-    assert system.events.count("run") == 61 + 4
-
-
-def test_long_passes_need_none_that_is_not_timed(time: FakeTime) -> None:
-    system = Scripted(time)
-    timed = timed_of(system, [(30, 30)])
-    assert [turn.n_passes for turn in timed.turns] == [1, 1, 1]
-    assert system.events.count("run") == 4 + 1, "the first turn cannot know"
+    timed = timed_of(system, [costs])
+    assert [turn.n_passes for turn in timed.turns] == n_passes
+    assert (len(timed.whole), len(timed.marked)) == (sum(n_passes), n_marked)
+    assert system.events.count("run") == sum(n_passes) + n_marked + n_untimed
 
 
 def test_a_turn_has_the_counters_of_its_time(time: FakeTime) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import dynbatch.harness.measuring.checks.reference
 from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
-from dynbatch.harness.contracts.system import Counters, Result, System, load_adapter
+from dynbatch.harness.contracts.system import Counters, Result, load_adapter
 from dynbatch.harness.measuring.checks.reference import (
     MAX_CHECK_VERTICES,
     Reference,
@@ -47,11 +47,11 @@ from dynbatch.harness.trials.workload import (
 from dynbatch.harness.values.instances import Tree
 from dynbatch.harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
 from tests.support.instances import LATTICES, lattice
+from tests.support.measured import MakeSpec
 from tests.support.odd_files import DAMAGES
 from tests.support.sketch_models import SIZES, SketchModel
 from tests.support.sketches import Sketch
 
-MakeSpec = Callable[..., TrialSpec]
 rng = np.random.default_rng(0)
 ANSWER = ReferenceAnswer(
     loss=12.5,
@@ -76,7 +76,6 @@ def test_float32_rounding_passes_and_is_reported() -> None:
     verdict = compare(result(), ANSWER)
     assert verdict.status == "ok"
     assert verdict.reason is None
-    assert verdict.max_rel_err is not None
     assert 0 < verdict.max_rel_err < 1e-6
 
 
@@ -97,7 +96,6 @@ def test_float32_rounding_passes_and_is_reported() -> None:
 def test_a_wrong_answer_fails_and_is_named(found: Result, named: str) -> None:
     verdict = compare(found, ANSWER)
     assert verdict.status == "failed"
-    assert verdict.reason is not None
     assert named in verdict.reason
 
 
@@ -206,10 +204,7 @@ def test_slack_is_rounding_where_no_relu_is_near_zero(make_spec: MakeSpec) -> No
 
 
 def test_models_without_relu_have_no_slack(make_spec: MakeSpec) -> None:
-    workload = load_workload(
-        make_spec(model="tree_lstm", model_module="dynbatch.harness.models.tree_lstm")
-    )
-    assert ask(workload, make_spec()).slack == {}
+    assert ask(load_workload(make_spec(model="tree_lstm")), make_spec()).slack == {}
 
 
 def test_zeros_are_expected_where_the_truth_is_zero() -> None:
@@ -231,16 +226,15 @@ def test_zeros_are_expected_where_the_truth_is_zero() -> None:
 )
 def test_systems_that_go_wrong(make_spec: MakeSpec, fault: str | None, reason: str | None) -> None:
     spec = make_spec(system_options={"fault": fault}, learning_rate=0.05)
-    workload = load_workload(spec)
-    system = load_adapter(spec.adapter)(build_run_settings(spec))
-    system.prepare(workload.model, workload.weights)
-    found = check_all(system, workload, spec)
+    found = check_all(load_workload(spec), spec)
     assert (found is None) == (reason is None)
     assert (found or "").startswith(reason or "")
 
 
-def check_all(system: System, workload: Workload, spec: TrialSpec) -> str | None:
-    """Return how a result or a step deviates, or None."""
+def check_all(workload: Workload, spec: TrialSpec) -> str | None:
+    """Return how a result or a step of the trial's system deviates, or None."""
+    system = load_adapter(spec.adapter)(build_run_settings(spec))
+    system.prepare(workload.model, workload.weights)
     instances, answer = workload.check_instances, ask(workload, spec)
     verdict = check_answer(system, instances, answer)
     rate = build_run_settings(spec).learning_rate
@@ -254,12 +248,9 @@ def test_rounding_larger_than_update_step_is_accepted(make_spec: MakeSpec) -> No
     spec = make_spec(system_options={"fault": "rounds"}, learning_rate=1e-8)
     workload = load_workload(spec)
     answer = ask(workload, spec)
-    assert answer.outputs_after_step is not None
     change = np.abs(answer.outputs_after_step - answer.outputs)
     assert np.max(change) < 1e-6 * np.max(answer.outputs)
-    system = load_adapter(spec.adapter)(build_run_settings(spec))
-    system.prepare(workload.model, workload.weights)
-    assert check_all(system, workload, spec) is None
+    assert check_all(workload, spec) is None
 
 
 def ask(workload: Workload, spec: TrialSpec, cache_dir: Path | None = None) -> ReferenceAnswer:
@@ -362,50 +353,32 @@ class Odd(SketchModel):
 
     name = "odd"
     vertex_types = ("vertex",)
+    wild: Callable[[Symbol], Symbol]
 
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
         return {"W": (e, h)}
-
-    def wild(self, x: Symbol) -> Symbol:
-        return x
 
     def vertex(self, v: VertexTracer) -> None:
         x = tanh(v.lookup("embedding", v.pull("word")) @ v.parameter("W"))
         v.scatter(c=x, h=self.wild(x))
 
 
-class Logarithm(Odd):
-    def wild(self, x: Symbol) -> Symbol:
-        return tanh(log(x))
-
-
-class Overflow(Odd):
-    def wild(self, x: Symbol) -> Symbol:
-        return exp(exp(x + 4.0) + 40.0)
-
-
-class Root(Odd):
-    """Root of zero, of which only the derivative is not finite."""
-
-    def wild(self, x: Symbol) -> Symbol:
-        return sqrt(x - x)
+FINITE = "the reference is finite there; fix the system, not the model"
 
 
 @pytest.mark.parametrize(
-    ("model", "mode", "origin"),
+    ("wild", "mode", "origin"),
     [
-        (Odd, "train", "the reference is finite there; fix the system, not the model"),
-        (Logarithm, "infer", "log of vertex is the first operator with a value that is NaN"),
-        (
-            Overflow,
-            "infer",
-            "exp of vertex is the first operator with a value that is infinite in float32",
-        ),
-        (Root, "infer", "the reference is finite there; fix the system, not the model"),
-        (Root, "train", "of gradient of vertex is the first operator with a value that is"),
+        (lambda x: x, "train", FINITE),
+        (lambda x: tanh(log(x)), "infer", "log of vertex is the first operator with a value that"),
+        (lambda x: exp(exp(x + 4.0) + 40.0), "infer", "exp of vertex is the first operator with"),
+        (lambda x: sqrt(x - x), "infer", FINITE),  # only its derivative is not finite
+        (lambda x: sqrt(x - x), "train", "of gradient of vertex is the first operator with a"),
     ],
 )
-def test_the_first_operator_is_named(model: type[Odd], mode: str, origin: str) -> None:
-    built = model(SIZES)
+def test_the_first_operator_is_named(
+    wild: Callable[[Symbol], Symbol], mode: str, origin: str
+) -> None:
+    built = type("Wild", (Odd,), {"wild": staticmethod(wild)})(SIZES)
     weights = draw_initial_weights(built, 0)
     assert origin in find_not_finite_origin(built, weights, [CHAIN], mode)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dynbatch.harness.machine import folders
@@ -54,11 +55,7 @@ def left(tmp_path: Path) -> Iterator[int]:
 
 
 def is_running(pid: int) -> bool:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at Linux's processes")
@@ -78,8 +75,6 @@ def test_processes_of_live_run_survive_deletion_of_its_lock(
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as alive:
-        assert alive.stdin is not None
-        assert alive.stdout is not None
         worker = int(alive.stdout.readline())
         monkeypatch.setattr(folders, "MEMORY", tmp_path)
         with lock_results_dirs([tmp_path / "results"], "bench", print):

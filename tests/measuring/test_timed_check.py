@@ -22,7 +22,6 @@ from dynbatch.harness.measuring.checks.timed_check import (
     MAX_SLOWER,
     N_PASSES_AGAIN,
     READINGS,
-    compute_gap_limit,
     estimate_change,
     find_hidden_fault,
     find_losses_fault,
@@ -152,10 +151,6 @@ def test_repeated_gap_measurement_defeats_caches() -> None:
 @pytest.mark.parametrize("untimed_gap_s", [0.01, 0.1])
 def test_a_gap_within_the_limit_is_not_measured_again(untimed_gap_s: float) -> None:
     assert settled(Disturbed(0.05), untimed_gap_s) == (untimed_gap_s, 0)
-
-
-def test_a_gap_may_take_a_part_of_the_run() -> None:
-    assert compute_gap_limit(1.0, 0.0) == HIDDEN_SHARE
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_sizes_below_one_are_refused(sizes: dict[str, Any], words: str) -> None:
 def test_missing_dataset_size_names_the_dataset_of_the_trial(
     make_spec: Callable[..., TrialSpec],
 ) -> None:
-    spec = make_spec(model="tree_lstm", model_module="dynbatch.harness.models.tree_lstm")
+    spec = make_spec(model="tree_lstm")
     expected = f"needs the size classes, but dataset={spec.dataset} has only words;"
     with pytest.raises(ConfigError, match=expected):
         _ = build_model(spec, {"words": 99}).parameters

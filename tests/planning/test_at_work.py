@@ -17,10 +17,11 @@ from dynbatch.harness.terminal.status import (
     tell_status,
 )
 
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 
-def test_job_publishes_current_work_until_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def test_job_publishes_current_work_until_it_ends(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "bench1")
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     notice = Notice(tmp_path)
@@ -52,9 +53,7 @@ def test_the_status_of_a_run_is_a_line_for_each_job(tmp_path: Path) -> None:
     assert list(format_status(plan, [], now=1030.0))[1].startswith("no job is active on a node")
 
 
-def test_a_folder_without_a_run_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: Output) -> None:
     with pytest.raises(ConfigError, match="no pipeline run found in"):
         tell_status([tmp_path])
     RunPlan(1000.0, None, {}).write(tmp_path / FILE)

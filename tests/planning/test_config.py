@@ -24,6 +24,7 @@ from dynbatch.harness.terminal.command_line import parse, plan, plan_experiment
 from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.values.checked import read
 from dynbatch.harness.values.paths import CONF_DIR
+from tests.support.refusals import expect_refusal
 
 NULL = "system=null"
 SMOKE = build_choices({"scale": "smoke", "device": "cpu"}, {})
@@ -51,22 +52,9 @@ def test_every_model_and_data_set_composes(composer: Composer, group: str) -> No
         assert find_module_file(config.dataset.loader) is not None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list_experiment_names())
-def test_every_experiment_expands(name: str) -> None:
-    # The paper's scale is expanded in test_artifact_plans.
-    grid = expand(name, "smoke")
-    if grid.of_claims or grid.trials_of:  # other experiments' trials
-        specs, _ = plan_experiment(name, SMOKE, None, {"device": "cpu", "threads": 1})
-        assert specs
-        return
-    if not grid.settings:  # only batch counts
-        with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
-            plan_experiment(name, SMOKE, None)
-        return
-    specs, rounds = plan_experiment(name, SMOKE, None, {"device": "cpu", "threads": 1})
-    assert {spec.system for spec in specs} == {point["system"] for point in grid.settings}
-    assert rounds == grid.rounds
+def test_an_experiment_without_trials_names_the_command_that_draws_it() -> None:
+    with expect_refusal("snakemake draw_edbatch_fig9"):
+        plan_experiment("edbatch_fig9", SMOKE, None)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +154,8 @@ def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
     name = list_experiment_names()[0]
     typed = [f"experiment={name}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
-    specs, _ = plan_experiment(name, SMOKE, None, {"device": "cpu"})
+    specs, n_rounds = plan_experiment(name, SMOKE, None, {"device": "cpu"})
+    assert n_rounds == expand(name, "smoke").rounds
     assert len(planned) == 2 * len(specs)
     assert {one.spec.seed for one in planned} == {7}
     assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)
@@ -184,10 +173,14 @@ def test_a_sweep_over_systems_may_set_their_options(typed: str) -> None:
     assert [job.config.system.name for job in jobs] == ["dynet", "dynet", "dynet_off", "dynet_off"]
 
 
-def test_an_option_may_be_swept_and_may_be_null_in_a_sweep() -> None:
+def test_an_option_may_be_swept_and_may_be_null_in_a_sweep_which_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hydra accepts null in a list of values, but not in `choice(null)`."""
+    monkeypatch.chdir(tmp_path)
     arguments = ["dataset.options.sha256=null", "dataset=sst", "model=tree_lstm"]
-    jobs = parse(["-m", "system=null,reference", "seed=0,1", *arguments])
+    jobs = parse(["--multi", "system=null,reference", "seed=0,1", *arguments])
+    assert list(tmp_path.iterdir()) == []
     found = [(job.config.system.name, job.config.seed) for job in jobs]
     assert found == [("null", 0), ("null", 1), ("reference", 0), ("reference", 1)]
     assert {job.config.dataset.options["sha256"] for job in jobs} == {None}
@@ -208,16 +201,8 @@ def test_a_system_takes_a_new_name_and_not_that_of_another(composer: Composer) -
 @pytest.mark.parametrize("flags", [[], ["-m"]])
 def test_hydra_s_own_settings_are_refused(text: str, flags: list[str]) -> None:
     """A launcher or sweeper would measure nothing, or on another machine."""
-    with pytest.raises(ConfigError, match=r"hydra.* sets how Hydra runs trials") as caught:
+    with expect_refusal(text.partition("=")[0], " sets how Hydra runs trials"):
         parse([*flags, text, "system=null"])
-    assert text.partition("=")[0] in str(caught.value)
-
-
-def test_a_sweep_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    jobs = parse(["--multi", "system=null,reference"])
-    assert [job.config.system.name for job in jobs] == ["null", "reference"]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_copy_of_the_configuration_is_read_everywhere(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,11 @@ from dynbatch.harness.planning.durations import (
     read_durations,
 )
 from dynbatch.harness.records.record import build_record_path, write_record
-from dynbatch.harness.trials.spec import TrialSpec
+from tests.support.measured import MakeSpec
 from tests.support.records import plain_record
 
 
-def test_the_same_trial_counts_before_others_alike(make_spec: Callable[..., TrialSpec]) -> None:
+def test_the_same_trial_counts_before_others_alike(make_spec: MakeSpec) -> None:
     spec = make_spec()
     same = (spec.trial_id, spec.system, spec.model, spec.mode)
     other_mode = (spec.system, spec.model, "other")
@@ -49,7 +48,7 @@ def test_the_same_trial_counts_before_others_alike(make_spec: Callable[..., Tria
     ],
 )
 def test_estimate_without_records_follows_the_rule(
-    make_spec: Callable[..., TrialSpec], adapter: str, process_s: float
+    make_spec: MakeSpec, adapter: str, process_s: float
 ) -> None:
     spec = make_spec(adapter=adapter)
     assert Durations().estimate_seconds(spec) == process_s + spec.timing.min_seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,12 @@ import pytest
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.planning.job_specs import Order, Step, build_order_path, read_order
 from dynbatch.harness.planning.nodes import Nodes
-from dynbatch.harness.trials.spec import TrialSpec
+from tests.support.measured import MakeSpec
 
 NODES = Nodes("small", n_cpus=2, memory_gib=2)
 
 
-def test_written_orders_are_read_back_unchanged(
-    make_spec: Callable[..., TrialSpec], tmp_path: Path
-) -> None:
+def test_written_orders_are_read_back_unchanged(make_spec: MakeSpec, tmp_path: Path) -> None:
     spec = make_spec(batch_size=2)
     name = spec.trial_id
     repetitions = ((Step(name, 0),), (Step(name, 1),))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,9 @@ from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.planning.ordering import format_point, shuffle_round
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.spec import Limits, TrialSpec
+from tests.support.measured import MakeSpec
 
 Plans = dict[str, list[PlannedTrial]]
-MakeSpec = Callable[..., TrialSpec]
 RESULTS = Path("results")
 
 
@@ -134,6 +133,8 @@ def test_a_job_may_take_three_times_as_planned_and_one_trial_its_limit(make_spec
     days = 2 * 24 * 60
     long = make_spec(limits=Limits(time_s=60.0 * days))
     assert estimate_runtime_min([long], lambda _: 0.0) == 5 + days
+    endless = make_spec(limits=Limits(time_s=None))
+    assert estimate_runtime_min([endless], lambda _: 0.0) == 5 + 24 * 60
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.grid import expand
 from dynbatch.harness.planning.kinds import KINDS, read_selection, read_systems
 from dynbatch.harness.planning.yaml_files import list_choices
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.declaration import read_declaration
+from tests.support.refusals import expect_refusal
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "core": {"kind": "strategy"},
@@ -95,10 +95,7 @@ def test_the_base_gives_the_model_and_the_systems_too(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
-        (
-            "kind:frameworks",
-            "choose one of strategy, ablation, framework, subgraph, model_rewrite, upper_bound",
-        ),
+        ("kind:frameworks", "choose one of strategy, ablation, framework, subgraph"),
         ("slow:quick", "selects slow:quick; choose one of strategy"),
         ("sort:framework", "expected NAME, kind:KIND, slow:KIND or not:NAME"),
         ([{"kind": "framework"}], "remove the space"),
@@ -111,46 +108,28 @@ def test_the_base_gives_the_model_and_the_systems_too(conf: Path) -> None:
 )
 def test_invalid_selection_gives_one_line(conf: Path, printed: object, words: str) -> None:
     block = printed if isinstance(printed, dict) else {"system": printed, "model": "tree_fc"}
-    with pytest.raises(ConfigError) as caught:
+    with expect_refusal("experiment/one.yaml, scale smoke", words):
         trials(conf, block)
-    assert str(caught.value).startswith("experiment/one.yaml, scale smoke")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ({}, " has no kind; add it"),
-        (
-            {"kind": "frame"},
-            "kind=frame is not allowed; choose one of strategy, ablation, framework",
-        ),
+        ({"kind": "frame"}, "kind=frame is not allowed; choose one of strategy, ablation"),
         ({"kind": "framework", "colour": "red"}, "colour is unknown in system/fresh.yaml"),
         ({"kind": "framework", "name": "older"}, "has name=older; set name: fresh"),
-        (
-            {"kind": "framework", "models": ["dynbatch.systems.no:LEVELS"]},
-            "models=dynbatch.systems.no:LEVELS is not allowed",
-        ),
-        (
-            {"kind": "framework", "models": ["dynbatch.systems.on_torch"]},
-            "expected PACKAGE:DICTIONARY",
-        ),
+        ({"kind": "framework", "models": ["some.no:LEVELS"]}, "models=some.no:LEVELS is not"),
+        ({"kind": "framework", "models": ["some.module"]}, "expected PACKAGE:DICTIONARY"),
         ({"kind": "framework", "variant_of": "pear"}, "variant_of=pear, which is not a system;"),
         ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh, which is a variant;"),
-        (
-            {"kind": "framework", "variant_of": "core"},
-            "variant_of=core, which is of kind strategy;",
-        ),
+        ({"kind": "framework", "variant_of": "core"}, "variant_of=core, which is of kind"),
     ],
 )
 def test_invalid_system_gives_one_line(conf: Path, content: dict[str, object], words: str) -> None:
     write_system(conf, "fresh", **content)
-    with pytest.raises(ConfigError) as caught:
+    with expect_refusal("system/fresh.yaml", words):
         trials(conf, {"system": "kind:framework", "model": "mv_rnn"})
-    assert str(caught.value).startswith("system/fresh.yaml")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_variant_is_of_a_system_that_is_none(conf: Path) -> None:
@@ -172,11 +151,8 @@ def test_a_variant_is_of_a_system_that_is_none(conf: Path) -> None:
 def test_invalid_comparison_gives_one_line(conf: Path, compare: list[str], words: str) -> None:
     table = {"rows": ["batch_size"], "values": {"throughput": "trees/s"}}
     write_experiment(conf, table=table, scales={"smoke": {}}, compare={"systems": compare})
-    with pytest.raises(ConfigError) as caught:
+    with expect_refusal("experiment/one.yaml", words):
         read_declaration("one", conf)
-    assert str(caught.value).startswith("experiment/one.yaml")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_shipped_systems_name_models_that_there_are() -> None:
@@ -184,14 +160,6 @@ def test_shipped_systems_name_models_that_there_are() -> None:
     assert {system.kind for system in systems} == set(KINDS)
     for system in systems:
         assert any(system.can_run(model) for model in list_choices("model")), system.name
-    torch = next(system for system in systems if system.name == "torch_levels")
-    runs = {model for model in list_choices("model") if torch.can_run(model)}
-    lattices = {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"}
-    sentences = {"var_lstm", "bilstm", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"}
-    lstms = {"tree_lstm", "tree_lstm_2type", "tree_lstm_child_sum"}
-    trees = lstms | {"tree_fc", "tree_gru", "mv_rnn"}
-    programs = {"birnn", "stack_rnn", "nested_rnn", "drnn", "berxit"}
-    assert runs == trees | lattices | sentences | programs, "helpers are no models"
 
 
 def test_planning_by_kind_imports_no_framework() -> None:

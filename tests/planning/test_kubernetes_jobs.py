@@ -15,6 +15,8 @@ from dynbatch.harness.commands.kubernetes import NODE, build_job, determine_endi
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.paths import ROOT
 
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 PROFILE = ROOT / "profiles" / "kubernetes"
 TEMPLATE = PROFILE / "job.yaml"
 
@@ -78,7 +80,7 @@ def test_template_of_another_kind_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kubectl(tmp_path: Path, monkeypatch: Patch) -> Path:
     """Return the directory of a fake kubectl that stores its input and answers from files."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -95,9 +97,7 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_job_is_submitted_looked_after_and_cancelled(
-    kubectl: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_is_submitted_looked_after_and_cancelled(kubectl: Path, capsys: Output) -> None:
     script = kubectl / "script.sh"
     script.write_text("true\n")
     assert command.main(["submit", str(TEMPLATE), str(script)]) == 0
@@ -112,9 +112,7 @@ def test_a_job_is_submitted_looked_after_and_cancelled(
     assert f"{name} another" in (kubectl / "words").read_text().splitlines()[-1]
 
 
-def test_missing_kubectl_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_kubectl_is_reported(monkeypatch: Patch, tmp_path: Path, capsys: Output) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert command.main(["status", "x"]) == 1
     assert "kubectl is not installed" in capsys.readouterr().err

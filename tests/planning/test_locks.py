@@ -18,6 +18,7 @@ from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine import folders
 from dynbatch.harness.planning import locks
 from dynbatch.harness.planning.locks import begin_run, block_runs, hold_machine, hold_results_dir
+from tests.support.refusals import expect_refusal
 
 Patch = pytest.MonkeyPatch
 
@@ -59,15 +60,12 @@ def check_refused(results: Path, holder: str, *, alone: bool = True) -> None:
 def test_held_lock_is_refused_with_its_owner(tmp_path: Path) -> None:
     holder = holder_of(tmp_path / "results", "bench -m system=vertex")
     printed: list[str] = []
+    owner = f"bench -m system=vertex (process {holder.pid}, since "
     with (
-        pytest.raises(BenchError) as refused,
+        expect_refusal(owner, "choose another results_dir", kind=BenchError),
         hold_results_dir(tmp_path / "elsewhere" / ".." / "results", "bench", 0.0, printed.append),
     ):
         pass
-    line = str(refused.value)
-    assert f"bench -m system=vertex (process {holder.pid}, since " in line
-    assert "choose another results_dir" in line
-    assert "\n" not in line
     assert not printed, "whoever does not wait says so once"
     with hold_results_dir(tmp_path / "other", "bench", 0.0, printed.append):
         pass

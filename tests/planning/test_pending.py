@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_cho
 from dynbatch.harness.planning.durations import DRAWN_S
 from dynbatch.harness.planning.job_specs import Step
 from dynbatch.harness.planning.pending import Pending, find_pending, select_within_budget
-from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.records.record import build_record_path, write_record
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
-from tests.support.measured import measure_at
+from tests.support.measured import MakeSpec, measure_at
 
 
 @pytest.fixture
@@ -29,27 +29,26 @@ def choices(tmp_path: Path) -> Choices:
 
 
 @pytest.fixture
-def trial(make_spec: Callable[..., TrialSpec]) -> PlannedTrial:
+def trial(make_spec: MakeSpec) -> PlannedTrial:
     return PlannedTrial(make_spec(), {}, (), rounds=4)
 
 
 @pytest.fixture
 def pending(trial: PlannedTrial, choices: Choices) -> Pending:
     """Return the pending work of a trial with valid, outdated, failed and missing rounds."""
-    paths = trial.list_record_paths(choices.results_dir)
-    for round_, path in enumerate(paths[:3]):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        measure_at(trial.spec.replace_round(round_), path)
-    rewritten(paths[1], source_sha256="of older code")
-    rewritten(paths[2], status="crash")
+    measure_round(trial, choices, 0)
+    measure_round(trial, choices, 1, source_sha256="of older code")
+    measure_round(trial, choices, 2, status="crash")
     return find_pending(choices, {"table": [trial]}, {}, (), SourceHashes())
 
 
-def rewritten(path: Path, **changes: Any) -> Record:
-    record = read_record(path).model_copy(update=changes)
+def measure_round(trial: PlannedTrial, choices: Choices, round_: int, **changes: Any) -> Path:
+    """Measure a round, and write its record with changes."""
+    path = trial.list_record_paths(choices.results_dir)[round_]
+    record = measure_at(trial.spec.replace_round(round_), path).model_copy(update=changes)
     path.unlink()
     write_record(path, record)
-    return record
+    return path
 
 
 def test_steps_without_a_valid_record_are_missing_and_failed_ones_on_request(
@@ -77,7 +76,7 @@ def test_budget_selects_only_missing_steps(trial: PlannedTrial, choices: Choices
 
 
 def test_a_trial_that_a_gpu_cannot_run_has_one_record_and_is_not_asked_again(
-    make_spec: Callable[..., TrialSpec], choices: Choices
+    make_spec: MakeSpec, choices: Choices
 ) -> None:
     on_cuda, on_cpu = (
         PlannedTrial(make_spec(device=device), {}, (), rounds=4) for device in ("cuda", "cpu")
@@ -111,10 +110,7 @@ def test_a_trial_that_a_gpu_cannot_run_has_one_record_and_is_not_asked_again(
 def test_compile_time_and_budget_are_announced(
     trial: PlannedTrial, choices: Choices, tmp_path: Path
 ) -> None:
-    path = build_record_path(choices.results_dir, trial.trial_id, 0)
-    path.parent.mkdir(parents=True)
-    measure_at(trial.spec, path)
-    rewritten(path, compile_s=120.0)
+    measure_round(trial, choices, 0, compile_s=120.0)
     found = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes(), "9h")
     text = found.describe_work(found.now, n_drawn=0)
     assert ", 6 min of it to compile, by 1 records of this machine (budget: 9 h)" in text
@@ -123,10 +119,7 @@ def test_compile_time_and_budget_are_announced(
 def test_outdated_records_beyond_the_budget_are_set_aside(
     trial: PlannedTrial, choices: Choices
 ) -> None:
-    path = build_record_path(choices.results_dir, trial.trial_id, 1)
-    path.parent.mkdir(parents=True)
-    measure_at(trial.spec.replace_round(1), path)
-    rewritten(path, source_sha256="of older code")
+    path = measure_round(trial, choices, 1, source_sha256="of older code")
     plans = {"table": [replace(trial, rounds=2)]}
     whole = find_pending(choices, plans, {}, (), SourceHashes())
     budget = f"{DRAWN_S + 1.5 * whole.seconds[Step(trial.trial_id, 0)]}s"

@@ -40,7 +40,6 @@ def test_ranges_are_those_of_the_claimed_numbers() -> None:
     found = [claim for claim in rules() if claim.number is not None]
     assert len(found) >= 30
     for claim in found:
-        assert claim.rule is not None
         assert claim.number in (claim.rule.at_least, claim.rule.at_most), claim.name
         assert claim.rule.tolerance <= 0.1 * claim.number + 1e-9, claim.name
         assert claim.rule.rationale, claim.name
@@ -52,7 +51,6 @@ def test_tolerances_for_rounding_are_half_a_unit_of_the_last_digit() -> None:
     found = [claim for claim in rules() if claim.rule and "as rounded" in claim.rule.rationale]
     assert len(found) >= 20
     for claim in found:
-        assert claim.rule is not None
         assert claim.number is not None, claim.name
         if "%" in claim.rule.rationale:
             continue
@@ -77,8 +75,6 @@ def test_claims_that_a_run_cannot_decide_are_announced_with_reasons(
 def test_tolerances_for_rounded_percentages_are_half_a_percent() -> None:
     by_name = {claim.name: claim.rule for claim in rules()}
     gain, fewer = by_name["dynet_agenda_over_depth"], by_name["edbatch_batches_of_trees"]
-    assert gain is not None
-    assert fewer is not None
     assert gain.lowest == pytest.approx(1.145)
     assert fewer.lowest == pytest.approx(1 / (1 - 0.365), abs=1e-3)
     assert fewer.at_least == pytest.approx(1 / (1 - 0.37), abs=5e-3)
@@ -125,9 +121,6 @@ def test_acrobat_claims_compare_the_intended_settings() -> None:
     best = by_name["acrobat_over_dynet_at_best"]
     typical = by_name["acrobat_over_dynet_typically"]
     steps = by_name["acrobat_optimisations"]
-    assert best.answer is not None
-    assert typical.answer is not None
-    assert steps.answer is not None
     points = expand("acrobat_table4", "paper").settings
     keys = ("model", "hidden_size", "batch_size")
     compared = {
@@ -136,7 +129,6 @@ def test_acrobat_claims_compare_the_intended_settings() -> None:
             for pair in find_comparisons(claim.answer, points)
         )
         for claim in (best, typical)
-        if claim.answer
     }
     assert compared[best.name] == [("mv_rnn", 64, 64)]
     table = read_published("acrobat_table4")
@@ -157,8 +149,6 @@ def test_numbers_of_acrobat_satisfy_the_rules_of_its_claims() -> None:
         next(claim.rule for claim in rules() if claim.name == f"acrobat_over_dynet_{name}")
         for name in ("at_best", "typically")
     )
-    assert best is not None
-    assert typical is not None
     assert typical.quantifier == "median"
     assert typical.lowest <= ratios.value.median() <= 2.35
     assert best.lowest <= ratios.value.max() <= 8.475
@@ -199,8 +189,6 @@ MEANS = ("edbatch_batches_of_trees", "edbatch_bound_lattices", "edbatch_bound_tw
 def test_claims_about_a_mean_count_many_mini_batches(name: str) -> None:
     """Two mini-batches decide nothing about a mean over a data set."""
     (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == name)
-    assert claim.answer is not None
-    assert claim.rule is not None
     assert claim.rule.quantifier == "mean"
     for scale in claim.decided_at:
         points = find_comparisons(claim.answer, list(expand_sweeps(plan_counts(
@@ -216,7 +204,6 @@ def test_claims_about_a_mean_count_many_mini_batches(name: str) -> None:
 def test_types_of_every_seed_are_points_of_their_own() -> None:
     """Their graphs and bounds differ, so that no count is compared with another seed's bound."""
     (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == MEANS[-1])
-    assert claim.answer is not None
     settings = list(expand_sweeps(plan_counts(claim.answer.experiment, choices("paper"))))
     points = find_comparisons(claim.answer, settings)
     key = "model.options.type_seed"
@@ -233,18 +220,17 @@ def test_decidable_trials_are_those_of_claims_that_the_device_and_scale_decide()
         ("smoke", {"edbatch_table2"}),
         ("medium", {"edbatch_table2", "dynet_fig2"}),
     ):
-        shown = plan_artifact("claims", choices(scale), composer)
         planned = plan_artifact("claims", choices(scale), composer, only_decidable=True)
         assert {trial.settings[EXPERIMENT] for trial in planned} == experiments
-        assert {trial.trial_id for trial in planned} < {trial.trial_id for trial in shown}
         decided = [c for c in claims.values() if c.is_decidable(scale, "cpu") and c.answer]
         wanted = {
             system
             for claim in decided
-            if claim.answer
             for side in (claim.answer.numerator, claim.answer.denominator)
             for system in side.get("system", ())
         }
         assert {trial.settings["system"] for trial in planned} == wanted
+    shown = plan_artifact("claims", choices(scale), composer)
+    assert {trial.trial_id for trial in planned} < {trial.trial_id for trial in shown}
     for scale, sweeps in (("smoke", ()), ("paper", plan_counts("edbatch_fig9", choices("paper")))):
         assert plan_counts("claims", choices(scale), only_decidable=True) == sweeps

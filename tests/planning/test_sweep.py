@@ -10,13 +10,14 @@ import yaml
 
 from dynbatch.harness.commands.schedule import main
 from dynbatch.harness.contracts.policy import list_policy_names
-from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.errors import RecordError
 from dynbatch.harness.planning.artifacts import build_choices, hash_sweep, plan_counts
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import expand
 from dynbatch.harness.planning.sweep import Sweep, parse_sweep
 from dynbatch.harness.records.count_row import CountRow, read_count_rows
 from dynbatch.harness.values.paths import CONF_DIR
+from tests.support.refusals import expect_refusal
 
 GOOD: dict[str, Any] = {
     "model": ["tree_lstm", "lattice_lstm"],
@@ -75,10 +76,7 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
         ("model=tree_lstm", "expected a mapping, got 'model=tree_lstm'"),
         ({"model": "tree_lstm"}, "no dataset"),
         ({**GOOD, "policy": []}, "no policy"),
-        (
-            {**GOOD, "policy": ["all", "not:agender"]},
-            "exclude unknown policy agender; choose one of",
-        ),
+        ({**GOOD, "policy": ["all", "not:agender"]}, "exclude unknown policy agender"),
         ({**GOOD, "policy": "agender"}, "unknown policy agender; choose one of agenda,"),
         ({**GOOD, "offset": [0, 8]}, "2 values of offset"),
         ({**GOOD, "out": "here.json"}, "out, which the pipeline sets"),
@@ -88,11 +86,8 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
     ],
 )
 def test_invalid_counts_give_one_line(content: object, words: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with expect_refusal("experiment/one.yaml, scale smoke", words):
         expand("one", "smoke", experiment(tmp_path, content))
-    assert str(caught.value).startswith("experiment/one.yaml, scale smoke")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_stand_ins_are_counted_where_a_corpus_is_not_here(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dynbatch.plots.tables.answers import (
     evaluate_strategies,
     list_unplanned,
 )
-from tests.support.experiments import Load, build_tables, select_number
+from tests.support.experiments import Load, build_tables, change_systems, select_number
 
 HEADLINES = [name for name in list_experiment_names() if name.startswith("headline_")]
 LATTICE, TREES = "headline_lattice_lstm", "headline_tree_lstm_inference"
@@ -83,17 +83,14 @@ def test_ranking_of_systems_excludes_strategies(load: Load) -> None:
     strategies = evaluate_strategies(experiment)
     assert {experiment.kinds[name] for name in strategies.system} == {"strategy"}
     assert not strategies.is_engine.any()
-    assert select_number(
-        strategies, experiment=LATTICE, system="cavs_dynet"
-    ).speedup == pytest.approx(0.1)
+    cavs = select_number(strategies, experiment=LATTICE, system="cavs_dynet")
+    assert cavs.speedup == pytest.approx(0.1)
 
 
 @pytest.mark.slow
 def test_without_the_engine_no_baseline_is_the_fastest(load: Load) -> None:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
-        return None if trial.spec.system == "vertex" else {"instances_per_s": 100.0}
-
-    found = evaluate_answers(load("answers", change))
+    without_engine = change_systems({"vertex": None}, instances_per_s=100.0)
+    found = evaluate_answers(load("answers", without_engine))
     assert not found.is_fastest_baseline.any()
     assert set(found.speedup_status) == {"not measured"}
     assert set(arrange(found)["engine speedup"]) == {"\N{EN DASH}"}
@@ -106,7 +103,8 @@ def test_answers_match_the_headline_tables(load: Load) -> None:
     found = evaluate_answers(load_headlines(load, speeds))
     assert set(found.experiment) == set(HEADLINES)
     for name in (LATTICE, TREES):
-        tables = build_tables(load_headline(load, name, speeds[name]))
+        engine = {"vertex": {"instances_per_s": speeds[name]["vertex"]}}
+        tables = build_tables(load(name, change_systems(engine, instances_per_s=100.0)))
         (table,) = (table for table in tables if table.stem.endswith("_systems"))
         own = found[found.experiment == name]
         assert set(own[own.is_engine].value) == {speeds[name]["vertex"]}
@@ -115,13 +113,6 @@ def test_answers_match_the_headline_tables(load: Load) -> None:
         best = own[own.is_fastest_baseline]
         assert list(best.speedup) == list(shown[is_ratio].value)
         assert list(best.system) == list(shown[is_ratio].system)
-
-
-def load_headline(load: Load, name: str, speeds: dict[str, float]) -> Experiment:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        return {"instances_per_s": speeds.get(trial.spec.system, 100.0)}
-
-    return load(name, change)
 
 
 @pytest.mark.slow

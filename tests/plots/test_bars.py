@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
-from dynbatch.harness.planning.grid import expand
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import bars
 from dynbatch.plots.figures.bars import Bar
@@ -82,14 +81,6 @@ def test_a_failed_trial_has_its_status(load: Load) -> None:
     assert set(found[found.system == "edbatch"].status) == {"oom"}
 
 
-def test_a_first_look_is_drawn_with_its_numbers(choices: Choices, load: Load) -> None:
-    load("first_look")
-    assert run_draw("first_look", choices) == 0
-    rows = read_rows(choices.results_dir / "figures/first_look.csv")
-    assert {row["system"] for row in rows} == {"vertex", "dynet", "torch_levels"}
-    assert all(float(row["value"]) > 0 and row["n_rounds"] == "2" for row in rows)
-
-
 def test_steps_are_relative_to_the_start_of_the_walk(load: Load) -> None:
     """Every changed option saves a tenth of the time at the start; later rounds are slower."""
 
@@ -120,11 +111,3 @@ def test_a_step_without_a_number_has_its_status(load: Load, choices: Choices) ->
     rows = read_rows(choices.results_dir / "figures/ablation_steps.csv")
     statuses = {int(row["step"]): row["status"] for row in rows if "over" in row["quantity"]}
     assert (statuses[2], statuses[8], statuses[1]) == ("oom", "not measured", "ok")
-
-
-def test_the_plan_of_a_walk_has_a_trial_after_each_step() -> None:
-    grid = expand("ablation_steps", "medium")
-    trials = [settings for settings in grid.settings if settings["model"] == "tree_lstm"]
-    assert (trials[0]["system"], trials[-1]["system"]) == ("dynet_policy", "vertex")
-    n_options = [sum(key.startswith(OPTIONS) for key in settings) for settings in trials]
-    assert n_options == [0, 1, 2, 3, 4, 5, 6, 7, 0]

@@ -83,18 +83,15 @@ def build_points(points: Sequence[Ends | None], n_rounds: int = 6) -> pd.DataFra
 def test_a_rule_comes_to_a_verdict(
     rule: Rule, points: Sequence[Ends | None], verdict: str, deciding: Ends | None
 ) -> None:
-    check_verdict(rule, points, None, verdict, deciding)
+    check_verdict(rule, build_points(points), None, verdict, deciding)
 
 
 def check_verdict(
-    rule: Rule,
-    points: Sequence[Ends | None],
-    no_effect: float | None,
-    verdict: str,
-    deciding: Ends | None,
+    rule: Rule, points: pd.DataFrame, no_effect: float | None, verdict: str, deciding: Ends | None
 ) -> None:
+    """Check a verdict and the point that decides it, for points in both orders."""
     for shown in (points, points[::-1]):
-        number, found = decide(rule, build_points(shown), no_effect)
+        number, found = decide(rule, shown, no_effect)
         assert found == verdict
         if deciding is None:
             assert number.status == "dynet oom"
@@ -162,7 +159,7 @@ WIDE = (0.9, 1.5, 2.5)  # contains both thresholds
 def test_a_ratio_may_reproduce_a_claim_in_part(
     rule: Rule, points: Sequence[Ends | None], verdict: str, deciding: Ends | None
 ) -> None:
-    check_verdict(rule, points, 1.0, verdict, deciding)
+    check_verdict(rule, build_points(points), 1.0, verdict, deciding)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +181,7 @@ def test_each_step_needs_a_point(
     rule = replace(UP, quantifier=EACH_STEP)
     steps = [{STEP: "first"}] * len(first) + [{STEP: "second"}] * len(second)
     points = build_points([*first, *second]).assign(settings=steps)
-    for shown in (points, points[::-1]):
-        number, found = decide(rule, shown, 1.0)
-        assert found == verdict
-        if deciding is None:
-            assert number.status == "dynet oom"
-        else:
-            assert number.value == deciding[1]
+    check_verdict(rule, points, 1.0, verdict, deciding)
 
 
 def test_the_median_is_taken_of_numbers_and_of_their_ends() -> None:

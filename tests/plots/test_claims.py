@@ -197,9 +197,8 @@ def test_a_claim_for_a_gpu_names_systems_that_could_not_run() -> None:
 
 
 def test_steps_are_judged_one_by_one() -> None:
-    answer = replace(
-        ANSWER, numerator={}, denominator={}, steps={"system": ("slow", "slower", "quick")}
-    )
+    steps = {"system": ("slow", "slower", "quick")}
+    answer = replace(ANSWER, numerator={}, denominator={}, steps=steps)
     claim = replace(CLAIM, answer=answer, rule=replace(FASTER, quantifier=EACH_STEP))
     points = (SLOW, build_point("slower", [20, 20, 20]), QUICK)
     assert get_values(claim, build_experiment(*points)) == [pytest.approx(2), pytest.approx(5)]
@@ -220,9 +219,8 @@ def test_a_weak_build_decides_nothing_on_either_side_or_both() -> None:
         (source, WHEEL, NOT_MEASURABLE),
         (source, source, REPRODUCED),
     ):
-        experiment = build_experiment(
-            build_point("quick", [100] * 3, **quick), build_point("slow", [10] * 3, **slow)
-        )
+        points = build_point("quick", [100] * 3, **quick), build_point("slow", [10] * 3, **slow)
+        experiment = build_experiment(*points)
         assert get_verdict(CLAIM, experiment)[0] == verdict
         assert get_verdict(replace(CLAIM, device="any"), experiment)[0] == verdict
     alone = build_experiment(build_point("slow", [10] * 3, phases_s={"construct": 0.4}, **WHEEL))
@@ -231,8 +229,7 @@ def test_a_weak_build_decides_nothing_on_either_side_or_both() -> None:
 
 def test_other_kernels_decide_nothing() -> None:
     other = {"effective_options": {"backend": "stepwise", "instead_of": "backend=cuda: a reason"}}
-    slow = build_point("slow", [10] * 3, **other)
-    experiment = build_experiment(build_point("quick", [100] * 3), slow)
+    experiment = build_experiment(QUICK, build_point("slow", [10] * 3, **other))
     verdict, reason = get_verdict(CLAIM, experiment)
     assert verdict == NOT_MEASURABLE
     assert "other_kernels" in reason

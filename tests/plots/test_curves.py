@@ -19,7 +19,7 @@ from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import curves
-from tests.support.experiments import Load, select_number, write_measured
+from tests.support.experiments import Load, change_systems, select_number, write_measured
 from tests.support.records import Change, made_up_record
 
 HEAD, VARIANT = "torch_levels", "dynet"  # the second becomes a variant of the first
@@ -124,10 +124,7 @@ def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Load) -> None
 
 
 def test_a_variant_without_a_number_gives_way(load: Load) -> None:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        return TOTAL_FAILURE if trial.settings["system"] == VARIANT else {}
-
-    _, found = _draw(_load_variants(load, change))
+    _, found = _draw(_load_variants(load, change_systems({VARIANT: TOTAL_FAILURE})))
     curve = found[(found.group == "systems") & (found.curve == HEAD)].set_index("batch_size")
     assert curve.system[16] == HEAD
     assert (curve.system[4], curve.status[4]) == (VARIANT, "oom"), "which alone is planned there"

@@ -27,7 +27,7 @@ def select_names(conf_dir: Path) -> list[str]:
     committed = {path.name.partition(".")[0] for path in REFERENCE.glob("*/*/*/*.csv*")}
     declared = [read_declaration(name, conf_dir) for name in list_experiment_names(conf_dir)]
     kinds = {
-        ((one.table or {}).get("kind"), (one.figure or {}).get("kind"), *one.compare): one.name
+        ((one.table or {}).get("kind"), (one.figure or {}).get("kind")): one.name
         for one in declared
     }
     drawn = {one.name for one in declared if {Path(stem).name for stem in one.stems} <= committed}

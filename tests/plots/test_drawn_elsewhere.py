@@ -23,7 +23,7 @@ from dynbatch.plots.captions import build_title
 from dynbatch.plots.draw import draw_experiment
 from dynbatch.plots.drawable import Drawable, Elsewhere, select_drawable
 from dynbatch.plots.experiment import load_experiment
-from tests.support.experiments import FIGURE, TABLE, plan_once, read_rows
+from tests.support.experiments import FIGURE, TABLE, plan_once
 from tests.support.made_up_counts import LEARNING
 from tests.support.records import (
     conf_with_made_up_systems,
@@ -31,6 +31,7 @@ from tests.support.records import (
     plain_count,
     plain_record,
 )
+from tests.support.refusals import expect_refusal, read_refusal
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pixels")]
 
@@ -209,14 +210,6 @@ def test_ambiguous_older_trials_are_not_used(measured: Measure, plan_of: PlanOf)
     assert any("may use them): 2 of device=cpu" in line for line in both.lines)
 
 
-def test_missing_rounds_are_shown_as_not_measured(measured: Measure, plan_of: PlanOf) -> None:
-    found = plan_of(measured(FIGURE)[2:])
-    assert f"without a record, shown as not measured: {FIGURE} (2)" in "; ".join(found.lines)
-    draw_all(found)
-    rows = read_rows(found.choices.results_dir / f"figures/{FIGURE}.csv")
-    assert "not measured" in {row["status"] for row in rows}
-
-
 def test_a_mini_batch_is_drawn_where_its_data_are(
     measured: Measure, plan_of: PlanOf, tmp_path: Path
 ) -> None:
@@ -228,9 +221,8 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
     assert set(found.drawn) == {FIGURE, TABLE}  # both share trials
     assert [line for line in found.lines if "dataset sst is not in data_root" in line]
     shutil.rmtree(tmp_path / "packed")
-    with pytest.raises(RecordError, match="dataset sst is not in") as caught:
+    with expect_refusal("dataset sst is not in", kind=RecordError):
         plan_of([], rows)
-    assert "\n" not in str(caught.value)
     (tmp_path / "data" / "sst").mkdir(parents=True)
     assert set(plan_of([], rows, data_root=tmp_path / "data").drawn) == {GRAPH}
     with pytest.raises(RecordError, match="1 of its counts have no record"):
@@ -241,9 +233,8 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
 
 
 def test_nothing_to_draw_is_one_line(plan_of: PlanOf, conf_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="cannot draw any experiment") as caught:
+    with expect_refusal("cannot draw any experiment", kind=RecordError):
         plan_of([plain_record()])
-    assert "\n" not in str(caught.value)
     (tmp_path / "empty").mkdir()
     for place, words in (("empty", "has no records"), ("nowhere", "does not exist")):
         with pytest.raises(RecordError, match=words):
@@ -262,8 +253,7 @@ def test_the_command_draws_named_experiments(
     assert {p.name: p.read_bytes() for p in drawn.rglob("*") if p.suffix in KEPT} == expected
     for names in ([GRAPH], [TABLE, GRAPH]):
         assert draw.main([*names, *printed]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert f"cannot draw {GRAPH} from" in line
+        read_refusal(capsys, f"cannot draw {GRAPH} from")
 
 
 def test_rounds_follow_records_and_gaps_are_missing(conf_dir: Path, composer: Composer) -> None:
@@ -271,12 +261,7 @@ def test_rounds_follow_records_and_gaps_are_missing(conf_dir: Path, composer: Co
     planned = plan_artifact(FIGURE, build_choices(config, {}, frozenset({"sst"})), composer)[:3]
 
     def rounds(n_planned: int, *n_held: int) -> list[list[bool]]:
-        """Return whether each drawn round has a record.
-
-        Args:
-            n_planned: number of planned rounds.
-            n_held: number of rounds with a record, for each trial.
-        """
+        """Return whether each drawn round has a record."""
         trials = [replace(trial, rounds=n_planned) for trial in planned]
         pairs = zip(trials, n_held, strict=True)
         records = tuple(made_up_record(t, r) for t, n in pairs for r in range(n))

@@ -8,12 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dynbatch.harness.planning.artifacts import Choices
-from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.figures import forest, heat
-from tests.support.experiments import Load, read_rows, run_draw
-
-pytestmark = pytest.mark.usefixtures("without_pixels")
 
 ENGINE, LEVELS, EAGER, JAX = "Engine", "PyTorch, level batching", "PyTorch, eager", "JAX"
 
@@ -74,18 +69,3 @@ def test_cells_are_speedups_and_grey_if_they_may_be_one(answers: pd.DataFrame) -
     assert set(cells) == {"5.00", "2.00", "2.50", "0.80", "1.01"}
     assert cells["1.01"] == 0, "its interval holds 1"
     assert cells["0.80"] < 0 < cells["2.00"] < cells["2.50"] < cells["5.00"]
-
-
-def test_answers_have_a_forest_plot_and_a_heat_map(choices: Choices, load: Load) -> None:
-    load("answers")
-    assert run_draw("answers", choices) == 0
-    stems = read_declaration("answers", choices.conf_dir).stems
-    assert stems[-2:] == ("figures/answers", "figures/answers_heat")
-    table = read_rows(choices.results_dir / "tables/answers.csv")
-    numbers = {(row["workload"], row["system"]): row["speedup"] for row in table}
-    for row in read_rows(choices.results_dir / "figures/answers.csv"):
-        assert numbers[row["workload"], row["system"]] == row["speedup"]
-    cells = read_rows(choices.results_dir / "figures/answers_heat.csv")
-    strategies = {row["system"] for row in cells}
-    assert strategies
-    assert strategies.isdisjoint(row["system"] for row in table)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.commands import draw
-from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.artifacts import Choices
 from dynbatch.harness.planning.config import Composer
 from dynbatch.plots.report import summarize_answers
 from tests.support.experiments import (
@@ -18,11 +18,13 @@ from tests.support.experiments import (
     KEYS,
     TABLE,
     build_page,
+    change_systems,
     draw_answers,
     draw_made_up,
     run_draw,
     write_measured,
 )
+from tests.support.refusals import read_refusal
 
 pytestmark = pytest.mark.slow  # whole experiments are drawn
 
@@ -72,11 +74,8 @@ def test_an_answer_counts_clear_intervals(rows: str, answer: str, tmp_path: Path
 
 
 def test_sheet_has_statuses_models_and_the_machine(choices: Choices, composer: Composer) -> None:
-    def change(trial: PlannedTrial, round_: int) -> dict[str, object]:
-        is_crash = trial.settings["system"] == "dynet"
-        return {"status": "crash", "reason": "made up"} if is_crash else {}
-
-    trials = write_measured(TABLE, choices, composer, change)
+    crash = change_systems({"dynet": {"status": "crash", "reason": "made up"}})
+    trials = write_measured(TABLE, choices, composer, crash)
     assert run_draw(TABLE, choices) == 0
     sheet = json.loads((choices.results_dir / f"artifacts/{TABLE}.json").read_text())
     n_crashes = sum(trial.rounds for trial in trials if trial.settings["system"] == "dynet")
@@ -110,9 +109,7 @@ def test_kinds_without_a_report_are_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert draw.main([f"--kind={tmp_path}"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--kind" in line
-    assert "--report=FILE" in line
+    read_refusal(capsys, "--kind", "--report=FILE")
 
 
 def test_report_without_drawn_artifacts_is_rejected(
@@ -120,7 +117,7 @@ def test_report_without_drawn_artifacts_is_rejected(
 ) -> None:
     page, folder = choices.results_dir / "page.html", choices.results_dir
     assert draw.main([f"--report={page}", f"--kind={folder}"]) == 1
-    assert "nothing was drawn" in capsys.readouterr().err
+    read_refusal(capsys, "nothing was drawn")
 
 
 def test_kinds_of_machines_are_shown_side_by_side(

@@ -19,7 +19,14 @@ from dynbatch.plots.tables.code_lines import NO_LINES, CodeOf, count_lines, coun
 from dynbatch.plots.tables.control_flow import read_control_flow
 from dynbatch.plots.tables.frameworks import evaluate as evaluate_frameworks
 from dynbatch.plots.tables.programming_models import evaluate, list_kinds
-from tests.support.experiments import Load, build_tables, read_rows, run_draw, select_number
+from tests.support.experiments import (
+    Load,
+    build_tables,
+    change_systems,
+    read_rows,
+    run_draw,
+    select_number,
+)
 
 LINES, FLOW, WAYS = "cavs_lines_of_code", "acrobat_table2", "cavs_fig2"
 OWN = "counted.models.first"
@@ -272,11 +279,8 @@ def test_a_way_to_program_names_known_systems(choices: Choices) -> None:
 
 
 def test_frameworks_have_words_of_the_paper_and_numbers_of_ours(load: Load) -> None:
-    def change(trial: PlannedTrial, _round: int) -> dict[str, Any]:
-        if trial.settings["system"] == "fold":
-            return {"status": "unsupported", "reason": "made up"}
-        return {"instances_per_s": 1234.0}
-
+    failed = {"fold": {"status": "unsupported", "reason": "made up"}}
+    change = change_systems(failed, instances_per_s=1234.0)
     (table,) = build_tables(load("acrobat_table1", change))
     found = {row[0]: [*map(str, row[1:])] for row in table.cells.itertuples()}
     assert found["ACRoBat"][:6] == ["yes", "hybrid", "none", "high", "low", "high"]

@@ -1,9 +1,11 @@
-"""Alignment: moving vertices keeps a schedule valid, empties batches, and saves copies."""
+"""Alignment: moving vertices keeps a schedule valid and empties batches.
+
+test_critical_share.py compares the batches with a plain implementation.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,13 +24,6 @@ def as_early(
     late: Ints, type_of: Ints, n_types: int, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, int]:
     return alignment.move_early(late, type_of, n_types, types, arg_start, args)
-
-
-@compiled
-def aligned(
-    early: Ints, late: Ints, change: int, n_batches: int, arg_start: Ints, args: Ints
-) -> Ints:
-    return alignment.choose_batches(early, late, change, n_batches, arg_start, args)
 
 
 @compiled
@@ -109,19 +104,6 @@ def test_early_vertices_make_a_valid_schedule_of_no_more_batches(graph: Graph) -
     check_schedule(plain, early)
 
 
-def test_several_batches_are_left_out_at_once() -> None:
-    type_of = np.array([1, 2, 1, 2, 1, 2], np.int32)
-    late = np.array([4, 5, 3, 4], np.int32)
-    early, _ = _early(SPARE, late, type_of)
-    assert early.n_batches == 3
-    check_schedule(SPARE, early)
-
-
-# One of the root's two children is less deep: late, both are in one batch.
-TREE = graph_of([1] * 5 + [2] * 4, [[]] * 5 + [[0, 1], [5, 2], [3, 4], [6, 7]])
-TREE_LATE = [0, 0, 0, 0, 0, 1, 2, 2, 3]
-
-
 @settings(deadline=None)  # the first call compiles
 @given(graphs())
 def test_every_pair_of_batches_counts_once(graph: Graph) -> None:
@@ -146,13 +128,6 @@ def test_of_many_batches_nearly_all_pairs_count() -> None:
         assert 0.97 * len(graph.args) < found <= len(graph.args)
 
 
-def test_fewer_batches_are_taken_whatever_they_read_from() -> None:
-    batch_of, early = np.array(TREE_LATE, np.int32), np.arange(len(TREE_LATE), dtype=np.int32)
-    arrays = TREE.arg_start, TREE.args
-    assert aligned(early, batch_of, MOVED, len(early), *arrays).tolist() == TREE_LATE
-    assert aligned(early, batch_of, FEWER, len(early), *arrays).tolist() == early.tolist()
-
-
 @settings(deadline=None, max_examples=200)
 @given(graphs(max_vertices=15), st.data())
 def test_early_removes_spare_batches_and_keeps_schedules_valid(
@@ -171,19 +146,3 @@ def test_early_removes_spare_batches_and_keeps_schedules_valid(
     check_schedule(batchable, early)
     spare = any(_is_supersequence(batchable, np.delete(type_of, b)) for b in range(len(types)))
     assert (change == FEWER) == spare
-
-
-@pytest.mark.parametrize(
-    ("types", "args", "late", "early"),
-    [
-        ([1, 2, 1], [[], [], [1]], [2, 1, 2], [1, 0, 1]),  # the first batch joins the last
-        ([1, 2, 1], [[], [0], []], [0, 1, 2], [0, 1, 0]),  # the last joins the first
-        ([1, 2], [[], []], [2, 1], [1, 0]),  # neither first nor last is bound: the last is restored
-    ],
-)
-def test_a_batch_that_is_used_can_be_left_out(
-    types: list[int], args: list[list[int]], late: list[int], early: list[int]
-) -> None:
-    type_of = np.array([1, 2, 1], np.int32)
-    found, _ = _early(graph_of(types, args), np.array(late, np.int32), type_of)
-    assert (_place(found).tolist(), found.n_batches) == (early, 2)

@@ -39,7 +39,7 @@ from dynbatch.harness.policies.parts.urgency import (
 )
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from dynbatch.harness.values.schedule import check_schedule
-from tests.support.corpora import train_part
+from tests.support.corpora import first_mini_batch, train_part
 from tests.support.exact_minimum import minimum_batches
 from tests.support.policies import batches
 from tests.support.random_graphs import graph_of, graphs
@@ -245,14 +245,6 @@ def test_never_below_the_exact_minimum_and_beams_never_worse(graph: Graph) -> No
         assert minimum_batches(graph) <= count(beam, graph) <= own
 
 
-def test_more_types_than_a_word_has_bits() -> None:
-    # Two chains with every third type twice, 150 types in all.
-    types = [*range(1, 150), *range(1, 150, 3)] * 2
-    half = len(types) // 2
-    args = [[] if v in (0, half) else [v - 1] for v in range(2 * half)]
-    assert count("critical_share", graph_of(types, args)) == half
-
-
 @pytest.mark.parametrize("length", [2**16 - 2, 2**16 + 5])
 def test_chains_longer_than_levels_can_tell(length: int) -> None:
     # Levels end at 65,535; a chain of another type is attached to the end.
@@ -293,11 +285,8 @@ def test_trees_reach_the_bound(data_root: Path, model: type[Model]) -> None:
 
 @pytest.mark.parametrize(("model", "batch_size"), LATTICES)
 def test_counts_on_lattices(data_root: Path, model: type[Model], batch_size: int) -> None:
-    if not (data_root / "lattice").exists():
-        pytest.skip(f"{data_root / 'lattice'} is missing")
-    corpus = train_part("weibo_lattice", data_root)
-    built = model(ModelSizes(4, corpus.sizes))
-    graph = build_released_graph(built, built.mini_batch(corpus.instances[:batch_size]))
+    built = model(SIZES)
+    graph = build_released_graph(built, first_mini_batch(built, data_root, batch_size))
     counts = [count(policy, graph) for policy in POLICIES]
     assert (compute_lower_bound(graph), *counts) == LATTICES[model, batch_size]
 
@@ -307,22 +296,17 @@ def test_counts_on_lattices(data_root: Path, model: type[Model], batch_size: int
 def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
     data_root: Path, model: type[Model]
 ) -> None:
-    name = "sst" if issubclass(model, TreeLSTM | TreeGRU) else "weibo_lattice"
-    if name != "sst" and not (data_root / "lattice").exists():
-        pytest.skip(f"{data_root / 'lattice'} is missing")
-    corpus = train_part(name, data_root)
-    built = model(ModelSizes(4, corpus.sizes))
-    graph = build_operator_graph(built, built.mini_batch(corpus.instances[:8]))
+    built = model(SIZES)
+    graph = build_operator_graph(built, first_mini_batch(built, data_root, 8))
     learned = learn_policy("fsm_sort", [graph], LearningSettings())(graph).n_batches
     assert compute_lower_bound(graph) <= count("critical_share", graph) < learned
 
 
 def test_counts_on_trees_of_two_types(data_root: Path) -> None:
-    trees = train_part("sst", data_root).instances[:32]
     ratios = []
     for seed in range(10):
         model = TreeLSTM2Type(SIZES, type_seed=seed)
-        graph = build_released_graph(model, model.mini_batch(trees))
+        graph = build_released_graph(model, first_mini_batch(model, data_root, 32))
         ratios.append(count("critical_share", graph) / compute_lower_bound(graph))
     assert np.mean(ratios) == pytest.approx(1.168, abs=5e-4)
 

@@ -33,7 +33,7 @@ from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from dynbatch.harness.values.schedule import check_schedule
 from dynbatch.plots.tables.swapped_types import IN_SEQUENCE, build_graph
-from tests.support.corpora import train_part
+from tests.support.corpora import first_mini_batch
 from tests.support.policies import (
     INTERNAL,
     OUTPUT,
@@ -301,8 +301,7 @@ def test_no_choice_in_the_state_of_both_types_reaches_the_bound() -> None:
 
 
 def test_equal_seeds_give_equal_machines_and_others_do_not(data_root: Path) -> None:
-    lattices = train_part("weibo_lattice", data_root).instances[:4]
-    graph = LatticeLSTM(SIZES).mini_batch(lattices).graph
+    graph = first_mini_batch(LatticeLSTM(SIZES), data_root, 4).graph
     assert learn_by("sort", graph, trials=60) == learn_by("sort", graph, trials=60)
     assert learn_by("sort", graph, trials=60) != learn_by("sort", graph, trials=60, seed=1)
 
@@ -387,20 +386,13 @@ TABLE = {
 }
 
 
-def released(model: Model, data_root: Path, batch_size: int) -> Graph:
-    if isinstance(model, TreeLSTM):
-        corpus = train_part("sst", data_root)
-    else:
-        corpus = train_part("weibo_lattice", data_root)
-    return build_released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "batch_size"), TABLE)
 def test_the_table_within_five_per_cent(
     data_root: Path, model: type[Model], batch_size: int
 ) -> None:
-    graph = released(model(SIZES), data_root, batch_size)
+    built = model(SIZES)
+    graph = build_released_graph(built, first_mini_batch(built, data_root, batch_size))
     for encoding, published in zip(ENCODINGS, TABLE[model, batch_size], strict=True):
         counts = [learn_by(encoding, graph, seed=seed).n_batches for seed in range(3)]
         assert statistics.median(counts) == pytest.approx(published, rel=0.05)
@@ -411,7 +403,8 @@ def test_two_types_lie_as_far_above_the_bound_as_in_the_paper(data_root: Path) -
     """Types are random, so counts differ; E_sort is 4 to 27 % above the bound, E_base more."""
     ratios: dict[str, list[float]] = {"base": [], "sort": []}
     for type_seed in range(3):
-        graph = released(TreeLSTM2Type(SIZES, type_seed=type_seed), data_root, 8)
+        model = TreeLSTM2Type(SIZES, type_seed=type_seed)
+        graph = build_released_graph(model, first_mini_batch(model, data_root, 8))
         for encoding, found in ratios.items():
             machine = learn_by(encoding, graph, trials=200)
             found.append(machine.n_batches / machine.lower_bound)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -29,6 +28,7 @@ from tests.support.policies import (
     schedule_by,
     types_in_order,
 )
+from tests.support.processes import run_python
 from tests.support.random_graphs import graph_of, graphs
 
 BATCHING = [name for name in list_policy_names() if name != "unbatched"]
@@ -36,14 +36,12 @@ BATCHING = [name for name in list_policy_names() if name != "unbatched"]
 
 def test_names_are_found_without_compiling() -> None:
     code = (
-        "import sys; from dynbatch.harness.contracts.policy import list_policy_names; names ="
-        " list_policy_names();"
-        "print(*names); sys.exit('llvmlite' in sys.modules)"
+        "import sys; from dynbatch.harness.contracts.policy import list_policy_names;"
+        " print(*list_policy_names()); sys.exit('llvmlite' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert {"unbatched", "depth", "frontier", "agenda", "sufficient"} <= set(done.stdout.split())
-    assert "bound" not in done.stdout.split()
+    names = run_python("-c", code).split()
+    assert {"unbatched", "depth", "frontier", "agenda", "sufficient"} <= set(names)
+    assert "bound" not in names
 
 
 @pytest.mark.parametrize("name", ["parts", "fsm", "__init__", "no_such_policy", "", "agenda "])

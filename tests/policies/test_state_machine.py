@@ -89,15 +89,10 @@ def test_a_graph_of_another_model_is_refused() -> None:
         machine(leads)
 
 
-def test_a_machine_is_printed_in_words() -> None:
+def test_a_machine_is_printed_with_its_choices() -> None:
     first, second, *states = learn().describe().splitlines()
-    assert first == (
-        "fsm_sort, chain, vertex: released variant, seed 0, 50 trials;"
-        " 6 batches in learning (bound 6)"
-    )
-    assert second.startswith(
-        f"{len(states)} states (types with ready vertices, most frequent first);"
-    )
+    assert {"fsm_sort,", "50", "6"} <= set(first.split())
+    assert second.startswith(f"{len(states)} states")
     choices = {tuple(line.split("->")[0].strip().split(", ")): line.split()[-1] for line in states}
     assert choices["I",] == "I"
     assert choices["O", "I"] == "I"
@@ -113,13 +108,11 @@ def test_transitions_follow_a_graph() -> None:
     assert set(transitions.next_state[:-1]) <= set(transitions.state)
 
 
-@pytest.mark.parametrize("suffix", [".pdf", ".png", ".svg"])
-def test_a_machine_is_drawn(suffix: str, tmp_path: Path) -> None:
-    magic = {".pdf": b"%PDF", ".png": b"\x89PNG", ".svg": b"<?xml"}
-    files = [tmp_path / f"{k}{suffix}" for k in range(2)]
+def test_a_machine_is_drawn(tmp_path: Path) -> None:
+    files = [tmp_path / f"{k}.svg" for k in range(2)]
     for file in files:
         save_figure(draw_machine(learn(), figure(), "States"), file)
-    assert files[0].read_bytes().startswith(magic[suffix])
+    assert files[0].read_bytes().startswith(b"<?xml")
     assert files[0].read_bytes() == files[1].read_bytes()
 
 

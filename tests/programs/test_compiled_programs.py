@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,18 +16,18 @@ from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling.writer import translate_program as translate
 from dynbatch.harness.programs.log import generate_call_text
 from dynbatch.harness.programs.model import ProgramModel, make_recording
+from tests.support.processes import run_python
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
-from tests.support.run_programs import by_compiled_code, by_python, translated
+from tests.support.run_programs import by_compiled_code, check_logs, translated
 from tests.support.written_programs import (
     ALONE,
     CALLS,
-    HEAD,
     LOOPS,
     OF_PROGRAM,
     TOGETHER,
-    indented,
     model_of,
     sources,
+    write_source,
 )
 
 OPTIONS = [RecordingOptions(*both) for both in itertools.product((True, False), repeat=2)]
@@ -44,16 +41,14 @@ def test_compiled_models_record_the_same_as_python(
     recording = make_recording(model, options)
     programs = translated(model)
     for instances in (SENTENCES, SENTENCES[:1], SENTENCES[::-1], []):
-        assert by_compiled_code(programs, recording, instances) == by_python(recording, instances)
+        check_logs(programs, recording, instances)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sources(), st.integers(0, 5), st.integers(1, 4))
 def test_compiled_random_programs_record_the_same_as_python(source: str, seed: int, n: int) -> None:
     model, instances = model_of(source, seed), SENTENCES[:n]
-    programs = translated(model, as_written=True)
-    found = by_compiled_code(programs, model.recording, instances)
-    assert found == by_python(model.recording, instances)
+    check_logs(translated(model, as_written=True), model.recording, instances)
 
 
 def test_a_program_of_everything_is_compiled() -> None:
@@ -61,13 +56,11 @@ def test_a_program_of_everything_is_compiled() -> None:
     of_all = [*CALLS, *OF_PROGRAM, *ALONE, *TOGETHER]
     loops = [f"{loop}\n    v = p.unary_a(v)" for loop in LOOPS]
     body = "\n".join(
-        line.replace("{n}", "3").replace("{at}", str(place))
+        text.replace("{n}", "3").replace("{at}", str(place))
         for place, text in enumerate(["a = b = v", *of_all, *loops, *of_all[:6]])
-        for line in indented(text, 1)
     )
-    model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))
-    found = by_compiled_code(translated(model), model.recording, SENTENCES)
-    assert found == by_python(model.recording, SENTENCES)
+    model = model_of(write_source(body))
+    check_logs(translated(model), model.recording, SENTENCES)
 
 
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
@@ -93,17 +86,7 @@ for model in DECIDED:
 
 def test_the_text_is_the_same_in_every_process() -> None:
     """The text is the cache key of the machine code."""
-    texts = {
-        subprocess.run(
-            [sys.executable, "-c", TEXT],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(texts) == 1
+    assert len({run_python("-c", TEXT, PYTHONHASHSEED=seed) for seed in ("1", "2")}) == 1
 
 
 def test_options_of_a_model_are_no_part_of_the_text() -> None:
@@ -111,13 +94,11 @@ def test_options_of_a_model_are_no_part_of_the_text() -> None:
     calls = generate_call_text(one.recording.shapes, one.recording.pulls)
     texts = {translate(model.program, calls).text for model in (one, other)}
     assert len(texts) == 1
-    found = by_compiled_code(translated(other), other.recording, SENTENCES)
-    assert found == by_python(other.recording, SENTENCES)
+    check_logs(translated(other), other.recording, SENTENCES)
 
 
 def test_a_number_of_the_model_that_is_of_another_kind_now_is_a_fault() -> None:
-    body = "    v = p.unary_a(v, label=int(self.ratio * 2))"
-    model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))
+    model = model_of(write_source("v = p.unary_a(v, label=int(self.ratio * 2))"))
     model.ratio = 1  # type: ignore[attr-defined]
     programs = translated(model)
     by_compiled_code(programs, model.recording, SENTENCES)
@@ -128,11 +109,8 @@ def test_a_number_of_the_model_that_is_of_another_kind_now_is_a_fault() -> None:
 
 def test_log_has_room_for_functions_inlined_many_times() -> None:
     """Concatenated blocks need more space in the log than any single one."""
-    body = "\n".join(["    v = self._twice(p, v)"] * 60)
-    model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))
-    programs = translated(model)
-    found = by_compiled_code(programs, model.recording, SENTENCES[:1])
-    assert found == by_python(model.recording, SENTENCES[:1])
+    model = model_of(write_source("\n".join(["v = self._twice(p, v)"] * 60)))
+    check_logs(translated(model), model.recording, SENTENCES[:1])
 
 
 REFUSED = {
@@ -140,7 +118,6 @@ REFUSED = {
     "v = p.nothing(v)": "calls nothing, which is not a block",
     "v = p.binary(v)": "calls binary with 1 operands",
     "v = p.leaf()": "calls leaf with the wrong external numbers",
-    "v = p.leaf(word=0, other=1)": "calls leaf with the wrong external numbers",
     "yield p.stage()": "yields an unsupported value",
     "yield p": "yields an unsupported value",
     "a = yield p.fork(self._picked(1, 2))": "forks a value that is not a generator",
@@ -165,18 +142,16 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_untranslated_construct_is_named_with_its_line(text: str) -> None:
-    body = "\n".join(indented(text, 1))
-    model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))
     with pytest.raises(CompileError) as caught:
-        translated(model)
+        translated(model_of(write_source(text)))
     assert REFUSED[text] in str(caught.value)
     assert re.match(r"<written program \d+>:[345] ", str(caught.value)), caught.value
 
 
 def test_instance_of_unknown_class_is_reported() -> None:
-    source = HEAD.format(body="    a = v", branch="    a = v", walk="    a = v")
+    source = write_source("a = v").replace("sentence: Chain", "sentence: 'Missing'")
     with pytest.raises(CompileError, match=r":1 lacks the class of sentence: write"):
-        translated(model_of(source.replace("sentence: Chain", "sentence: 'Missing'")))
+        translated(model_of(source))
 
 
 def test_a_program_that_waits_for_nothing_is_not_translated() -> None:

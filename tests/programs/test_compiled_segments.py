@@ -10,17 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments
 from dynbatch.harness.errors import ProgramError, ScheduleError
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.writer import Body, CallWriter
 from tests.support.compiled_segments import check_same
-from tests.support.engine_runs import ONE_BY_ONE, NoClock
+from tests.support.engine_runs import ONE_BY_ONE, NoClock, run
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
-from tests.support.run_programs import SEED, Decides, live_adapter
+from tests.support.run_programs import Decides, check_result, live_adapter
 from tests.support.scripted_programs import (
     OPTIONS,
     Branches,
@@ -32,7 +31,6 @@ from tests.support.scripted_programs import (
     instances,
 )
 
-WEIGHTS = draw_initial_weights(ScriptedModel(), SEED)
 EVERY = settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -62,10 +60,7 @@ def test_compiled_plan_equals_policy_and_layout(
     adapter = live_adapter(ScriptedModel(), how, layout=layout)
     for one in (batch, other, batch[::-1]):
         check_same(adapter, one)
-        truth = interpret(ScriptedModel(), WEIGHTS, one)
-        adapter.load(one)
-        adapter.run(NoClock())
-        np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+        check_result(run(adapter, one), ScriptedModel(), one)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -111,13 +106,12 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
 def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layout requested right after a segment must match that of the segment's arrangement."""
     adapter, met = live_adapter(ScriptedModel()), list[Any]()
-    adapter.load(LARGE)
-    adapter.run(NoClock())
-    run = CompiledSegments.run
+    run(adapter, LARGE)
+    run_segments = CompiledSegments.run
 
     def noting(self: CompiledSegments, *of_segment: Any) -> None:
         before = self.n_vertices
-        run(self, *of_segment)
+        run_segments(self, *of_segment)
         if self.n_vertices > before:
             layout = self.view_layout()
             met.append([getattr(layout, name).copy() for name in ("numbers", "bounds", "batches")])
@@ -138,26 +132,21 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_python_planning_or_execution_disables_compiled_segments(options: dict[str, Any]) -> None:
     adapter = live_adapter(ScriptedModel(), **options)
-    adapter.load(LARGE)
-    adapter.run(NoClock())
+    check_result(run(adapter, LARGE), ScriptedModel(), LARGE)
     assert adapter.live is not None
     assert adapter.live.engine._current is None
-    truth = interpret(ScriptedModel(), WEIGHTS, LARGE)
-    np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
 
 
 def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next() -> None:
     adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
     for batch in (LARGE, SMALL):
-        adapter.load(batch)
-        adapter.run(NoClock())
+        run(adapter, batch)
     segments = adapter.live.engine._current
     assert segments is not None
     before, decoded = segments.kept.table.copy(), segments._decoded.table.copy()
     for batch in (SMALL, LARGE, LARGE[::-1], FORKED):
-        adapter.load(batch)
-        adapter.run(NoClock())
+        run(adapter, batch)
         assert adapter.live.engine._current is segments
     np.testing.assert_array_equal(segments.kept.table, before)
     np.testing.assert_array_equal(segments._decoded.table, decoded)
@@ -178,18 +167,13 @@ class Faulty(ScriptedModel):
 def test_error_is_reported_and_leaves_no_state() -> None:
     adapter = live_adapter(Faulty())
     good = [Scripted((), k) for k in range(4)]
-    adapter.load(good)
-    adapter.run(NoClock())
-    first = adapter.result()
+    first = run(adapter, good)
     for _ in range(2):
-        adapter.load([*good, Scripted((), 7)])
         with pytest.raises(
             ProgramError, match=r"test_compiled_segments\.py:\d+ calls project with other"
         ):
-            adapter.run(NoClock())
-        adapter.load(good)
-        adapter.run(NoClock())
-        again = adapter.result()
+            run(adapter, [*good, Scripted((), 7)])
+        again = run(adapter, good)
         np.testing.assert_array_equal(again.outputs, first.outputs)
         assert again.counters == first.counters
 
@@ -200,9 +184,7 @@ def test_check_uses_the_executed_schedule() -> None:
     assert adapter.live is not None
     engine = adapter.live.engine
     for name, message in (("order", "exactly once"), ("row", "rows of a graph segment")):
-        adapter.load(LARGE)
-        adapter.run(NoClock())
-        assert adapter.result()
+        assert run(adapter, LARGE)
         adapter.run(NoClock())
         assert engine._current is not None
         engine._current.kept[name][0] = engine._current.kept[name][1] = 1
@@ -214,5 +196,4 @@ def test_numbers_of_states_are_read_between_segments() -> None:
     adapter, batch = live_adapter(Decides()), [Scripted((), k) for k in range(5)]
     for one in (batch, batch[:2], batch):
         check_same(adapter, one)
-        truth = interpret(Decides(), WEIGHTS, one)
-        np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+        check_result(adapter.result(), Decides(), one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from typing import Any
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from dynbatch.harness.engine.backends.compiled import live_segments
 from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments, divide_ticks
 from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE
 from dynbatch.harness.engine.cpu_kernels.team import Team
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.measuring.clock import check_shares
 from dynbatch.harness.models.drnn import DRNN
 from dynbatch.harness.models.stack_rnn import StackRNN
@@ -29,10 +29,10 @@ from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.model import make_recorded_model, uses_arrays
 from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.compiled_segments import MADE_BY_PYTHON
-from tests.support.engine_runs import NoClock
+from tests.support.engine_runs import NoClock, run
 from tests.support.given_out import count_given_out
 from tests.support.instances import random_sentences
-from tests.support.run_programs import OwnArrays
+from tests.support.run_programs import SEED, OwnArrays, check_result
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 SENTENCES = random_sentences("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)
@@ -50,8 +50,7 @@ def warm(model: Model, threads: int = 1) -> Adapter:
     )
     adapter.prepare(model, draw_initial_weights(model, 1))
     for _ in range(3):
-        adapter.load(SENTENCES)
-        adapter.run(NoClock())
+        run(adapter, SENTENCES)
     return adapter
 
 
@@ -81,31 +80,23 @@ def test_whole_run_continues_interleaved_in_the_same_memory(threads: int, execut
     assert uses_arrays(model)
     settings = RunSettings("infer", "cpu", threads, 1, 0.1, 0, options={"execution": execution})
     adapter = Adapter(settings)
-    adapter.prepare(model, draw_initial_weights(model, 1))
+    adapter.prepare(model, draw_initial_weights(model, SEED))
     was_live = []
     for batch in (one_word, SENTENCES, one_word, SENTENCES[::-1]):
-        adapter.load(batch)
-        adapter.run(NoClock())
+        check_result(run(adapter, batch), model, batch)
         was_live.append(adapter.running is not None)
-        found, truth = adapter.result(), interpret(model, draw_initial_weights(model, 1), batch)
-        np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
-        assert found.loss == pytest.approx(truth.loss, rel=1e-4)
     assert was_live == [False, True, True, True]
     assert adapter.running is not None
     assert len(adapter.running.engine.seen) > 1
     assert adapter.effective_options()["execution"] == "interleaved"
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
-    """Record all calls from Python, with all arguments."""
-    made, function = [], getattr(owner, name)
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        made.append(arguments)
-        return function(*arguments, **named)
-
-    monkeypatch.setattr(owner, name, call)
-    return made
+def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Any:
+    """Count all calls from Python."""
+    function = getattr(owner, name)
+    spy = create_autospec(function, side_effect=function)
+    monkeypatch.setattr(owner, name, spy)
+    return spy
 
 
 @needs_cycles
@@ -120,9 +111,9 @@ def test_all_segments_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch
     )
     layouts = counted(monkeypatch, live, "plan_layout")
     adapter.run(NoClock())
-    assert len(programs) == 1
-    assert len(segments) == 1, "of what is left behind the last segment"
-    assert len(runs) == len(layouts) == 1, "of the outputs"
+    assert programs.call_count == 1
+    assert segments.call_count == 1, "of what is left behind the last segment"
+    assert runs.call_count == layouts.call_count == 1, "of the outputs"
     assert adapter.live is not None
     assert len(adapter.live.engine.seen) > 5
 
@@ -144,9 +135,7 @@ def test_segments_by_themselves_are_those_that_python_makes(
         adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
         adapter.prepare(model, draw_initial_weights(model, 1))
         for batch in (small, large, small, large[::-1]):
-            adapter.load(batch)
-            adapter.run(NoClock())
-            found = adapter.result()  # checks all schedules and row positions
+            found = run(adapter, batch)  # checks all schedules and row positions
             results.append((found.loss, found.outputs.tobytes(), found.counters))
         assert adapter.effective_options()["program_execution"] == "compiled code"
     assert results[:4] == results[4:]
@@ -182,7 +171,8 @@ def test_python_comes_by_after_many_segments(monkeypatch: pytest.MonkeyPatch) ->
     adapter.run(NoClock())
     assert adapter.live is not None
     n_segments = len(adapter.live.engine.seen)
-    assert len(programs) == -(-(n_segments + 1) // 4), "three by themselves, and one by Python"
+    # Of four segments, three run by themselves, and one by Python.
+    assert programs.call_count == -(-(n_segments + 1) // 4)
 
 
 @needs_cycles

@@ -161,10 +161,6 @@ EVERY = settings(deadline=None, max_examples=80)
 MODELS = [make_recorded_model(ScriptedModel(), options) for options in OPTIONS]
 
 
-def quick(program: Callable[[CallWriter], Any]) -> Recording:
-    return Given(program).recording
-
-
 def same(ours: Any, theirs: Any) -> None:
     """Check that all arrays of both are equal, whatever their containers."""
     for name in ("types", "arg_start", "args", "segments", "phases", "depths"):
@@ -302,7 +298,7 @@ def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
         assert list(nothing) == []
         return [*labelled, *single, *many]
 
-    ours = same_as_counted(quick(program), [Scripted((), 0)])
+    ours = same_as_counted(Given(program).recording, [Scripted((), 0)])
     assert ours.pulls["label"][ours.outputs].tolist() == [1, 3, 2, 0, 1]
 
 
@@ -365,4 +361,4 @@ def test_invalid_number_is_reported_anywhere_in_a_chain(place: int) -> None:
         return p.chain(p.many, p.leaf(word=1), 4, word=words)[-1]
 
     with pytest.raises(ProgramError, match="without a required number"):
-        quick(program).record_with_python([Scripted((), 0)])
+        Given(program).recording.record_with_python([Scripted((), 0)])

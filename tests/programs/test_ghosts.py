@@ -5,13 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dynbatch.harness.compiler.registry import find_definition
-from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.contracts.policy import load_policy
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.models.stack_rnn import StackRNN, should_shift
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from dynbatch.harness.programs.blocks import RecordingOptions
@@ -19,9 +16,9 @@ from dynbatch.harness.programs.ghosts import BranchAnalysis
 from dynbatch.harness.programs.model import ProgramModel, make_recorded_model, make_recording
 from dynbatch.harness.programs.writer import Body, CallWriter
 from dynbatch.harness.values.instances import Chain
-from tests.support.engine_runs import NoClock
+from tests.support.engine_runs import run
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
-from tests.support.run_programs import SEED, by_compiled_code, by_python, live_adapter, translated
+from tests.support.run_programs import by_python, check_logs, check_result, live_adapter, translated
 from tests.support.written_programs import model_of
 
 HEAD = """\
@@ -156,14 +153,8 @@ def test_all_paths_end_at_the_same_depth(body: str) -> None:
 def test_compiled_and_interpreted_programs_agree(body: str) -> None:
     """Logs of compiled code and Python are the same, and results those in float64."""
     model = write_model(body, seed=4)
-    programs = translated(model, as_written=True)
-    found = by_compiled_code(programs, model.recording, SENTENCES)
-    assert found == by_python(model.recording, SENTENCES)
-    adapter = live_adapter(model)
-    adapter.load(SENTENCES)
-    adapter.run(NoClock())
-    truth = interpret(model, draw_initial_weights(model, SEED), SENTENCES)
-    np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+    check_logs(translated(model, as_written=True), model.recording, SENTENCES)
+    check_result(run(live_adapter(model), SENTENCES), model, SENTENCES)
 
 
 def test_hoisted_blocks_do_not_count() -> None:

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
-from dynbatch.harness.contracts.system import Result, RunSettings
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.contracts.timeline import Details
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.models.drnn import DRNN
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
@@ -25,13 +24,13 @@ from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.fibers import Fibers
 from dynbatch.harness.programs.model import ProgramModel
-from dynbatch.harness.reference import ReferenceResult, run_reference
+from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_core import vertex
 from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
-from tests.support.engine_runs import NoClock
+from tests.support.engine_runs import NoClock, run
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
-from tests.support.run_programs import SEED, live_adapter
+from tests.support.run_programs import SEED, check_result, live_adapter
 from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
 SINCE = "deferred_reason"
@@ -64,25 +63,8 @@ def settings_of(mode: str = "infer", policy: str | None = None, **options: Any) 
 
 def adapter_of(model: Model, **settings: Any) -> Adapter:
     adapter = Adapter(settings_of(**settings))
-    adapter.prepare(model, draw_initial_weights(model, 3))
+    adapter.prepare(model, draw_initial_weights(model, SEED))
     return adapter
-
-
-def result_of(adapter: vertex.Adapter, batch: Sequence[Any]) -> Result:
-    adapter.load(batch)
-    adapter.run(NoClock())
-    return adapter.result()
-
-
-def in_inference(model: Model, weights: Weights, batch: Sequence[Any]) -> ReferenceResult:
-    return run_reference(model, weights, batch, "infer")
-
-
-def assert_true(found: Result, model: Model, batch: Sequence[Any]) -> None:
-    judge = interpret if isinstance(model, ProgramModel) else in_inference
-    truth = judge(model, draw_initial_weights(model, 3), batch)
-    np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
-    assert found.loss == pytest.approx(truth.loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("execution", ["auto", "interleaved", "deferred"])
@@ -92,11 +74,11 @@ def test_model_without_waits_uses_one_segment_of_arrays(
 ) -> None:
     adapter = adapter_of(model, execution=execution)
     for one in (batch, batch[::-1]):
-        found = result_of(adapter, one)
+        found = run(adapter, one)
         assert runs == [], "no program is run"
-        assert_true(found, model, one)
+        check_result(found, model, one)
         runs.clear()
-    ahead = result_of(adapter_of(model, execution="deferred"), batch[::-1])
+    ahead = run(adapter_of(model, execution="deferred"), batch[::-1])
     assert found.counters == ahead.counters
     np.testing.assert_array_equal(found.outputs, ahead.outputs)
     facts = adapter.effective_options()
@@ -116,10 +98,9 @@ def test_requested_program_recording_runs_the_program(
 ) -> None:
     model = TreeLSTM(SIZES)
     adapter = adapter_of(model, execution=execution, **options)
-    found = result_of(adapter, TREES)
+    check_result(run(adapter, TREES), model, TREES)
     assert runs == [len(TREES)] * len(runs) != []
     facts = adapter.effective_options()
-    assert_true(found, model, TREES)
     assert facts["recording"] == "program"
     assert facts["execution"] == "interleaved"
     assert facts[BY] == "compiled code"
@@ -130,9 +111,8 @@ def test_model_with_waits_runs_live(model: ProgramModel, runs: list[int]) -> Non
     adapter = adapter_of(model)
     assert adapter.live is not None
     assert adapter.live.recording is model.recording, "what feeds what is learned once"
-    found = result_of(adapter, SENTENCES)
+    check_result(run(adapter, SENTENCES), model, SENTENCES)
     assert runs
-    assert_true(found, model, SENTENCES)
     assert adapter.running is not None
     assert len(adapter.running.engine.seen) > 1
     facts = adapter.effective_options()
@@ -146,7 +126,7 @@ def test_model_with_waits_runs_live(model: ProgramModel, runs: list[int]) -> Non
 @pytest.mark.parametrize("execution", ["deferred", "interleaved"])
 def test_program_runner_is_in_effective_options(execution: str, programs: str) -> None:
     adapter = adapter_of(DRNN_MODEL, execution=execution, programs=programs)
-    assert_true(result_of(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
+    check_result(run(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
     reported = {"compiled": "compiled code", "python": "Python, since it was asked to"}
     assert adapter.effective_options()[RUN_BY] == reported[programs]
 
@@ -154,8 +134,8 @@ def test_program_runner_is_in_effective_options(execution: str, programs: str) -
 def test_program_runner_is_reported_only_when_programs_run() -> None:
     def facts_of(model: Model, batch: Sequence[Any]) -> dict[str, str]:
         adapter = vertex.Adapter(settings_of())
-        adapter.prepare(model, draw_initial_weights(model, 3))
-        result_of(adapter, batch)
+        adapter.prepare(model, draw_initial_weights(model, SEED))
+        run(adapter, batch)
         return adapter.effective_options()
 
     assert facts_of(DRNN(SIZES), SENTENCES)[RUN_BY] == "compiled code"
@@ -180,9 +160,9 @@ def test_fallback_to_deferred_execution_reports_the_reason(
     settings: dict[str, Any], why: str | None
 ) -> None:
     adapter = adapter_of(DRNN_MODEL, **settings)
-    found = result_of(adapter, SENTENCES)
+    found = run(adapter, SENTENCES)
     mode = settings.get("mode", "infer")
-    truth = run_reference(DRNN_MODEL, draw_initial_weights(DRNN_MODEL, 3), SENTENCES, mode)
+    truth = run_reference(DRNN_MODEL, draw_initial_weights(DRNN_MODEL, SEED), SENTENCES, mode)
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
     facts = adapter.effective_options()
     assert facts["execution"] == "deferred"
@@ -210,13 +190,10 @@ def test_a_policy_that_is_chosen_runs_ahead() -> None:
 def test_a_model_without_a_program_needs_none() -> None:
     model = TreeFC(SIZES)
     adapter = adapter_of(model)
-    result_of(adapter, TREES)
+    run(adapter, TREES)
     facts = adapter.effective_options()
     assert facts["recording"] == "arrays"
     assert facts[SINCE] == "model tree_fc has no program"
-
-
-WEIGHTS = draw_initial_weights(ScriptedModel(), SEED)
 
 
 @settings(deadline=None, max_examples=25)
@@ -225,13 +202,8 @@ def test_live_segments_match_direct_interpretation(
     batch: list[Scripted], how: RecordingOptions, backend: str
 ) -> None:
     adapter = live_adapter(ScriptedModel(), how, backend=backend)
-    for instances_of_one in (batch, batch[::-1]):
-        truth = interpret(ScriptedModel(), WEIGHTS, instances_of_one)
-        adapter.load(instances_of_one)
-        adapter.run(NoClock())
-        found = adapter.result()
-        np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
-        assert found.loss == pytest.approx(truth.loss, rel=1e-4)
+    for one in (batch, batch[::-1]):
+        check_result(run(adapter, one), ScriptedModel(), one)
 
 
 @pytest.mark.parametrize(
@@ -245,8 +217,7 @@ def test_live_segments_match_direct_interpretation(
 )
 def test_model_without_a_program_is_reported(options: dict[str, Any]) -> None:
     def reason_of(**own: Any) -> str | None:
-        settings = RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=own)
-        return Adapter.skip(TreeFC(ModelSizes(4, {"words": 5, "classes": 2})), settings)
+        return Adapter.skip(TreeFC(SIZES), settings_of(**own))
 
     assert "model tree_fc has no program" in str(reason_of(**options))
     assert reason_of() is None
@@ -257,12 +228,8 @@ def test_live_segments_count_the_work_of_those_that_are_recorded_ahead() -> None
     batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
     found = {}
     for execution in ("interleaved", "deferred"):
-        options = {"execution": execution, "recording": "program"}
-        adapter = Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=options))
-        adapter.prepare(ScriptedModel(), WEIGHTS)
-        adapter.load(batch)
-        adapter.run(NoClock())
-        found[execution] = adapter.result().counters
+        adapter = adapter_of(ScriptedModel(), execution=execution, recording="program")
+        found[execution] = run(adapter, batch).counters
     assert found["interleaved"].n_flop == found["deferred"].n_flop
     assert found["interleaved"].n_batches == found["deferred"].n_batches
     assert 0 < found["interleaved"].bytes_touched <= found["deferred"].bytes_touched
@@ -271,9 +238,7 @@ def test_live_segments_count_the_work_of_those_that_are_recorded_ahead() -> None
 def test_a_timeline_shows_every_batch_of_live_segments() -> None:
     batch = [Scripted((Choose(0, k, (1, 2)),), k) for k in range(4)]
     adapter = live_adapter(ScriptedModel())
-    adapter.load(batch)
-    adapter.run(NoClock())
-    whole = adapter.result()
+    whole = run(adapter, batch)
     parts: list[tuple[str, str]] = []
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ from dynbatch.harness.records.cross_check import (
 )
 from dynbatch.harness.records.fingerprint import Fingerprint, find_difference
 from dynbatch.harness.records.record import Record, locate_record, write_record
-from dynbatch.harness.trials.spec import TrialSpec
-
-MakeSpec = Callable[..., TrialSpec]
-MakeRecord = Callable[..., Record]
+from tests.support.measured import MakeSpec
+from tests.support.records import MakeRecord
 
 
 def test_rounds_stay_with_their_trials(make_spec: MakeSpec, make_record: MakeRecord) -> None:
@@ -49,7 +46,7 @@ WRONG = fingerprint(sketches=SKETCHES | {"gradient of W": ((2.0, 0.1, -1.5), (3.
 
 
 @pytest.fixture
-def make(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Record]:
+def make(make_spec: MakeSpec, make_record: MakeRecord) -> MakeRecord:
     def record(
         system: str, framework: str, found: Fingerprint | None, round_: int = 0, **changes: Any
     ) -> Record:
@@ -86,12 +83,11 @@ def test_zeros_are_equal_and_no_number_differs() -> None:
     assert find_difference(fingerprint(losses=(float("nan"), 20.0)), fingerprint()) is not None
 
 
-def test_three_frameworks_outvote_one(make: Callable[..., Record]) -> None:
+def test_three_frameworks_outvote_one(make: MakeRecord) -> None:
     right = [make("a", "on_core", fingerprint()), make("b", "on_torch", fingerprint())]
     wrong = make("c", "on_dynet", WRONG)
     shown = cross_check_records([*right, wrong])
     assert shown[:2] == right
-    assert shown[2] is not None
     assert (shown[2].status, wrong.status) == ("wrong_result", "ok")
     assert shown[2].reason == (
         "differs from the median of on_core, on_dynet, on_torch:"
@@ -99,7 +95,7 @@ def test_three_frameworks_outvote_one(make: Callable[..., Record]) -> None:
     )
 
 
-def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]) -> None:
+def test_first_rounds_are_compared_with_first_rounds(make: MakeRecord) -> None:
     """The verification in first rounds makes one more update before the passes start."""
     frameworks = ("on_core", "on_torch", "on_dynet")
     first, later = fingerprint(pass_losses=(30.0, 29.0)), fingerprint(pass_losses=(29.0, 28.1))
@@ -111,11 +107,10 @@ def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]
     assert cross_check_records(records) == records
     odd = make("odd", "on_jax", first, round_=1)
     (shown,) = cross_check_records([*records, odd])[-1:]
-    assert shown is not None
     assert "the loss of a pass by 0.03" in (shown.reason or "")
 
 
-def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None:
+def test_presets_of_one_engine_are_one_vote(make: MakeRecord) -> None:
     """Several presets with the same error do not outvote another framework."""
     wrong = [make(name, "on_core", WRONG) for name in ("a", "b", "c", "d")]
     shown = cross_check_records([*wrong, make("e", "on_torch", fingerprint())])
@@ -124,7 +119,7 @@ def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None
     assert reason.startswith("a and e differ (gradient of W of mini-batch 1 by 0.001); measure")
 
 
-def test_whom_the_reference_confirmed_is_right(make: Callable[..., Record]) -> None:
+def test_whom_the_reference_confirmed_is_right(make: MakeRecord) -> None:
     proved = make("e", "on_torch", fingerprint(proved=True))
     shown = cross_check_records([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
     assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]
@@ -144,7 +139,7 @@ def test_framework_is_found_from_any_adapter_module_path(
     assert find_framework(make_record(config={"adapter": adapter})) == framework
 
 
-def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
+def test_only_equal_workloads_are_compared(make: MakeRecord) -> None:
     """Records without fingerprints, which are older, and failed records are ignored."""
     records = [
         make("a", "on_core", fingerprint()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ from dynbatch.harness.trials.sources import hash_trial_source, read_harness_vers
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import load_workload
 from tests.support.corpora import write
+from tests.support.measured import MakeSpec
+from tests.support.records import MakeRecord
 
-MakeSpec = Callable[..., TrialSpec]
-MakeRecord = Callable[..., Record]
 TREES = ("(1 (0 a) (2 b))\n(3 (1 c) (1 (0 a) (2 d)))\n", "(4 (0 a) (2 b))\n(1 (1 b) (1 c))\n")
 
 
@@ -39,14 +38,13 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def own(make_spec: MakeSpec, folders: tuple[Path, Path]) -> Callable[..., TrialSpec]:
+def own(make_spec: MakeSpec, folders: tuple[Path, Path]) -> MakeSpec:
     """Return a function that builds a trial on files without checksums, in the first data root."""
 
     def make(root: Path = folders[0], sha256: Any = None, **changes: Any) -> TrialSpec:
         options = {"vocab_modulo": 0, "sha256": sha256}
-        data = {"dataset": "sst", "loader": "dynbatch.datasets.sst", "dataset_options": options}
-        model = {"model": "tree_lstm", "model_module": "dynbatch.harness.models.tree_lstm"}
-        return make_spec(**(data | model | {"data_root": str(root)} | changes))
+        data = {"model": "tree_lstm", "dataset": "sst", "dataset_options": options}
+        return make_spec(**(data | {"data_root": str(root)} | changes))
 
     return make
 

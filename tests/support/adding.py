@@ -1,9 +1,13 @@
-"""docs/adding.md as data: its files and commands."""
+"""Pages as data, and their commands as a user types them; docs/adding.md has most of them."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from dynbatch.harness.values.paths import ROOT
 
@@ -40,6 +44,35 @@ class Section:
     title: str
     files: dict[str, str]
     commands: tuple[Command, ...]
+
+    def write(self, folder: Path) -> None:
+        """Write the files of the section below a directory."""
+        for name, text in self.files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def follow(self, folder: Path, **variables: str) -> None:
+        """Run the commands in a directory, and check that they print what the page says."""
+        for command in self.commands:
+            printed = run_typed(command.typed, folder, **variables)
+            assert command.is_answered_by(printed), f"$ {command.typed}\n{printed}"
+
+
+def run_typed(typed: str, folder: Path, **variables: str) -> str:
+    """Run shell commands that must succeed, with this environment's programs; return the output."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", typed],
+        cwd=folder,
+        env=os.environ | {"PATH": path} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"$ {typed}\n{done.stdout}"
+    return done.stdout
 
 
 def _plain(text: str) -> str:

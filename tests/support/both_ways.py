@@ -6,6 +6,8 @@ import copy
 from typing import Any
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dynbatch.harness.compiler.compiled import Compiled
 
@@ -21,6 +23,16 @@ def run_both(function: Compiled[..., Any], *arguments: Any) -> Any:
     assert_same(found, expected)
     _assert_same_arrays(ours, plain)
     return found
+
+
+def run_both_on(function: Compiled[..., Any], *strategies: st.SearchStrategy[Any]) -> None:
+    """Do the same for arguments that hypothesis draws."""
+
+    @given(st.tuples(*strategies))
+    def check(arguments: tuple[Any, ...]) -> None:
+        run_both(function, *arguments)
+
+    check()
 
 
 def assert_same(found: Any, expected: Any) -> None:

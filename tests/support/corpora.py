@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from dynbatch.harness.contracts.corpus import Corpus, load_corpus
 from dynbatch.harness.contracts.home import find_home
+from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.paths import CONF_DIR
 
 TINY = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
@@ -94,11 +97,11 @@ READERS = sorted(EXCERPTS)
 
 
 def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> None:
-    """Write files of a corpus, and replace existing ones."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write files below a directory, such as those of a corpus, and replace existing ones."""
     for name, content in files.items():
-        content = content if isinstance(content, bytes) else content.encode()
-        (folder / f"{name}{suffix}").write_bytes(content)
+        path = folder / f"{name}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
@@ -126,6 +129,14 @@ def train_part(name: str, data_root: Path) -> Corpus:
     return load_corpus(f"dynbatch.datasets.{name}", "train", data_root)
 
 
+def first_mini_batch(model: Model, data_root: Path, n: int) -> MiniBatch:
+    """Return the first n instances of ED-Batch's corpus for a model; skip the test without it."""
+    name = "sst" if model.instance_kind == "tree" else "weibo_lattice"
+    if not (data_root / name.removeprefix("weibo_")).exists():
+        pytest.skip(f"{data_root} has no {name}")
+    return model.mini_batch(train_part(name, data_root).instances[:n])
+
+
 def change_lattices(line: int, text: str) -> str:
     """Replace one line (counted from 1) of the valid file."""
     lines = LATTICES.split("\n")
@@ -137,12 +148,17 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def options_of(name: str) -> dict[str, Any]:
-    """Return the options of conf/dataset/<name>.yaml."""
+def load_shipped(
+    name: str, root: Path | None = None, split: str = "train", **options: Any
+) -> Corpus:
+    """Load a dataset of conf/ with its options; skip the test if its files do not exist."""
     choice = yaml.safe_load((CONF_DIR / "dataset" / f"{name}.yaml").read_text())
-    assert choice["name"] == name
-    options: dict[str, Any] = choice["options"]
-    return options
+    home = find_home(choice["loader"])
+    if home is not None and root is not None:
+        file = root / home.folder / choice.get("probe_file", "")
+        if not file.exists():
+            pytest.skip(f"{file} does not exist")
+    return load_corpus(choice["loader"], split, root, **{**choice["options"], **options})
 
 
 def synthetic(split: str = "train", **options: Any) -> Corpus:

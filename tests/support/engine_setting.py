@@ -6,6 +6,7 @@ from typing import Any
 
 from dynbatch.harness.contracts.policy import load_policy
 from dynbatch.harness.contracts.system import Counters, Result
+from dynbatch.harness.engine.backend import Backend
 from dynbatch.harness.engine.engine import Engine
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.granularity.vertices import VertexModel
@@ -19,11 +20,13 @@ from tests.support.engine_runs import disagreements
 class Setting:
     """Engine with a model, run mini-batch by mini-batch."""
 
-    def __init__(self, name: str, switches: Switches | None = None) -> None:
+    def __init__(
+        self, name: str, switches: Switches | None = None, kind: type[Backend] | None = None
+    ) -> None:
         self.described, self.instances, self.weights = example(name)
         self.model = VertexModel(self.described, deduplicate_inputs=False, outputs="stage")
-        functions, asked = self.model.functions, switches or Switches()
-        self.engine = Engine(functions, self.model.output, self.weights, asked, "cpu", train=True)
+        functions, output, asked = self.model.functions, self.model.output, switches or Switches()
+        self.engine = Engine(functions, output, self.weights, asked, "cpu", train=True, kind=kind)
         self.backend = self.engine.backend
 
     def arrange(self, mini_batch: MiniBatch) -> None:

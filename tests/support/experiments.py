@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -33,6 +33,11 @@ KEYS = ("scale", "device", "data-root", "results-dir", "conf-dir")
 
 
 Load = Callable[..., Experiment]
+
+
+def change_systems(changes: Mapping[str, dict[str, Any] | None], **others: Any) -> Change:
+    """Return a change of the records of some systems (None for no record), and of all others."""
+    return lambda trial, _: changes.get(trial.settings["system"], others)
 
 
 def choose(conf_dir: Path, results_dir: Path, scale: str = "smoke") -> Choices:

@@ -19,24 +19,17 @@ COUNT = (
     *("policy=agenda,depth,sufficient", "timing.min_seconds=0"),
 )
 N_ROWS = 6
-Fault = Callable[[], object]
+Fault = Callable[[], object] | Exception
 
 
-def raise_(error: BaseException) -> Fault:
-    """Return a fault that raises an error."""
-
-    def fault() -> None:
-        raise error
-
-    return fault
-
-
-def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault | None) -> None:
-    """Inject a fault into the policy `depth` while it counts, or remove it."""
+def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Let the policy `depth` raise an error or call a function when it counts."""
     count_batches = worker.count_batches
 
     def wrong(scheduler: Scheduler, *rest: Any) -> object:
-        if scheduler.name == "depth" and fault is not None:
+        if scheduler.name == "depth" and isinstance(fault, Exception):
+            raise fault
+        if scheduler.name == "depth":
             fault()
         return count_batches(scheduler, *rest)
 
@@ -45,11 +38,9 @@ def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault | None) -> Non
 
 def planned_with(limits_of_depth: Limits) -> list[PlannedCount]:
     """Return the sweep, in which only `depth` has limits that a slow machine may exceed."""
-    return [
-        _under(limits_of_depth, one) if one.policy == "depth" else one
-        for one in plan_policy_counts(parse_requests(COUNT))
-    ]
-
-
-def _under(limits: Limits, one: PlannedCount) -> PlannedCount:
-    return replace(one, request=replace(one.request, spec=replace(one.request.spec, limits=limits)))
+    planned = plan_policy_counts(parse_requests(COUNT))
+    for k, count in enumerate(planned):
+        if count.policy == "depth":
+            spec = replace(count.request.spec, limits=limits_of_depth)
+            planned[k] = replace(count, request=replace(count.request, spec=spec))
+    return planned

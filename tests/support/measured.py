@@ -117,7 +117,6 @@ def spec_of(make_spec: MakeSpec, kind: str, of: str = "W", mode: str = "train") 
         adapter=SABOTEURS,
         system_options={"sabotage": kind, "of": of},
         model="tree_lstm",
-        model_module="dynbatch.harness.models.tree_lstm",
         batch_size=6,
         dataset_options={"n_leaves": 4, "n_instances": 24, "seed": 0},
         timing=Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2, max_warmup=2),

@@ -90,18 +90,21 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def snakemake(
-    folder: Path, *arguments: str, config: Sequence[str] = HERE
-) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake to its end in a working directory."""
-    return subprocess.run(
+    folder: Path, *arguments: str, config: Sequence[str] = HERE, returncode: int = 0
+) -> str:
+    """Run Snakemake in a working directory, check its exit code, and return what it prints."""
+    done = subprocess.run(
         command(*arguments, config=config),
         cwd=folder,
         env=environment(folder),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=300,
         check=False,
     )
+    assert done.returncode == returncode, done.stdout
+    return done.stdout
 
 
 def records(folder: Path) -> dict[Path, bytes]:

@@ -154,6 +154,7 @@ LABELS = {
 }
 SHARES = {"construct": 0.1, "schedule": 0.05, "forward": 0.4, "backward": 0.4, "update": 0.05}
 Change = Callable[[PlannedTrial, int], dict[str, Any] | None]
+MakeRecord = Callable[..., Record]
 
 
 def conf_with_made_up_systems(folder: Path) -> Path:

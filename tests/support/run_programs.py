@@ -7,10 +7,14 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+import pytest
+
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.object_code import load_ir
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
-from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.contracts.system import Result, RunSettings
+from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.models.stack_rnn import StackRNN
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling import programs
@@ -21,6 +25,7 @@ from dynbatch.harness.programs.log import DONE, UNDONE, generate_call_text
 from dynbatch.harness.programs.model import ProgramModel
 from dynbatch.harness.programs.recording import Decisions, Recording, collect_outputs
 from dynbatch.harness.programs.writer import Body, CallWriter
+from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Chain
 from dynbatch.systems.on_core.acrobat import Adapter
@@ -40,6 +45,18 @@ def live_adapter(
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
     adapter.prepare(model, draw_initial_weights(model, SEED))
     return adapter
+
+
+def check_result(found: Result, model: Model, instances: Sequence[Any]) -> None:
+    """Compare outputs and loss with those in float64, by direct execution if there is a program."""
+    weights = draw_initial_weights(model, SEED)
+    truth = (
+        interpret(model, weights, instances)
+        if isinstance(model, ProgramModel)
+        else run_reference(model, weights, instances, "infer")
+    )
+    np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
+    assert found.loss == pytest.approx(truth.loss, rel=1e-4)
 
 
 @compiled
@@ -103,6 +120,12 @@ def by_compiled_code(
         compiled.clear()
         compiled.start_next_segment()
     return seen, compiled.outputs().tolist()
+
+
+def check_logs(compiled: CompiledPrograms, recording: Recording, instances: Sequence[Any]) -> None:
+    """Compare log and results of compiled code with those of Python."""
+    found = by_compiled_code(compiled, recording, instances)
+    assert found == by_python(recording, instances)
 
 
 def translated(model: ProgramModel, *, as_written: bool = False) -> CompiledPrograms:

@@ -11,20 +11,21 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+
+from tests.support.in_time import wait_for
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol")
 NODES = ("bench1", "bench2")
 MARK = "BENCH_TEST_NODE"  # in the environment of a node's daemon and its descendants
 PARTITION = "tests"
+PATIENCE_S = 120.0
 CONF = """\
 ClusterName=bench
 SlurmctldHost={host}(127.0.0.1)
@@ -93,7 +94,7 @@ class SmallSlurm:
         self._daemons["slurmctld"] = self._daemon([_which("slurmctld"), "-D"])
         for name in NODES:
             self.start_node(name)
-        wait_for(lambda: sorted(self.idle()) == list(NODES), "nodes of Slurm")
+        assert wait_for(lambda: sorted(self.idle()) == list(NODES), PATIENCE_S), "no nodes"
 
     def start_node(self, name: str) -> None:
         self._daemons[name] = self._daemon([_which("slurmd"), "-D", "-N", name], {MARK: name})
@@ -171,7 +172,7 @@ class SmallSlurm:
         options = [f"--{option}={folder / name}" for option, name in places.items()]
         log = f"--log-file={folder / 'log'}"
         self._daemons["munged"] = self._daemon([_which("munged"), "--foreground", *options, log])
-        wait_for((folder / "socket").exists, "munge")
+        assert wait_for((folder / "socket").exists, PATIENCE_S), "no munge"
 
     def _daemon(
         self, command: list[str | None], more: Mapping[str, str] | None = None
@@ -218,27 +219,7 @@ def _kill(processes: list[psutil.Process]) -> None:
             process.kill()
 
 
-def wait_for(condition: Callable[[], object], what: str, patience_s: float = 120.0) -> None:
-    deadline_s = time.monotonic() + patience_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"no {what} within {patience_s:g} s")
-        time.sleep(0.1)
-
-
 def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
-
-
-def main() -> None:
-    """Start a cluster for manual tests, print its environment, and stop it at the end of input."""
-    with small_slurm() as slurm:
-        found = slurm.environment(os.environ)
-        print(f"export SLURM_CONF={found['SLURM_CONF']} PATH={found['PATH']}", flush=True)
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()

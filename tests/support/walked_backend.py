@@ -14,11 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 
-import dynbatch.harness.engine.engine
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine.backends.cuda import backend as cuda
 from dynbatch.harness.engine.backends.cuda.kinds import (
@@ -333,8 +331,6 @@ class Walk:
 
 def walked_setting(name: str) -> Setting:
     """Return an example model after a mini-batch that NumPy has walked."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
-        setting = Setting(name)
-        setting.train(setting.instances)
-        return setting
+    setting = Setting(name, kind=WalkedBackend)
+    setting.train(setting.instances)
+    return setting

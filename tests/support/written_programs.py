@@ -108,6 +108,12 @@ def indented(text: str, depth: int) -> list[str]:
     return [f"{'    ' * depth}{line}" for line in text.split("\n")]
 
 
+def write_source(body: str) -> str:
+    """Return a program of these statements, whose forked functions only wait."""
+    lines = "\n".join(indented(body, 1))
+    return HEAD.format(body=lines, branch="    a = v", walk="    a = v")
+
+
 @st.composite
 def bodies(draw: st.DrawFn, kinds: Sequence[str]) -> str:
     """Draw statements, some in loops, after values for all names that they read."""

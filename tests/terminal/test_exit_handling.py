@@ -18,6 +18,7 @@ import pytest
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.terminal.exit_handling import STOPS, Stopped, raise_on_signals, run_command
 from dynbatch.harness.values.paths import ROOT
+from tests.support.refusals import read_refusal
 
 
 def raising(error: BaseException) -> Callable[[], int]:
@@ -41,10 +42,7 @@ def test_stopping_error_or_signal_gives_one_line(
     error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command("bench", raising(error), ["a b"]) == code
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(words)
-    assert printed.err.count("\n") == 1
+    assert read_refusal(capsys).startswith(words)
 
 
 def test_internal_error_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,8 +58,7 @@ def test_exception_notes_are_included_in_the_stop_message(
     stop = Stopped(signal.SIGTERM)
     stop.add_note("3 of 5 records are saved")
     assert run_command("bench", raising(stop), again="make") == 143
-    printed = capsys.readouterr().err
-    assert printed == "bench: stopped by SIGTERM; 3 of 5 records are saved; resume with: make\n"
+    read_refusal(capsys, "stopped by SIGTERM; 3 of 5 records are saved; resume with: make")
 
 
 @pytest.mark.parametrize("number", STOPS)

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from dynbatch.harness.records.record import Record, build_trial
+from dynbatch.harness.records.record import build_trial
 from dynbatch.harness.terminal.reporting import (
     Reporter,
     format_summary,
     format_trial,
     format_trials,
 )
-from dynbatch.harness.trials.spec import TrialSpec
-from tests.support.measured import measure_alone
-
-MakeSpec = Callable[..., TrialSpec]
+from tests.support.measured import MakeSpec, measure_alone
+from tests.support.records import MakeRecord
 
 
 @pytest.fixture
-def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
+def a_record(make_record: MakeRecord) -> MakeRecord:
     """Return a function that builds records of six passes over two mini-batches."""
     passes_s = (0.300, 0.306, 0.294) * 2
     return functools.partial(make_record, passes_s=passes_s, n_instances=244)
 
 
 def test_summary_shows_requested_options_not_in_effect(
-    make_spec: MakeSpec, a_record: Callable[..., Record], tmp_path: Any
+    make_spec: MakeSpec, a_record: MakeRecord, tmp_path: Any
 ) -> None:
     asked = {"fusion": True, "hoisting": True, "backend": "auto"}
     spec = make_spec(system_options=asked)

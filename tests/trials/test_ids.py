@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,13 @@ from dynbatch.harness.models.bilstm import BiLSTM
 from dynbatch.harness.models.bilstm_char import BiLSTMChar
 from dynbatch.harness.models.seq2seq import Seq2Seq
 from dynbatch.harness.models.var_lstm import VarLSTM
-from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import check_ids, load_workload
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Chain, SentencePair
 from tests.support.engine_models import EXAMPLES
 from tests.support.instances import ALL_SIZES
+from tests.support.measured import MakeSpec
 
 SIZES = ModelSizes(4, ALL_SIZES, dataset="made_up")  # 7 words, 5 characters, 3 classes
 GOOD = Chain([0, 6], [2, 0])
@@ -92,7 +92,7 @@ def test_pulls_that_a_model_made_are_checked(name: str) -> None:
 
 @pytest.mark.parametrize("word", [10, 11])
 def test_a_corpus_whose_ids_exceed_its_sizes_is_refused(
-    make_spec: Callable[..., TrialSpec], monkeypatch: pytest.MonkeyPatch, word: int
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, word: int
 ) -> None:
     chains = [Chain(as_int_array([0]), as_int_array(np.array([word])))] * 2
 
@@ -100,8 +100,7 @@ def test_a_corpus_whose_ids_exceed_its_sizes_is_refused(
         return Corpus("made_up", "train", chains, {"words": 11}, True, "", "", "chain")
 
     monkeypatch.setattr(dynbatch.harness.trials.workload, "load_corpus", load)
-    options = {"model": "var_lstm", "model_module": "dynbatch.harness.models.var_lstm"}
-    spec = make_spec(**options, model_options={})
+    spec = make_spec(model="var_lstm", model_options={})
     if word < 11:
         assert load_workload(spec).n_instances == 4
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,8 @@ from dynbatch.harness.trials.sources import (
     hash_trial_source,
 )
 from dynbatch.harness.trials.spec import TrialSpec
-
-MakeSpec = Callable[..., TrialSpec]
+from tests.support.corpora import write
+from tests.support.measured import MakeSpec
 
 FILES = {
     "__init__.py": "",
@@ -53,10 +53,7 @@ FILES = {
 @pytest.fixture
 def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Package on the path that no module imports."""
-    for name, text in FILES.items():
-        path = tmp_path / "sample" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write(tmp_path / "sample", FILES)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path / "sample"
 
@@ -79,29 +76,31 @@ def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSp
 
     Without it, times of an old network would count as those of the current code.
     """
-    (sample / "runs.py").write_text("NETWORKS = 'sample.nets:NETWORKS'\n")
-    (sample / "nets").mkdir()
-    files = {
-        "__init__": "",
-        "trees": "NETWORKS = {'tree': 1, 'bush': 2}",
-        "lines": "NETWORKS = {'line': 3}",
-    }
-    for name, text in files.items():
-        (sample / "nets" / f"{name}.py").write_text(text)
+    trees = "NETWORKS = {'tree': 1, 'bush': 2}\n"
+    nets = {"__init__": "", "trees": trees, "lines": "NETWORKS = {'line': 3}"}
+    write(sample / "nets", nets, ".py")
+    write(sample, {"runs.py": "NETWORKS = 'sample.nets:NETWORKS'\n"})
     specs = [make_spec(adapter="sample.runs", model=model) for model in ("bush", "line")]
     before = [hash_trial_source(spec) for spec in specs]
-    (sample / "nets" / "trees.py").write_text(f"{files['trees']}\nchanged = 1\n")
+    write(sample / "nets", {"trees.py": f"{trees}changed = 1\n"})
     after = [hash_trial_source(spec) for spec in specs]
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, False]
 
 
-def test_programs_in_cpp_are_measured_code(sample: Path, make_spec: MakeSpec) -> None:
-    (sample / "programs").mkdir()
-    program = sample / "programs" / "tree.cc"
-    program.write_text("int n = 1;\n")
-    spec = make_spec(adapter="sample.adapter")
+HEADER = "HEADER = 'import math\\nfrom sample.kernels import scale\\n'\n"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "file"), [("adapter", "programs/tree.cc"), ("writer", "kernels.py")]
+)
+def test_programs_in_cpp_and_imports_in_generated_source_are_measured_code(
+    sample: Path, make_spec: MakeSpec, adapter: str, file: str
+) -> None:
+    """A module counts if it is named only in a string that is the start of a program."""
+    write(sample, {"writer.py": HEADER, file: "n = 1;\n"})
+    spec = make_spec(adapter=f"sample.{adapter}")
     before = hash_trial_source(spec)
-    program.write_text("int n = 2;\n")
+    write(sample, {file: "n = 2;\n"})
     assert hash_trial_source(spec) != before
 
 
@@ -118,31 +117,24 @@ def test_programs_in_cpp_are_measured_code(sample: Path, make_spec: MakeSpec) ->
 def test_frameworks_are_hashed_with_their_networks(
     make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, system: str, model: str, module: str
 ) -> None:
-    spec = make_spec(
-        adapter=f"dynbatch.systems.on_{system}",
-        model=model,
-        model_module=f"dynbatch.harness.models.{model}",
-    )
+    spec = make_spec(adapter=f"dynbatch.systems.on_{system}", model=model)
     assert f"dynbatch.systems.on_{module}" in code_of(spec, monkeypatch)
 
 
 def test_the_hash_follows_content_not_place(sample: Path, make_spec: MakeSpec) -> None:
     spec = make_spec(adapter="sample.adapter", system_options={"color": "red"})
     before = hash_trial_source(spec)
-    (sample / "unused.py").write_text("changed = 1\n")
-    (sample / "plugins" / "blue.py").write_text("changed = 1\n")
+    write(sample, dict.fromkeys(("unused.py", "plugins/blue.py"), "changed = 1\n"))
     assert hash_trial_source(spec) == before
     for name in ("deep/inner.py", "late.py", "plugins/red.py"):
-        (sample / name).write_text("changed = 1\n")
+        write(sample, {name: "changed = 1\n"})
         now = hash_trial_source(spec)
         assert now != before
         before = now
 
 
 def test_the_hash_is_the_same_in_another_folder(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "m.py").write_text("x = 1\n")
+    write(tmp_path, {"a/m.py": "x = 1\n", "b/m.py": "x = 1\n"})
     hashes = {hash_files({"m": tmp_path / folder / "m.py"}) for folder in ("a", "b")}
     assert len(hashes) == 1
     assert hash_files({"n": tmp_path / "a" / "m.py"}) not in hashes
@@ -168,22 +160,9 @@ def test_comments_docstrings_and_layout_are_no_code(
     tmp_path: Path, text: str, is_the_same: bool
 ) -> None:
     one, other = tmp_path / "one.py", tmp_path / "other.py"
-    one.write_text(CODE)
-    other.write_text(text)
+    write(tmp_path, {"one": CODE, "other": text}, ".py")
     assert (hash_files({"m": one}) == hash_files({"m": other})) == is_the_same
     assert hash_contents({"m": one}) != hash_contents({"m": other})
-
-
-def test_imports_in_generated_source_are_measured_code(sample: Path, make_spec: MakeSpec) -> None:
-    """A module counts if it is named only in a string that is the start of a program."""
-    (sample / "kernels.py").write_text("scale = 1\n")
-    (sample / "writer.py").write_text(
-        "HEADER = 'import math\\nfrom sample.kernels import scale\\n'\n"
-    )
-    spec = make_spec(adapter="sample.writer")
-    before = hash_trial_source(spec)
-    (sample / "kernels.py").write_text("scale = 2\n")
-    assert hash_trial_source(spec) != before
 
 
 def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
@@ -248,10 +227,8 @@ def test_the_backend_that_runs_a_trial_is_measured_code(
 
 def test_submodule_of_a_dynamically_named_package_is_included(sample: Path) -> None:
     """In f"sample.plugins.{name}.core" the trial has the name red, and the file has .core."""
-    (sample / "plugins" / "deep").mkdir()
-    for name in ("__init__", "core", "other"):
-        (sample / "plugins" / "deep" / f"{name}.py").write_text("")
-    (sample / "below.py").write_text("PLACE = f'sample.plugins.{name}.core'\n")
+    write(sample / "plugins/deep", dict.fromkeys(("__init__", "core", "other"), ""), ".py")
+    write(sample, {"below.py": "PLACE = f'sample.plugins.{name}.core'\n"})
     found = set(find_imported_files(["sample.below"], ["deep"]))
     assert "sample.plugins.deep.core" in found
     assert "sample.plugins.deep.other" not in found

@@ -1,16 +1,13 @@
-"""Attention, softmax and layer normalization: against plain loops, and without gradients."""
+"""Attention, softmax and layer normalization against plain loops."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-import pytest
 
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.reference import KERNELS
-from dynbatch.harness.vertex import gelu, softmax
-from dynbatch.harness.vertex.autodiff import differentiate
+from dynbatch.harness.vertex import gelu
 from dynbatch.harness.vertex.operators import Node
 from tests.support.one_body import traced
 
@@ -62,8 +59,3 @@ def test_gelu_approximates_the_exact_function() -> None:
             values[i] = KERNELS[node.op](node, *(values[k] for k in node.inputs))
     exact = [x * 0.5 * (1.0 + math.erf(x / math.sqrt(2.0))) for x in xs]
     np.testing.assert_allclose(values[len(nodes) - 1], exact, atol=1e-3)
-
-
-def test_softmax_gradient_is_refused() -> None:
-    with pytest.raises(ConfigError, match="softmax in vertex has no gradient"):
-        differentiate(traced(lambda v, x, y: softmax(x)))

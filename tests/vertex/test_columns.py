@@ -30,7 +30,7 @@ from dynbatch.harness.reference import run_reference
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.harness.vertex.subgraph.columns import LaidOutFunction, lay_out, split_gates
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import NoClock, disagreements, prepared, run
+from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.instances import PAIRS
 from tests.support.pairwise import pairwise_choices
 from tests.support.random_programs import RandomModel, models, sketches
@@ -145,12 +145,7 @@ LAUNCHES = ("tree_lstm", "tree_gru", "lattice_lstm", "gated_lattice_lstm", "chai
 
 def counters(name: str, switches: Switches) -> tuple[int, int]:
     model, instances, weights = example(name)
-    adapter = prepared(model, weights, switches, mode="infer")
-    adapter.load(instances)
-    adapter.run(NoClock())
-    found = adapter.counters()
-    assert found.n_launches is not None
-    assert found.bytes_copied is not None
+    found = run(prepared(model, weights, switches, mode="infer"), instances).counters
     return found.n_launches, found.bytes_copied
 
 

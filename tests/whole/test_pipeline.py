@@ -32,9 +32,7 @@ BUDGET = f"budget={1.5 * ROUND_S + 2 * DRAWN_S:.0f}s"  # two experiments
 @pytest.mark.slow
 def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path) -> None:
     """Runs measure a round within a budget, the rest, and lost records; one run is killed."""
-    done = snakemake(folder, "all", config=(*HERE, BUDGET))
-    printed = done.stdout + done.stderr
-    assert done.returncode == 0, printed
+    printed = snakemake(folder, "all", config=(*HERE, BUDGET))
     work = "4 rounds of 4 trials and counts to measure at smoke scale, 2 experiments to draw"
     assert work in printed
     assert "4 more are left for the next run" in printed
@@ -44,8 +42,7 @@ def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path
     results = folder / "results"
     assert "Tree-LSTM in miniature" in (results / "report.html").read_text(encoding="utf-8")
 
-    done = snakemake(folder, "all")
-    assert done.returncode == 0, done.stdout + done.stderr
+    snakemake(folder, "all")
     for suffix in ("pdf", "png", "csv"):
         assert (results / f"figures/small_curves.{suffix}").stat().st_size > 0
     for suffix in ("csv", "tex", "md", "html"):
@@ -64,8 +61,7 @@ def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path
     kill(folder, lambda: len(records(folder)) > len(both) - len(lost))
     before = records(folder)
     assert before.keys() < both.keys(), "it ended before it could be killed"
-    done = snakemake(folder, "all")
-    assert "measure all" in done.stdout + done.stderr
+    assert "measure all" in snakemake(folder, "all")
     after = records(folder)
     assert after.keys() == both.keys()
     assert {path: after[path] for path in before} == before, "nothing is measured twice"
@@ -124,8 +120,7 @@ def test_a_new_system_is_one_file_and_one_yaml(folder: Path) -> None:
     (folder / "fresh_system.py").write_text(FRESH)
     fresh = {"name": "fresh", "kind": "framework", "label": "Fresh", "adapter": "fresh_system"}
     (folder / "conf" / "system" / "fresh.yaml").write_text(yaml.safe_dump(fresh))
-    done = snakemake(folder, "all")
-    assert done.returncode == 0, done.stdout + done.stderr
+    snakemake(folder, "all")
     measured = [read_record(path) for path in records(folder)]
     assert {record.trial.system for record in measured} == {"reference", "fresh"}
     assert {record.status for record in measured} == {"ok"}

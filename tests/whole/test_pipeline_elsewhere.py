@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,21 +41,10 @@ def packed(folder: Path) -> Path:
     return folder
 
 
-def draw(folder: Path, target: str) -> str:
-    """Run a target that must succeed; return what Snakemake prints."""
-    done = snakemake(folder, target, config=CONFIG)
-    assert done.returncode == 0, _printed(done)
-    return _printed(done)
-
-
-def _printed(done: subprocess.CompletedProcess[str]) -> str:
-    return done.stdout + done.stderr
-
-
 @pytest.mark.slow
 def test_records_of_elsewhere_are_drawn_again_only_if_something_changed(packed: Path) -> None:
     """Targets for one and all experiments share files; each detects when its own are outdated."""
-    printed = draw(packed, "all")
+    printed = snakemake(packed, "all", config=CONFIG)
     assert "2 experiments are drawn from 6 records, with scale=smoke device=cuda" in printed
     assert "shown as not measured: small_curves (2); small_table (2)" in printed
     results = packed / "results"
@@ -70,21 +58,21 @@ def test_records_of_elsewhere_are_drawn_again_only_if_something_changed(packed: 
     assert "A CPU elsewhere" in report.read_text(encoding="utf-8")
     assert (results / "records.csv").read_text().count("of-older-code") == N_MEASURED
     assert not (results / "raw").exists(), "nothing is measured"
-    assert "Nothing to be done" in draw(packed, "draw_small_table")
+    assert "Nothing to be done" in snakemake(packed, "draw_small_table", config=CONFIG)
 
     with next((packed / "conf/claims").glob("*.yaml")).open("a") as file:
         file.write("# edited\n")  # as an edit of plots/ does
     experiment = packed / "conf/experiment/small_table.yaml"
     experiment.write_text(experiment.read_text().replace("in miniature", "in few words"))
     before = [path.stat().st_mtime_ns for path in (table, report)]
-    draw(packed, "draw_small_curves")
+    snakemake(packed, "draw_small_curves", config=CONFIG)
     assert [path.stat().st_mtime_ns for path in (table, report)] == before
-    draw(packed, "all")
+    snakemake(packed, "all", config=CONFIG)
     after = [path.stat().st_mtime_ns for path in (table, report)]
     assert all(new > old for new, old in zip(after, before, strict=True))
 
     assert "in few words" in report.read_text(encoding="utf-8")
-    assert "Nothing to be done" in draw(packed, "draw_small_table")
+    assert "Nothing to be done" in snakemake(packed, "draw_small_table", config=CONFIG)
 
 
 @pytest.mark.slow
@@ -93,9 +81,8 @@ def test_an_experiment_that_cannot_be_drawn_is_named_in_one_line(packed: Path) -
     content = yaml.safe_load(path.read_text())
     content["figure"]["values"] = {"throughputs": "trees/s"}
     path.write_text(yaml.safe_dump(content))
-    done = snakemake(packed, "draw_all", config=CONFIG)
-    assert done.returncode == 1
-    assert "draw: small_curves: " in _printed(done)
+    printed = snakemake(packed, "draw_all", config=CONFIG, returncode=1)
+    assert "draw: small_curves: " in printed
     lines = (packed / "results/logs/report.log").read_text().splitlines()
     assert [line.split(":")[0] for line in lines] == ["draw", "drawn 2/2"], "others are drawn"
     assert "did you mean throughput" in lines[0]
