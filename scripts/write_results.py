@@ -223,7 +223,7 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks, and"
             f" over C++, on {'; on '.join(spans)}"
-            " (Xeon: [huge pages](docs/measuring.md)).",
+            " (Xeon here: [huge pages](docs/measuring.md)).",
             f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]

@@ -292,7 +292,8 @@ def write_products(lanes: int = LANES) -> ir.Module:
     for n in range(1, MAX_ROWS + 1):
         write_sums_of_rows(module, f"rows_{n}", n, MAX_VECTORS, lanes, is_partial=False)
         for v in range(1, MAX_VECTORS + 1):
-            write_sums_of_rows(module, f"rows_{n}_to_{v}", n, v, lanes, is_partial=True)
+            name = f"rows_{n}_to_{v}"
+            write_sums_of_rows(module, name, n, v, lanes, is_partial=COLUMNS == 1)
     for n in range(1, WIDE_ROWS + 1):
         write_sums_of_rows(module, f"rows_{n}_wide", n, 2 * MAX_VECTORS, lanes, is_partial=False)
     for n in range(1, MAX_ROWS_OF_DOTS + 1):
