@@ -51,7 +51,12 @@ def test_the_csv_is_the_frame_with_trials_before_counts(tmp_path: Path, capsys: 
 def test_out_takes_the_place_of_a_table_of_records_only(tmp_path: Path, capsys: Output) -> None:
     write_results(tmp_path, [plain_record()], [])
     out = tmp_path / "all.csv"
-    for content, code in (("group,build,trial_id,status,some\n", 0), ("system,value\n", 1)):
+    for content in ("group,build,trial_id,status,instances_per_s\n", ""):
         out.write_text(content)
-        assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == code
+        assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 0
+    assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 0
+    out.write_text("system,value\n")
+    capsys.readouterr()
+    assert collect.main([str(tmp_path / "raw"), "--out", str(out)]) == 1
+    assert out.read_text() == "system,value\n"
     read_refusal(capsys, "is not a table of records")

@@ -67,6 +67,7 @@ def test_shape_compilations_are_counted_and_timed_separately(
 ) -> None:
     slow = {"fault": "sleep:0.2", "at": "compile_for"}
     record = measure(make_spec(system_options=slow), tmp_path)
+    assert record.status == "ok", record.reason
     assert record.n_compilations == 2  # once for each mini-batch
     assert record.compile_s >= 2 * 0.2  # it sleeps for each
     assert max(record.passes_s) < 0.2
