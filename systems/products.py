@@ -33,7 +33,7 @@ from dynbatch.harness.engine.cpu_kernels.blas import (
 )
 from dynbatch.harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
-from dynbatch.harness.engine.cpu_kernels.vectors import (
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
     PACKED_ROWS,
     count_padded,
     is_packed,

@@ -18,7 +18,9 @@ from pathlib import Path
 
 from dynbatch.harness.compiler.compiled import has_compiled, load_module
 from dynbatch.harness.compiler.object_code import FOLDER
-from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    load_matmul_kernels,
+)
 from dynbatch.harness.machine.caches import make_cache_folder
 from dynbatch.harness.machine.facts import list_usable_cpus
 from dynbatch.harness.values.paths import PACKAGE, ROOT

@@ -17,7 +17,9 @@ from dynbatch.harness.contracts.model import (
 )
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.backends.compiled.operators import OperandFactory
-from dynbatch.harness.engine.cpu_kernels.vectors import SMALL
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
+    SMALL,
+)
 from dynbatch.harness.engine.lowering.lower import lower
 from dynbatch.harness.engine.lowering.placement import Placement
 from dynbatch.harness.engine.lowering.plan import (

@@ -11,14 +11,16 @@ from dynbatch.harness.compiler.pointers import get_address
 from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from dynbatch.harness.engine.backends.compiled import steps
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
-from dynbatch.harness.engine.cpu_kernels.vectors import (
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
     BLOCK,
+    count_padded,
+    multiply_packed,
+)
+from dynbatch.harness.engine.cpu_kernels.vectors import (
     COLUMNS,
     LANES,
     MAX_ROWS,
-    count_padded,
     load_matmul_kernels,
-    multiply_packed,
 )
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.models.seq2seq import Seq2Seq

@@ -15,7 +15,10 @@ from dynbatch.harness.engine.cpu_kernels.libraries import (
     find_onednn_kernels,
     parse_openblas_name,
 )
-from dynbatch.harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    NAMES,
+    load_matmul_kernels,
+)
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.values.precision import EXACT, PRECISIONS

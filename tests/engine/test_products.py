@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.compiler.object_code import Loaded, load_ir
 from dynbatch.harness.compiler.pointers import call, get_address
 from dynbatch.harness.engine.backends.compiled.steps import NO_LIMIT
-from dynbatch.harness.engine.cpu_kernels import blas, libraries, vectors
+from dynbatch.harness.engine.cpu_kernels import blas, libraries, own_matmuls
 from dynbatch.harness.engine.cpu_kernels import product_kernels as products
 from dynbatch.harness.engine.cpu_kernels.blas import (
     LIMIT,
@@ -38,20 +38,22 @@ from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     pack_columns,
     transpose,
 )
-from dynbatch.harness.engine.cpu_kernels.vectors import (
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
     BLOCK,
+    OWN_ROWS,
+    OWN_ROWS_OUTER,
+    OWN_ROWS_TRANSPOSED,
+    PACKED_ROWS,
+    is_our_outer,
+    is_ours,
+)
+from dynbatch.harness.engine.cpu_kernels.vectors import (
     COLUMNS,
     DOTS,
     LANES,
     MAX_ROWS,
     NAMES,
-    OWN_ROWS,
-    OWN_ROWS_OUTER,
-    OWN_ROWS_TRANSPOSED,
-    PACKED_ROWS,
     WIDE_ROWS,
-    is_our_outer,
-    is_ours,
     load_matmul_kernels,
     write_sums_of_dots,
     write_sums_of_rows,
@@ -330,10 +332,10 @@ def test_many_rows_and_partial_vectors_of_dots_go_to_a_library() -> None:
 
 
 def test_without_masks_partial_vectors_go_to_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "COLUMNS", LANES)
+    monkeypatch.setattr(own_matmuls, "COLUMNS", LANES)
     assert not is_ours(1, 64, LANES + 1, False)
     assert not is_our_outer(1, LANES + 1)
-    assert not vectors.is_packed(256, 256 + 1)
+    assert not own_matmuls.is_packed(256, 256 + 1)
 
 
 @needs_blas

@@ -15,7 +15,9 @@ import torch
 from dynbatch.harness.compiler.object_code import get_host_target
 from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
 from dynbatch.harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
-from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    LANES,
+)
 from dynbatch.harness.measuring.processes import launch
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import ROOT

@@ -18,7 +18,9 @@ from dynbatch.harness.engine.cpu_kernels.elementwise import (
     RowKind,
     write_group,
 )
-from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    LANES,
+)
 from dynbatch.harness.engine.lowering.plan import Operation
 from tests.support.kernel_calls import run_kernel
 

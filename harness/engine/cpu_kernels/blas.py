@@ -4,7 +4,7 @@ One call of torch.mm takes about 5 us in Python alone, as long as the matmul its
 four vertices. Compiled code calls the libraries (libraries.py) by address instead. Addresses are
 arguments, because machine code that is cached on disk must not contain any.
 
-The engine's own kernels (vectors.py) multiply few rows, unless a library was requested by name.
+The engine's own kernels (own_matmuls.py) multiply few rows, unless a library was requested by name.
 oneDNN does most of the others. OpenBLAS does everything else if oneDNN is missing, and these:
 
 - fewer than ONEDNN_ROWS rows on AVX-512 machines: there, OpenBLAS has kernels for small matmuls (up
@@ -34,13 +34,15 @@ from dynbatch.harness.engine.cpu_kernels.libraries import (
     BlasLibrary,
     OneDNN,
 )
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    LANES,
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
     is_our_outer,
     is_ours,
-    load_matmul_kernels,
     multiply_rows,
     multiply_rows_transposed,
+)
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    LANES,
+    load_matmul_kernels,
 )
 from dynbatch.harness.errors import UnsupportedTrial
 

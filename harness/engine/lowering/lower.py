@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dynbatch.harness.engine.lowering.analysis import MATMULS, Uses, find_uses
+from dynbatch.harness.engine.lowering.absorption import MATMULS
+from dynbatch.harness.engine.lowering.analysis import Uses, find_uses
 from dynbatch.harness.engine.lowering.fusion import narrow_function, sink_all_slices
 from dynbatch.harness.engine.lowering.placement import log_sum, place
 from dynbatch.harness.engine.lowering.plan import (

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dynbatch.harness.engine.lowering.analysis import MATMULS, Group, Uses
+from dynbatch.harness.engine.lowering.absorption import MATMULS
+from dynbatch.harness.engine.lowering.analysis import Group, Uses
 from dynbatch.harness.engine.lowering.plan import (
     WHOLE_STAGES,
     Buffer,

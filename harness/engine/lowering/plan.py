@@ -332,7 +332,7 @@ class Abilities:
         reads_children: A fused kernel reads children's states in place, without a gather.
         adds_to_children: A fused kernel adds gradients to those of children in place.
         fuses_losses: A softmax loss and its gradient are one kernel
-            (dynbatch.harness.engine.lowering.analysis).
+            (dynbatch.harness.engine.lowering.absorption).
         narrows: A fused kernel can start at any of several joined gates
             (dynbatch.harness.engine.lowering.fusion).
         gives_back_parts: The gradient of a child may be several values, which the backend adds up.

@@ -22,10 +22,12 @@ from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     update_parameters,
     update_rows,
 )
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
+    count_padded,
+)
 from dynbatch.harness.engine.cpu_kernels.team import Table
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     NAMES,
-    count_padded,
     load_matmul_kernels,
 )
 from dynbatch.harness.engine.lowering import plan as plans

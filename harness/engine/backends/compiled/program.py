@@ -65,7 +65,9 @@ from dynbatch.harness.engine.cpu_kernels.context import (
 )
 from dynbatch.harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
 from dynbatch.harness.engine.cpu_kernels.team import Call, wait_at_barrier
-from dynbatch.harness.engine.cpu_kernels.vectors import LANES
+from dynbatch.harness.engine.cpu_kernels.vectors import (
+    LANES,
+)
 from dynbatch.harness.engine.lowering.plan import BufferName, Plan
 from dynbatch.harness.values.arrays import IntArray
 
