@@ -50,10 +50,19 @@ class Scheduling:
             self.n_paused - before.n_paused,
         )
 
-    def is_disturbed(self, elapsed_s: float) -> bool:
-        """Return whether the process was kept from its CPU for more than DISTURBED of the time."""
+    def is_disturbed(self, elapsed_s: float, n_threads: int) -> bool:
+        """Return whether the process was kept from its CPUs for more than DISTURBED of the time.
+
+        Threads of the process also wait for each other, at most until all of its CPU time is used:
+        what it waited for others is not more than the CPU time that it did not get.
+
+        Args:
+            elapsed_s: Seconds of the turn.
+            n_threads: Threads that the process may compute with.
+        """
         allowed_s = DISTURBED * elapsed_s
-        return self.steal_s > allowed_s or self.wait_s > allowed_s or self.n_paused > 0
+        kept_s = min(self.wait_s, n_threads * elapsed_s - self.cpu_s)
+        return self.steal_s > allowed_s or kept_s > allowed_s or self.n_paused > 0
 
 
 def read_scheduling(*, at_start: bool = False) -> Scheduling:

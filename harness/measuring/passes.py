@@ -168,6 +168,7 @@ def take_turns(
     passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     turns: Turns,
+    n_threads: int,
     read: ReadScheduling = read_scheduling,
 ) -> TimedSamples:
     """Run timed passes whenever this system has its turn; loading a mini-batch is not timed.
@@ -175,6 +176,7 @@ def take_turns(
     A turn is one pass, or as many as fill TURN_S; short passes follow one that is not timed.
 
     Args:
+        n_threads: Threads that the system may compute with.
         read: Reads the scheduling counters of this process, around the passes of each turn.
     """
     whole: list[Sample] = []
@@ -199,7 +201,7 @@ def take_turns(
             inside_s += after.cpu_s - before.cpu_s
             (marked if order.kind == MARKED else whole).extend(chain(*samples))
             seconds = [sum(sample.total_s for sample in each) for each in samples]
-            turn = build_turn(order.cycle, n_passes, wall_s, after.since(before))
+            turn = build_turn(order.cycle, n_passes, wall_s, n_threads, after.since(before))
             if order.kind == WHOLE:
                 taken.append(turn)
             median_s = float(np.median(seconds))
@@ -211,7 +213,7 @@ def choose_n_passes(median_s: float) -> int:
     return 1 if median_s <= 0 else max(1, min(MAX_PER_TURN, math.ceil(TURN_S / median_s)))
 
 
-def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> Turn:
+def build_turn(cycle: int, n_passes: int, wall_s: float, n_threads: int, spent: Scheduling) -> Turn:
     return Turn(
         cycle=cycle,
         n_passes=n_passes,
@@ -220,7 +222,7 @@ def build_turn(cycle: int, n_passes: int, wall_s: float, spent: Scheduling) -> T
         steal_s=round(spent.steal_s, CLOCK_DIGITS),
         wait_s=round(spent.wait_s, CLOCK_DIGITS),
         n_switches=spent.n_switches,
-        is_disturbed=spent.is_disturbed(wall_s),
+        is_disturbed=spent.is_disturbed(wall_s, n_threads),
     )
 
 

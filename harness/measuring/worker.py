@@ -264,7 +264,7 @@ def _time(
     n_warm = len(passes.untimed_gap_s)
     measured.timer_overhead_s = measure_empty_sample_s(system.synchronize)
     watch = SlowdownWatch(spec.device)
-    timed = take_turns(passes, workload.mini_batches, turns)
+    timed = take_turns(passes, workload.mini_batches, turns, spec.threads)
     slowdown = watch.stop()
     for name in ("gpu_clocks_mhz", "gpu_limited_s", "gpu_others"):
         setattr(measured, name, getattr(slowdown, name))

@@ -28,7 +28,8 @@ class Turn(BaseModel):
         steal_s: Seconds that the hypervisor took from the machine's CPUs.
         wait_s: Seconds that threads of the process were ready but had no CPU.
         n_switches: Involuntary context switches of the process.
-        is_disturbed: Whether steal_s or wait_s is above 2 % of wall_s, or a CPU quota paused it.
+        is_disturbed: Whether it was kept from its CPUs for more than 2 % of wall_s; the rule is in
+            docs/measuring.md.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

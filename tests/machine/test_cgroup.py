@@ -133,7 +133,7 @@ def test_a_turn_with_a_pause_by_the_quota_is_disturbed(tmp_path: Path, monkeypat
     (root / "cpu.stat").write_text("nr_periods 19\nnr_throttled 8\n")
     spent = read_scheduling().since(before)
     assert spent.n_paused == 1
-    assert spent.is_disturbed(elapsed_s=1e9)
+    assert spent.is_disturbed(elapsed_s=1e9, n_threads=1)
     (finding,) = (f for f in check_noise(describe_machine(), 0.0) if f.name == "CPU quota")
     assert finding.value == "0.4 cores"
     assert finding.advice

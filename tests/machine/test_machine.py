@@ -217,7 +217,7 @@ def test_what_happens_to_a_gpu_during_the_passes_is_noticed(
     assert seen.gpu_limited_s == expected
 
 
-STILL = Scheduling(cpu_s=1.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
+STILL = Scheduling(cpu_s=0.5, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
 
 
 @pytest.mark.parametrize(
@@ -229,12 +229,19 @@ STILL = Scheduling(cpu_s=1.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
         ({"wait_s": 0.021}, True),
         ({"steal_s": 0.021}, True),
         ({"n_paused": 1}, True),
+        ({"wait_s": 0.5, "cpu_s": 1.01}, False),  # its threads waited for each other
+        ({"wait_s": 0.5, "cpu_s": 0.981}, False),
+        ({"wait_s": 0.5, "cpu_s": 0.979}, True),
+        ({"wait_s": 0.5, "cpu_s": 1.97, "n_threads": 2}, True),
+        ({"wait_s": 0.019, "cpu_s": 0.1}, False),  # it slept
     ],
 )
 def test_a_turn_is_disturbed_if_its_process_was_kept_from_a_cpu(
     changes: dict[str, float], is_disturbed: bool
 ) -> None:
-    assert replace(STILL, **changes).is_disturbed(elapsed_s=1.0) == is_disturbed
+    changes = {"n_threads": 1} | changes
+    n_threads = int(changes.pop("n_threads"))
+    assert replace(STILL, **changes).is_disturbed(1.0, n_threads) == is_disturbed
 
 
 def test_counters_advance_with_work() -> None:

@@ -42,7 +42,7 @@ def timed_of(
 ) -> TimedSamples:
     values = {"min_seconds": 0.0, "min_passes": 3, "max_seconds": 1e7} | timing
     turns = OwnTurns(Timing(**values))
-    return take_turns(Passes(system, system.time), costs, turns, read)
+    return take_turns(Passes(system, system.time), costs, turns, 1, read)
 
 
 def test_loading_is_not_timed(time: FakeTime) -> None:
