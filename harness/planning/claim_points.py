@@ -31,6 +31,7 @@ class Answer:
     Attributes:
         numerator: values, by key of the grid.
         denominator: values; empty if the quantity itself counts.
+        numerator_quantity: quantity of the numerator if it differs from that of the denominator.
         steps: values of one key, in their order, in place of both sides.
         settings: values of both sides; empty for all points.
         without: values of points that do not count, because the paper has no number for them: those
@@ -44,6 +45,7 @@ class Answer:
     substitution: Line
     numerator: Wanted = field(default_factory=dict)
     denominator: Wanted = field(default_factory=dict)
+    numerator_quantity: Line | None = None
     steps: Wanted = field(default_factory=dict)
     settings: Wanted = field(default_factory=dict)
     without: Wanted = field(default_factory=dict)
@@ -57,6 +59,8 @@ class Answer:
             )
         if self.steps and (self.denominator or len(self.steps) > 1):
             raise ConfigError("answer.steps replaces both sides by values of one key; fix the keys")
+        if self.numerator_quantity is not None and not self.denominator:
+            raise ConfigError("answer.numerator_quantity needs a denominator; set it, or remove it")
         if any(len(values) < 2 for values in self.steps.values()):
             raise ConfigError("answer.steps has no step; set at least two values")
         if any("dataset" in getattr(self, side) for side in SIDES):
@@ -65,6 +69,11 @@ class Answer:
     @property
     def counts_batches(self) -> bool:
         return self.quantity == BATCHES
+
+    @property
+    def quantities(self) -> tuple[str, str]:
+        """Return the quantities of numerator and denominator."""
+        return self.numerator_quantity or self.quantity, self.quantity
 
     @property
     def is_ratio(self) -> bool:

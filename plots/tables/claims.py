@@ -56,6 +56,7 @@ QUANTIFIERS = {
     EACH_STEP: "any point of each step",
 }
 VERDICTS = (NOT_REPRODUCED, IN_PART, REPRODUCED)  # by level
+COMPARED = "compared"  # column of both sides of a ratio of two quantities
 MIN_ROUNDS = 3  # of a timed point with a verdict
 
 
@@ -102,7 +103,7 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
         **{"claimed_for": claim.device, "published": claim.published, "number": claim.number},
         "measured_over_claimed": deciding.value / (claim.number or np.nan),
         "substitution": answer.substitution if answer else None,
-        "quantity": answer.quantity if answer else None,
+        "quantity": " over ".join(dict.fromkeys(answer.quantities)) if answer else None,
         "rule": describe_rule(rule) if rule else None,
         "rationale": rule.rationale if rule else None,
         **deciding,
@@ -144,7 +145,8 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
         ]
     else:
         rows, quantity, name = experiment.rows, answer.quantity, "system"
-        check_quantity(f"claims/{claim.name}.yaml", quantity)
+        for each in answer.quantities:
+            check_quantity(f"claims/{claim.name}.yaml", each)
         own = {EXPERIMENT: answer.experiment}.items()
         settings = [trial if own <= trial.items() else {} for trial in experiment.settings]
     pairs = pd.DataFrame(
@@ -159,6 +161,11 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     is_named = best.status != "ok"
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
     numerator, denominator = best[best.side == "numerator"], best[best.side == "denominator"]
+    if answer.is_ratio and answer.numerator_quantity:
+        above, below = answer.quantities
+        numerator = numerator.assign(**{COMPARED: numerator[above]})
+        denominator = denominator.assign(**{COMPARED: denominator[below]})
+        quantity = COMPARED
     if answer.is_ratio:
         numerator = ratios(numerator, denominator, ["place"], quantity)
     results = numbers(numerator, ["place"], RATIO if answer.is_ratio else quantity)

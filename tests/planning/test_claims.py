@@ -237,6 +237,10 @@ def test_unnamed_keys_are_equal_on_both_sides() -> None:
             "answer.steps replaces both sides by values of one key",
         ),
         (NO_SIDES | {"answer__steps": {"system": "slow"}}, "answer.steps has no step"),
+        (
+            {"answer__denominator": None, "answer__numerator_quantity": "computation_s"},
+            "answer.numerator_quantity needs a denominator",
+        ),
         ({"answer__decisive_scales": "paper"}, "answer.decisive_scales is unknown"),
         ({"decided_at": ["paper"]}, "unknown key 'decided_at' of a claim; remove it"),
         ({"answer__settings": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),

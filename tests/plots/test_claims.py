@@ -157,6 +157,18 @@ def test_a_quantity_may_count_by_itself() -> None:
     assert get_verdict(claim, build_experiment(QUICK, slow)) == (NOT_REPRODUCED, "")
 
 
+def test_a_numerator_may_have_a_quantity_of_its_own() -> None:
+    """A fourth of the slow system's time is construction, a half of the quick one's."""
+    slow = build_point("slow", [10] * 3, phases_s={"construct": 0.2})  # of 0.8 s
+    quick = build_point("quick", [100] * 3, phases_s={"construct": 0.04})  # of 0.08 s
+    one = replace(ANSWER, numerator={"system": ("slow",)}, numerator_quantity="computation_s")
+    assert get_values(replace(CLAIM, answer=one), build_experiment(quick, slow)) == [
+        pytest.approx(10 * 0.75)
+    ]
+    both = replace(CLAIM, answer=replace(one, quantity="computation_s", numerator_quantity=None))
+    assert get_values(both, build_experiment(quick, slow)) == [pytest.approx(10 * 0.75 / 0.5)]
+
+
 WHEEL = {"versions": {"dynet_build": "wheel 2.2"}}
 
 
@@ -339,13 +351,15 @@ def test_the_table_and_its_csv_have_the_rule_and_every_point() -> None:
 
 
 def test_an_unknown_quantity_is_rejected() -> None:
-    claim = replace(CLAIM, answer=replace(ANSWER, quantity="instance_ms"))
-    with pytest.raises(ConfigError, match=r"claims/dream.yaml: unknown quantity.*instance_s"):
-        judge(claim, build_experiment(QUICK, SLOW))
+    for key in ("quantity", "numerator_quantity"):
+        claim = replace(CLAIM, answer=replace(ANSWER, **{key: "instance_ms"}))
+        with pytest.raises(ConfigError, match=r"claims/dream.yaml: unknown quantity.*instance_s"):
+            judge(claim, build_experiment(QUICK, SLOW))
 
 
 def test_shipped_claims_have_known_quantities_and_tables() -> None:
     for claim in read_claims(CONF_DIR):
         assert claim.table is None or (FOLDER / f"{claim.table}.yaml").is_file()
         if claim.answer and not claim.answer.counts_batches:
-            check_quantity(claim.name, claim.answer.quantity)
+            for quantity in claim.answer.quantities:
+                check_quantity(claim.name, quantity)
