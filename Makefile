@@ -63,7 +63,7 @@ try: install
 	$(if $(CONFIG),$(error make try takes no CONFIG; say make all CONFIG="$(CONFIG)" instead))
 	$(BIN)/python -m dynbatch.harness.commands.first_look
 
-# Papers' shapes with fewer points, six rounds for headlines: what is worth looking at.
+# Papers' shapes with fewer points: what is worth looking at.
 medium: install
 	$(if $(OFFLINE)$(findstring device=cpu,$(CONFIG)),,-$(BIN)/python -m scripts.gpu_peers if-usable)
 	$(if $(findstring --config,$(SNAKEMAKE)),$(error SNAKEMAKE has --config, which would replace scale=medium; say CONFIG="key=value" instead))

@@ -114,11 +114,10 @@ def list_points() -> list[Point]:
 def read_commands() -> dict[tuple[str, str], tuple[str, str]]:
     """Return command and mode of the engine's record by experiment and workload."""
     commands: dict[tuple[str, str], tuple[str, str]] = {}
-    for folder in FIRST_CPU:
-        rows = select_workloads(load_results_of("answers", folder))
-        for row in rows[rows.is_engine & (rows.status == "ok")].itertuples():
-            command = str(row.command), str(row.mode)
-            commands.setdefault((str(row.experiment), str(row.workload)), command)
+    rows = select_workloads(load_results_of("answers", FIRST_CPU))
+    for row in rows[rows.is_engine & (rows.status == "ok")].itertuples():
+        command = str(row.command), str(row.mode)
+        commands.setdefault((str(row.experiment), str(row.workload)), command)
     return commands
 
 

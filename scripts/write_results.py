@@ -1,7 +1,6 @@
-"""Write the results in README.md and docs/results.md, their two figures, and tables of programs.
+"""Write the results in README.md and docs/results.md, and their two figures.
 
-All results come from committed records. The tables of programs are in the README next to their
-records.
+All results come from committed records.
 
 python -m scripts.write_results
 """
@@ -9,7 +8,7 @@ python -m scripts.write_results
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -39,30 +38,25 @@ from dynbatch.plots.tables.cells import (
     DAGGER,
     EN_DASH,
     format_ratio,
+    pivot_numbers,
 )
 from dynbatch.plots.tables.claims import NOT_MEASURABLE, NOT_SHOWN, VERDICTS, judge
 from dynbatch.plots.write import save_figure, to_pipes
-from scripts.run_tables import build_run_tables, pivot_texts
 from scripts.write_pages import MarkedPage
 
 REFERENCE = ROOT / "results" / "reference"
-# The results of a workload come from the first directory of a CPU that has it.
-FIRST_CPU = (
-    REFERENCE / "amd-epyc-2cpu-2026-11-28" / "paper",
-    REFERENCE / "amd-epyc-2cpu-2026-11-27" / "paper",
-    REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper_evening",
-    REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
-)
-SECOND_CPU = (REFERENCE / "intel-xeon-2cpu-2026-11-29" / "paper",)
-THIRD_CPU = (REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",)
-CPUS = {"AMD Zen 4": FIRST_CPU, "Intel Xeon": SECOND_CPU, "AMD Zen 3": THIRD_CPU}
+ZEN5 = REFERENCE / "amd-epyc-zen5-2cpu-2026-11-29"
+FIRST_CPU = ZEN5 / "paper"
+CPUS = {
+    "AMD Zen 5": FIRST_CPU,
+    "Intel Xeon": REFERENCE / "intel-xeon-2cpu-2026-11-29" / "paper",
+    "AMD Zen 3": REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",
+}
 NAMES = tuple(CPUS)
-STRATEGIES = REFERENCE / "intel-xeon-2cpu-2026-11-28" / "paper"
-# Policies compared by time, with equal kernels.
-POLICIES = REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium"
-CLAIMS = REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims"
+POLICIES = ZEN5 / "medium"  # policies compared by time, with equal kernels
+# A claim has the verdict of the first directory that decides it.
+CLAIMS = (REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims",)
 GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
-PROGRAMS = REFERENCE / "amd-epyc-2cpu-2026-11-24" / "programs"  # a run of `bench -m`
 # The largest change of a ratio between unchanged baselines from one run to another, see
 # conf/experiment/answers.yaml.
 BETWEEN_RUNS = float((read_declaration("answers", CONF_DIR).figure or {})["band"])
@@ -71,8 +65,7 @@ PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
 FOREST_TITLE = (
     "Speedup of the engine over the fastest baseline of each framework, and over C++ by hand"
 )
-FIRST_CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
-STRATEGY_CONDITIONS = FIRST_CONDITIONS.replace("AMD EPYC (Zen 4)", "Intel Xeon")
+CONDITIONS = "one core of an AMD EPYC (Zen 5), the papers' sizes, float32"
 PIXELS = 1200  # width of a figure
 REASONS = {"TorchFold": " (which merges equal subtrees)"}  # for a faster baseline
 MANUAL = "native_levels"  # C++ by hand
@@ -86,33 +79,23 @@ SHOWN = [
 
 
 @cache
-def load_answers(folders: Sequence[Path]) -> pd.DataFrame:
-    """Evaluate the answers of several directories; the first that has a workload is used."""
-    experiments = (load_results_of("answers", folder) for folder in folders)
-    return select_first_results(map(evaluate_answers, experiments))
+def load_answers(folder: Path) -> pd.DataFrame:
+    """Evaluate the answers of a directory: its workloads with an engine and a baseline."""
+    answers = evaluate_answers(load_results_of("answers", folder))
+    workloads = answers.groupby(["experiment", "workload"], sort=False)
+    return workloads.filter(has_answer).sort_values("experiment", kind="stable", ignore_index=True)
 
 
 @cache
 def load_strategies() -> pd.DataFrame:
     """Return the engine's speedups over the strategies, see plots/tables/answers.py."""
-    rows = evaluate_strategies(load_results_of("answers", STRATEGIES))
+    rows = evaluate_strategies(load_results_of("answers", FIRST_CPU))
     return rows[rows.speedup_status == "ok"].reset_index(drop=True)
 
 
 def load_results_of(name: str, folder: Path) -> Experiment:
     """Load the results of one experiment from committed records."""
     return load_held(name, select_drawable({"records": folder}, os.environ, [name]))
-
-
-def select_first_results(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Select each workload from the first frame with an answer, sorted by experiment."""
-    selected: dict[tuple[str, str], pd.DataFrame] = {}
-    for table in frames:
-        for key, rows in table.groupby(["experiment", "workload"], sort=False):
-            if has_answer(rows):
-                selected.setdefault(key, rows)
-    ordered = sorted(selected.items(), key=lambda item: item[0][0])
-    return pd.concat([rows for _, rows in ordered], ignore_index=True)
 
 
 def has_answer(rows: pd.DataFrame) -> bool:
@@ -208,13 +191,13 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
     ]
     return "\n".join(
         [
-            "- **Frameworks.** On Zen 4, the engine (`system=vertex`: the shared core with our"
+            "- **Frameworks.** On Zen 5, the engine (`system=vertex`: the shared core with our"
             f" policy `critical_share`) is {compare_speeds(rows, 'framework')} the fastest"
             " framework.",
-            f"- **C++ by hand** (`{MANUAL}`): on Zen 4, the engine is"
+            f"- **C++ by hand** (`{MANUAL}`): on Zen 5, the engine is"
             f" {compare_speeds(rows, 'manual')} it, {rows.speedup_manual.median():.2f} in the"
             " median.",
-            "- **Strategies.** On our engine (Xeon; gray in the figure: uncertain),"
+            "- **Strategies.** On our engine (gray in the figure: uncertain),"
             f" {join_names(close)} as fast as"
             f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet:"
             " ED-Batch's baseline).",
@@ -222,9 +205,8 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f"- **Slower** than {describe_slower({NAMES[0]: rows, **others})}.",
             '- **Confidence.** 95% intervals over six rounds, ranges of fewer; "clearly": the'
             f" whole interval is beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks, and"
-            f" over C++, on {'; on '.join(spans)}"
-            " (Xeon here: [huge pages](docs/measuring.md)).",
-            f"- **Claims of the papers.** {describe_claims(CLAIMS)}",
+            f" over C++, on {'; on '.join(spans)}.",
+            f"- **Claims of the papers.** {describe_claims()}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
     )
@@ -291,7 +273,7 @@ def describe_policies() -> str:
     ]
     return (
         f"DyNet's agenda takes {times.value.min():.2f} to"
-        f" {times.value.max():.2f} times our time on {len(times)} models (Xeon), although it"
+        f" {times.value.max():.2f} times our time on {len(times)} models, although it"
         f" runs {batches[1]:.0f} batches, not {batches[0]:.0f}, on lattices"
     )
 
@@ -339,20 +321,27 @@ def build_strategies(rows: pd.DataFrame) -> str:
         strategy=pd.Categorical(names, columns),
         text=bold + rows.speedup.map("{:.2f}".format) + marks + bold,
     )
-    return pivot_texts(texts, {"workload": "workload"}, "strategy")
+    table = pivot_numbers(texts, {"workload": "workload"}, ["strategy"], lambda row: str(row.text))
+    return "\n".join(to_pipes(table))
 
 
 @cache
-def judge_claims(folder: Path) -> pd.DataFrame:
-    """Return a row for each claim that the records of a directory decide."""
-    experiment = load_results_of("claims", folder)
-    judged = pd.DataFrame([judge(claim, experiment)[0] for claim in experiment.claims])
-    return judged[judged.verdict != NOT_MEASURABLE]
+def judge_claims() -> pd.DataFrame:
+    """Return a row for each claim that committed records decide, in the order of conf/claims."""
+    experiments = [load_results_of("claims", folder) for folder in CLAIMS]
+    judged = pd.DataFrame(
+        [
+            judge(claim, experiment)[0]
+            for claim in experiments[0].claims
+            for experiment in experiments
+        ]
+    )
+    return judged[judged.verdict != NOT_MEASURABLE].drop_duplicates("claim")
 
 
-def describe_claims(folder: Path) -> str:
+def describe_claims() -> str:
     """Count the verdicts on claims that a CPU can decide."""
-    rows = judge_claims(folder)
+    rows = judge_claims()
     n, is_count = rows.verdict.value_counts(), rows.quantity.isin([*COUNTED, BATCHES])
     parts = [f"{n[verdict]} {verdict}" for verdict in (*VERDICTS[::-1], NOT_SHOWN) if verdict in n]
     n_counts = int((is_count & (rows.verdict == VERDICTS[-1])).sum())
@@ -363,9 +352,9 @@ def describe_claims(folder: Path) -> str:
     )
 
 
-def build_claims(folder: Path) -> str:
+def build_claims() -> str:
     """Tabulate claims with their numbers and verdicts."""
-    rows = judge_claims(folder)
+    rows = judge_claims()
     ends = rows[["value", "low", "high"]].where(rows.low != rows.high, other=rows[["value"]])
     cells = {
         "paper": rows.paper.str.partition(",")[0] + ", " + rows.location.str.partition(",")[0],
@@ -390,11 +379,8 @@ def build_parts() -> dict[MarkedPage, str]:
             for name, rows in zip(NAMES, (first, *others), strict=True)
         },
         MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(load_strategies()),
-        MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(
-            SECOND_CPU[0]
-        ),
-        MarkedPage(RESULTS, "write_results", "claims"): build_claims(CLAIMS),
-        MarkedPage(PROGRAMS / "README.md", "write_results"): build_run_tables(PROGRAMS, "acrobat"),
+        MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(FIRST_CPU),
+        MarkedPage(RESULTS, "write_results", "claims"): build_claims(),
     }
 
 
@@ -403,9 +389,9 @@ def write_pictures() -> None:
     answers, strategies = load_answers(FIRST_CPU), load_strategies()
     forest, heat = draw_forest(answers, band=BETWEEN_RUNS), draw_heat(strategies)
     page.add_title(forest, FOREST_TITLE)
-    page.add_caption(forest, describe_forest(answers, BETWEEN_RUNS, FIRST_CONDITIONS))
+    page.add_caption(forest, describe_forest(answers, BETWEEN_RUNS, CONDITIONS))
     page.add_title(heat, HEAT_TITLE)
-    page.add_caption(heat, describe_heat(strategies, STRATEGY_CONDITIONS))
+    page.add_caption(heat, describe_heat(strategies, CONDITIONS))
     for path, figure in zip(PICTURES, (forest, heat), strict=True):
         save_figure(figure, path)
         replace_whole(path, shrink_picture(path, PIXELS)[0])

@@ -6,7 +6,6 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from dynbatch.harness.engine.switches import CHOICES, Switches
@@ -68,22 +67,6 @@ def test_the_readme_is_short() -> None:
     assert not re.findall(r"^[A-Z]{4,}\d*$", text, re.MULTILINE), "a placeholder"
     assert len(tables) == 1
     assert tables[0].count("\n") <= MAX_ROWS
-
-
-def test_first_suitable_directory_supplies_a_workload() -> None:
-    def frame(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
-        columns = ["experiment", "workload", "source", "status"]
-        table = pd.DataFrame(rows, columns=columns)
-        pairs = (table.assign(is_engine=engine) for engine in (True, False))
-        return pd.concat(pairs).assign(is_fastest_baseline=lambda rows: ~rows.is_engine)
-
-    new = frame(("trees", "many", "new", "ok"), ("words", "few", "failed", "oom"))
-    old = frame(
-        ("words", "few", "old", "ok"), ("trees", "many", "old", "ok"), ("trees", "few", "old", "ok")
-    )
-    found = write_results.select_first_results([new, old])
-    shown = set(found[["experiment", "workload", "source"]].itertuples(index=False, name=None))
-    assert shown == {("trees", "many", "new"), ("trees", "few", "old"), ("words", "few", "old")}
 
 
 def test_a_part_is_written_between_its_marks(tmp_path: Path) -> None:

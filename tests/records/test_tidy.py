@@ -24,7 +24,7 @@ from dynbatch.harness.records.tidy import (
 from dynbatch.harness.values.paths import ROOT
 from tests.support.records import plain_count, plain_record, write_results
 
-MEDIUM = ROOT / "results" / "reference" / "intel-xeon-2cpu-2026-11-25" / "medium"
+MEDIUM = ROOT / "results" / "reference" / "amd-epyc-zen5-2cpu-2026-11-29" / "medium"
 PHASES = {"construct": 0.01, "schedule": None, "forward": 0.1, "backward": 0.2, "update": 0.04}
 WORK = {"phases_s": PHASES, "n_flop": 6e9, "bytes_touched": 3e9, "n_batches": 9, "lower_bound": 6}
 
