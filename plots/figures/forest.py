@@ -111,7 +111,8 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
         f"median of {format_range(rounds)} ratios within rounds, {describe_ends(rounds)}"
         if rounds
         else "",
-        f"gray band: a factor of {band}, by which unchanged code has differed between runs; bold: beyond it",
+        f"gray band: a factor of {band}, by which unchanged code has differed between runs;"
+        " bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",
         f"{DAGGER} measured with warnings" if marks.speedup_warnings.any() else "",
         conditions,
