@@ -308,7 +308,7 @@ def describe_repeatability(folder: Path) -> str:
     """Tell by how much speedups over frameworks change between rounds of unchanged code."""
     rows = frame(folder)
     speedups = ratios(rows[rows.status == "ok"], "vertex")
-    frameworks = {one.name for one in read_systems(CONF_DIR) if one.kind == "framework"} - {MANUAL}
+    frameworks = {s.name for s in read_systems(CONF_DIR) if s.kind == "framework"} - {MANUAL}
     by_trial = speedups[speedups.system.isin(frameworks)].groupby("trial_id").ratio
     changes = (by_trial.max() / by_trial.min())[by_trial.count() > 1]
     middle, most = changes.quantile([0.5, 0.95])
