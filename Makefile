@@ -1,4 +1,4 @@
-# make try: a first result, in three to six minutes with the install.
+# make try: a first result, in two to six minutes with the install.
 # make all: every table and figure.
 # make medium: the same at a scale worth looking at.
 # make verify-reference: whether the committed results hold on this machine, in five minutes.
