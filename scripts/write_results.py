@@ -195,7 +195,8 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             "- **Frameworks.** On Zen 5, the engine (`system=vertex`, policy `critical_share`) is"
             f" {compare_speeds(rows, 'framework')} the fastest framework measured (no"
             " `torch.compile`, no TensorFlow XLA).",
-            f"- **C++ by hand** (`{MANUAL}`): {compare_speeds(rows, 'manual')} it; below 1 on {count_slower(rows, 'manual')}."
+            f"- **C++ by hand** (`{MANUAL}`): {compare_speeds(rows, 'manual')} it;"
+            f" below 1 on {count_slower(rows, 'manual')}."
             f" On the Xeon, clearly slower on {count_classes(others['Intel Xeon'], 'manual')[1]}.",
             "- **Strategies.** On our engine (second figure),"
             f" {join_names(close)} as fast as"
