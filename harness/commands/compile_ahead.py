@@ -18,11 +18,11 @@ from pathlib import Path
 
 from dynbatch.harness.compiler.compiled import has_compiled, load_module
 from dynbatch.harness.compiler.object_code import FOLDER
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    load_matmul_kernels,
-)
+from dynbatch.harness.contracts.policy import ArrayPolicy
+from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.machine.caches import make_cache_folder
 from dynbatch.harness.machine.facts import list_usable_cpus
+from dynbatch.harness.policies.parts.segments import load_loop
 from dynbatch.harness.values.paths import PACKAGE, ROOT
 
 _DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
@@ -49,6 +49,9 @@ def compile_module(name: str) -> str | None:
     if not has_compiled(name):
         return None
     load_module(name)
+    for value in vars(sys.modules[name]).values():
+        if isinstance(value, ArrayPolicy):
+            load_module(load_loop(value).__module__)
     return ""
 
 

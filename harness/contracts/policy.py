@@ -41,12 +41,12 @@ FALLBACKS = ("last", "agenda", "sufficient")
 class ArrayPolicy:
     """Policy that is a compiled function of a graph's arrays.
 
-    A graph segment then needs neither a Graph nor a Schedule, which take as long as the function.
+    All segments of a graph are then scheduled in one compiled call (policies/parts/segments.py).
 
     Attributes:
-        compute: A function of types, arg_start, args, and of the arrays that `others` names. No
-            batch of its result is empty.
-        others: Attributes of Graph that have one entry for each type.
+        compute: A compiled function of types, arg_start, args, and of the arrays that `others`
+            names. No batch of its result is empty.
+        others: Attributes of Graph that have one entry for each type: follows, cheap.
     """
 
     compute: Callable[..., OrderAndStarts]
@@ -54,12 +54,9 @@ class ArrayPolicy:
 
     def __call__(self, graph: Graph) -> Schedule:
         """Schedule a graph."""
-        arrays = graph.types, graph.arg_start, graph.args, *self.read_others(graph)
-        return Schedule.from_valid_arrays(*self.compute(*arrays))
-
-    def read_others(self, graph: Graph) -> tuple[Any, ...]:
-        """Return the arrays of a graph that its segments share."""
-        return tuple(getattr(graph, name) for name in self.others)
+        others = (getattr(graph, name) for name in self.others)
+        arrays = self.compute(graph.types, graph.arg_start, graph.args, *others)
+        return Schedule.from_valid_arrays(*arrays)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ class Timing:
 
     Then the systems of a block run passes in turns; one turn of four marks its phases. They end
     when min_passes unmarked turns and min_seconds of timed work are reached and `precision`, too,
-    or four times min_seconds, or max_seconds of timed work. At least one turn of each kind runs.
+    or twice min_seconds, or max_seconds of timed work. At least one turn of each kind runs.
 
     Attributes:
         n_mini_batches: Mini-batches of the fixed list, unless n_instances is given.

@@ -15,6 +15,7 @@ from dynbatch.harness.contracts.policy import (
     load_policy,
 )
 from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.policies.parts import segments
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.policies.parts.segments import (
     cut_in_segments,
@@ -163,6 +164,27 @@ def test_a_segment_that_runs_too_early_is_noticed() -> None:
 def test_policy_scheduling_other_vertices_is_reported(made: Schedule | None) -> None:
     with pytest.raises(ScheduleError, match="segment"):
         schedule_in_segments(lambda _: made, two_steps())  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("order", [[0], [0, 2], [0, -1], [0, 1, 1]])
+def test_array_policy_scheduling_other_vertices_is_reported(
+    order: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiled loop runs as Python here, with a function that returns these two vertices."""
+    graph = replace(graph_of([1, 1], [[], []]), segments=as_int_array([0, 0]))
+    assert graph.segments is not None
+    cut = segments.cut_arrays(graph.segments, graph.types, graph.arg_start, graph.args)
+    made = segments.start_batches(cut)
+    assert segments.add_batches(cut, 0, as_int_array([1, 0]), as_int_array([0, 2]), *made)
+    assert made[0].tolist() == [1, 0]
+    assert made[1][:2].tolist() == [0, 2]
+    assert made[2].tolist() == [0, 1]
+    wrong = as_int_array(order), as_int_array([0, len(order)])
+    assert not segments.add_batches(cut, 0, *wrong, *segments.start_batches(cut))
+    refused = segments.Batches(*made, is_valid=False)
+    monkeypatch.setattr(segments, "load_loop", lambda _: lambda *_: refused)
+    with pytest.raises(ScheduleError, match="not in its graph segment"):
+        schedule_in_segments(load_policy("depth"), graph)
 
 
 def test_a_learned_policy_learns_on_the_first_segment_and_meets_states_of_all() -> None:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.engine.lowering.plan import FORWARD, Plan, Ref
 from dynbatch.harness.engine.rows.fields import OUTPUT
 from dynbatch.harness.engine.rows.layout import Layout
-from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.arrays import Flags, FlagTable, IntArray, Ints, IntTable, Longs
 
+AROUND = ("eager", "lazy")  # stages of FORWARD before and after that of batches
+NO_OUTPUTS: Longs = np.zeros(0, dtype=np.int64)
 ALL_ROWS = -1  # position of a batch that consists of all rows of a function
 Run = tuple[str, IntArray]  # a stage, and (k, 2) type id and position of its batches
 Loss = tuple[int, Ref, slice]  # function id, columns of the loss, and the rows to add up
@@ -148,60 +152,117 @@ def plan_segments(plans: Mapping[int, Plan], layout: Layout, segment_starts: Int
     Args:
         segment_starts: (n_segments + 1,), the first batch of each segment.
     """
-    numbers = np.arange(len(segment_starts), dtype=np.int32)  # of segments, and one after the last
-    in_segment: list[IntArray] = [numbers[:-1].repeat(segment_starts[1:] - segment_starts[:-1])]
-    pieces = [layout.batches]
-    if OUTPUT in layout:
-        of_output = layout.output_segments.astype(np.int32)
-        positions = np.arange(len(of_output), dtype=np.int32)
-        pieces.append(np.stack([np.full_like(positions, OUTPUT), positions], axis=1))
-        in_segment.append(of_output)
-    batches, segments = np.concatenate(pieces), np.concatenate(in_segment)
-    if len(pieces) > 1:
-        order = segments.argsort(kind="stable")
-        batches, segments = batches[order], segments[order]
-    at_once, their_segments = _merge_batches(batches, segments)
-    of_stage = {"batch": batches}
-    starts = {"batch": segments.searchsorted(numbers)}
-    for stage in ("eager", "lazy"):
-        has_steps = np.zeros(layout.fields.n_functions, dtype=np.bool_)  # OUTPUT (-1) is last
-        has_steps[[type_id for type_id in layout if plans[type_id].list_steps(stage)]] = True
-        mine = has_steps[at_once[:, 0]]
-        of_stage[stage] = at_once[mine]
-        starts[stage] = their_segments[mine].searchsorted(numbers)
-    losses = _collect_losses(plans, layout, batches, segments, numbers)
-    return Segments(of_stage, starts, losses)
+    types = tuple(layout)
+    has_steps = np.zeros((2, layout.fields.n_functions), dtype=np.bool_)  # OUTPUT (-1) is last
+    for type_id in types:
+        has_steps[:, type_id] = [bool(plans[type_id].list_steps(stage)) for stage in AROUND]
+    found = _order_batches(
+        layout.batches,
+        segment_starts,
+        layout.output_segments if OUTPUT in types else NO_OUTPUTS,
+        has_steps,
+    )
+    return Segments(
+        {"batch": found.batches, AROUND[0]: found.eager, AROUND[1]: found.lazy},
+        {"batch": found.starts, AROUND[0]: found.eager_starts, AROUND[1]: found.lazy_starts},
+        [
+            LossRows(t, plan.refs[plan.loss], _find_loss_rows(layout, t, found))
+            for t, plan in ((t, plans[t]) for t in types)
+            if plan.loss is not None
+        ],
+    )
 
 
-def _merge_batches(batches: IntArray, segments: IntArray) -> tuple[IntArray, IntArray]:
-    """Merge the batches of each type that occurs in one graph segment only.
+def _find_loss_rows(layout: Layout, type_id: int, found: _Ordered) -> IntArray:
+    """Return the first row of each graph segment among those of a function (n_segments + 1,)."""
+    n_before = _count_batches_before(found.batches, found.starts, type_id)
+    first: IntArray = layout.select_starts(type_id)[n_before].astype(np.int32)
+    return first
 
-    Returns:
-        The batches, where a merged one has position ALL_ROWS, and the segment of each.
+
+class _Ordered(NamedTuple):
+    """Batches (k, 2) of each stage, segment by segment, and the first batch of each segment."""
+
+    batches: IntTable
+    starts: Ints
+    eager: IntTable
+    eager_starts: Ints
+    lazy: IntTable
+    lazy_starts: Ints
+
+
+@compiled
+def _order_batches(
+    batches: IntTable, segment_starts: Ints, of_outputs: Longs, has_steps: FlagTable
+) -> _Ordered:
+    """Order batches and those of outputs by segment, and select those of the other two stages.
+
+    Args:
+        of_outputs: The segment of each batch of the output function.
+        has_steps: (2, n_functions), whether a function has steps in each stage of AROUND.
     """
-    types, positions = batches[:, 0] - batches[:, 0].min(initial=0), batches[:, 1]
-    first, last = (np.zeros(types.max(initial=0) + 1, dtype=np.int64) for _ in range(2))
-    last[types] = segments  # with repeated indices, NumPy keeps the last value
-    first[types[::-1]] = segments[::-1]
-    is_one = (first == last)[types]
-    merged = batches.copy()
-    merged[is_one, 1] = ALL_ROWS
-    kept = ~is_one | (positions == 0)
-    return merged[kept], segments[kept]
+    n_segments, n = len(segment_starts) - 1, len(batches) + len(of_outputs)
+    starts, ordered = np.zeros(n_segments + 1, np.int32), np.empty((n, 2), np.int32)
+    for r in of_outputs:
+        starts[r + 1] += 1
+    for r in range(n_segments):
+        starts[r + 1] += starts[r] + segment_starts[r + 1] - segment_starts[r]
+    free = starts.copy()
+    for r in range(n_segments):
+        for b in range(segment_starts[r], segment_starts[r + 1]):
+            ordered[free[r], 0], ordered[free[r], 1] = batches[b, 0], batches[b, 1]
+            free[r] += 1
+    for b in range(len(of_outputs)):
+        r = of_outputs[b]
+        ordered[free[r], 0], ordered[free[r], 1] = OUTPUT, b
+        free[r] += 1
+    at_once = _find_types_of_one_segment(ordered, starts, has_steps.shape[1])
+    eager, eager_starts = _select_batches(ordered, starts, has_steps[0], at_once)
+    lazy, lazy_starts = _select_batches(ordered, starts, has_steps[1], at_once)
+    return _Ordered(ordered, starts, eager, eager_starts, lazy, lazy_starts)
 
 
-def _collect_losses(
-    plans: Mapping[int, Plan],
-    layout: Layout,
-    batches: IntArray,
-    segments: IntArray,
-    numbers: IntArray,
-) -> list[LossRows]:
-    loss_rows = []
-    for type_id in layout:
-        plan = plans[type_id]
-        if plan.loss is not None:
-            mine = segments[batches[:, 0] == type_id]
-            rows = layout.select_starts(type_id)[mine.searchsorted(numbers)].astype(np.int32)
-            loss_rows.append(LossRows(type_id, plan.refs[plan.loss], rows))
-    return loss_rows
+@helper
+def _find_types_of_one_segment(ordered: IntTable, starts: Ints, n_functions: int) -> Flags:
+    """Return whether all batches of each function are in one graph segment."""
+    segment, at_once = np.full(n_functions, -1, np.int32), np.ones(n_functions, np.bool_)
+    for r in range(len(starts) - 1):
+        for k in range(starts[r], starts[r + 1]):
+            f = _index_function(ordered[k, 0], n_functions)
+            at_once[f] = at_once[f] and (segment[f] < 0 or segment[f] == r)
+            segment[f] = r
+    return at_once
+
+
+@helper
+def _select_batches(
+    ordered: IntTable, starts: Ints, has_steps: Flags, at_once: Flags
+) -> tuple[IntTable, Ints]:
+    """Return the batches of functions with steps; a function of one segment is one batch."""
+    selected, new_starts = np.empty((len(ordered), 2), np.int32), np.zeros(len(starts), np.int32)
+    n = 0
+    for r in range(len(starts) - 1):
+        for k in range(starts[r], starts[r + 1]):
+            f = _index_function(ordered[k, 0], len(has_steps))
+            if has_steps[f] and not (at_once[f] and ordered[k, 1] > 0):
+                selected[n, 0] = ordered[k, 0]
+                selected[n, 1] = ALL_ROWS if at_once[f] else ordered[k, 1]
+                n += 1
+        new_starts[r + 1] = n
+    return selected[:n], new_starts
+
+
+@helper
+def _index_function(type_id: int, n_functions: int) -> int:
+    return n_functions - 1 if type_id == OUTPUT else type_id
+
+
+@compiled
+def _count_batches_before(batches: IntTable, starts: Ints, type_id: int) -> Ints:
+    """Return how many batches of a function precede each graph segment (n_segments + 1,)."""
+    n_before = np.zeros(len(starts), np.int32)
+    for r in range(len(starts) - 1):
+        n_before[r + 1] = n_before[r]
+        for k in range(starts[r], starts[r + 1]):
+            n_before[r + 1] += batches[k, 0] == type_id
+    return n_before

@@ -2,25 +2,22 @@
 
 Earlier segments have been computed, so a segment's graph omits arguments in other segments. This is
 timed for every mini-batch, which may have a hundred segments of a few dozen vertices: one compiled
-pass cuts the graph.
+pass cuts the graph, and an ArrayPolicy schedules all segments in one compiled call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.contracts.policy import (
-    ArrayPolicy,
-    LearnedPolicy,
-    LearnedRun,
-    OrderAndStarts,
-    Policy,
-)
+from dynbatch.harness.compiler.registry import helper, load_generated
+from dynbatch.harness.contracts.policy import ArrayPolicy, LearnedPolicy, LearnedRun, Policy
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.arrays import IntArray, Ints, as_int_array
 from dynbatch.harness.values.graph import Graph
@@ -28,6 +25,30 @@ from dynbatch.harness.values.schedule import Schedule
 
 NOTHING = Schedule(as_int_array([]), as_int_array([0]))
 NO_RUN = LearnedRun(schedule=NOTHING, decided=as_int_array([]))
+_WRONG = "a policy schedules vertices that are not in its graph segment"
+# A policy's function becomes part of a loop over all segments; `others` are arguments of its own.
+_LOOP = """
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.policies.parts.segments import Batches, add_batches, cut_arrays, start_batches
+from dynbatch.harness.values.arrays import Flags, Ints
+from {module} import {name} as compute
+
+@compiled
+def schedule_all(
+    segments: Ints, types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags
+) -> Batches:
+    cut = cut_arrays(segments, types, arg_start, args)
+    order, starts, segment_starts = start_batches(cut)
+    for r in range(len(cut.starts) - 1):
+        v, v_end = cut.starts[r], cut.starts[r + 1]
+        part_types, part_start = cut.types[v:v_end], cut.arg_start[v + r : v_end + r + 1]
+        part_args = cut.args[cut.first_arg[r] : cut.first_arg[r + 1]]
+        part = compute(part_types, part_start, part_args, {others})
+        if not add_batches(cut, r, part[0], part[1], order, starts, segment_starts):
+            return Batches(order, starts, segment_starts, False)
+    n_batches = segment_starts[len(cut.starts) - 1]
+    return Batches(order, starts[: n_batches + 1], segment_starts, True)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +112,25 @@ def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
     """
     if graph.segments is None:
         return policy(graph)
-    cut = cut_in_segments(graph)
     if isinstance(policy, ArrayPolicy):
-        compute, others = policy.compute, policy.read_others(graph)
-        return _join(cut, [compute(*part, *others) for part in cut.parts])
+        arrays = graph.segments, graph.types, graph.arg_start, graph.args
+        batches = load_loop(policy)(*arrays, graph.follows, graph.cheap)
+        if not batches.is_valid:
+            raise ScheduleError(_WRONG)
+        return Schedule(batches.order, batches.starts, batches.segment_starts)
+    cut = cut_in_segments(graph)
     return _join_schedules(
         cut, [policy(part) if part.n_vertices else NOTHING for part in cut.graphs]
     )
+
+
+@functools.cache
+def load_loop(policy: ArrayPolicy) -> Callable[..., Batches]:
+    """Return the compiled function that schedules all segments with a policy's function."""
+    compute: Any = policy.compute
+    names = {"module": compute.__module__, "name": compute.__name__}
+    text = _LOOP.format(**names, others=", ".join(policy.others))
+    return load_generated(text, "schedule_all")
 
 
 def run_in_segments(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
@@ -118,17 +151,13 @@ def _join_schedules(cut: CutGraph, schedules: Sequence[Schedule]) -> Schedule:
                 f"expected a Schedule of all {len(types)} vertices of a graph segment;"
                 " fix the policy"
             )
-    return _join(cut, [(item.order, item.starts) for item in schedules])
-
-
-def _join(cut: CutGraph, batches: Sequence[OrderAndStarts]) -> Schedule:
     first, sizes = cut.starts[:-1], np.diff(cut.starts)
-    order = np.concatenate([order for order, _ in batches])
+    order = np.concatenate([item.order for item in schedules])
     if (order.view(np.uint32) >= sizes.repeat(sizes).view(np.uint32)).any():
-        raise ScheduleError("a policy schedules vertices that are not in its graph segment")
+        raise ScheduleError(_WRONG)
     order += first.repeat(sizes)
-    n_batches = [len(starts) - 1 for _, starts in batches]
-    ends = np.concatenate([starts[1:] for _, starts in batches]) + first.repeat(n_batches)
+    n_batches = [item.n_batches for item in schedules]
+    ends = np.concatenate([item.starts[1:] for item in schedules]) + first.repeat(n_batches)
     starts = np.zeros(len(ends) + 1, dtype=np.int32)
     starts[1:] = ends
     segment_starts = np.zeros(len(n_batches) + 1, dtype=np.int32)
@@ -136,17 +165,78 @@ def _join(cut: CutGraph, batches: Sequence[OrderAndStarts]) -> Schedule:
     return Schedule(cut.vertices[order], starts, segment_starts)
 
 
-@compiled
-def _cut(
-    segments: Ints, types: Ints, arg_start: Ints, args: Ints
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
-    """Return the vertices, arguments and starts of all segments.
+class CutArrays(NamedTuple):
+    """Arrays of a graph that is cut into its segments.
 
-    Returns:
-        vertices by segment; the start of each segment in them; the vertices' types; the start of
-            each vertex's arguments, with one more entry per segment; arguments, numbered within the
-            segment; and the start of each segment's arguments.
+    Attributes:
+        vertices: (n,), see CutGraph.
+        starts: (n_segments + 1,), see CutGraph.
+        types: (n,), types of `vertices`.
+        arg_start: (n + n_segments,), start of each vertex's arguments among those of its segment,
+            with one more entry per segment.
+        args: Arguments, numbered within the segment.
+        first_arg: (n_segments + 1,), start of each segment's arguments.
     """
+
+    vertices: Ints
+    starts: Ints
+    types: Ints
+    arg_start: Ints
+    args: Ints
+    first_arg: Ints
+
+
+class Batches(NamedTuple):
+    """Arrays of a Schedule, and whether each segment's batches consist of its vertices."""
+
+    order: Ints
+    starts: Ints
+    segment_starts: Ints
+    is_valid: bool
+
+
+@helper
+def start_batches(cut: CutArrays) -> tuple[Ints, Ints, Ints]:
+    """Return space for the order, the starts of batches, and the first batch of each segment."""
+    n = len(cut.vertices)
+    starts = np.empty(n + 1, np.int32)
+    starts[0] = 0
+    return np.empty(n, np.int32), starts, np.zeros(len(cut.starts), np.int32)
+
+
+@helper
+def add_batches(
+    cut: CutArrays,
+    r: int,
+    part_order: Ints,
+    part_starts: Ints,
+    order: Ints,
+    starts: Ints,
+    segment_starts: Ints,
+) -> bool:
+    """Append the batches of segment r; return False if they have other vertices than it."""
+    first, n = cut.starts[r], cut.starts[r + 1] - cut.starts[r]
+    if len(part_order) != n:
+        return False
+    for k in range(n):
+        if part_order[k] < 0 or part_order[k] >= n:
+            return False
+        order[first + k] = cut.vertices[first + part_order[k]]
+    n_before, n_batches = segment_starts[r], len(part_starts) - 1
+    for b in range(n_batches):
+        starts[n_before + b + 1] = first + part_starts[b + 1]
+    segment_starts[r + 1] = n_before + n_batches
+    return True
+
+
+@compiled
+def _cut(segments: Ints, types: Ints, arg_start: Ints, args: Ints) -> CutArrays:
+    return cut_arrays(segments, types, arg_start, args)
+
+
+@helper
+def cut_arrays(segments: Ints, types: Ints, arg_start: Ints, args: Ints) -> CutArrays:
+    """Cut a graph into its segments."""
     n, n_segments = len(types), 0
     for v in range(n):
         n_segments = max(n_segments, segments[v] + 1)
@@ -178,4 +268,4 @@ def _cut(
                     n_args += 1
         cut_start[starts[r + 1] + r] = n_args - first_arg[r]
     first_arg[n_segments] = n_args
-    return vertices, starts, cut_types, cut_start, cut_args[:n_args], first_arg
+    return CutArrays(vertices, starts, cut_types, cut_start, cut_args[:n_args], first_arg)
