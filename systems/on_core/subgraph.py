@@ -293,6 +293,7 @@ class Adapter(System):
         self.block = OperatorBlock(functions["cell"])
         self.plan = plan_block(self.block, self.options.layout, pre_gather=self.options.pre_gather)
         self.executors: dict[int, BlockExecutor] = {}
+        self.inputs: dict[int, tuple[Sequence[Any], Mapping[int, Array]]] = {}  # by id of instances
         self._prepare_executor(self.settings.batch_size)
 
     def _prepare_executor(self, n_instances: int) -> BlockExecutor:
@@ -303,7 +304,19 @@ class Adapter(System):
         return self.executors[n_instances]
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Write the cell's inputs to their addresses."""
+        """Write the cell's inputs to their addresses.
+
+        They are kept for every mini-batch: to collect them takes four times as long as a run.
+        """
+        known = self.inputs.get(id(instances))
+        if known is None or known[0] is not instances:
+            known = self.inputs[id(instances)] = instances, self._collect_inputs(instances)
+        _, inputs = known
+        self.executor = self._prepare_executor(len(next(iter(inputs.values()))))
+        self.executor.place(inputs)
+
+    def _collect_inputs(self, instances: Sequence[Any]) -> Mapping[int, Array]:
+        """Return the values of the cell's inputs by node, each (n, width)."""
         mini_batch = self.model.mini_batch(instances)
         graph, nodes = mini_batch.graph, self.block.nodes
         read = {state: self.given.nodes[i].inputs for state, i in self.given.scatter}
@@ -313,8 +326,7 @@ class Adapter(System):
                 table, rows = (self.given.nodes[k].name for k in read[node.name])
                 vertices = graph.args[graph.arg_start[mini_batch.outputs] + node.index]
                 inputs[i] = self.weights[table][mini_batch.pulls[rows][vertices]]
-        self.executor = self._prepare_executor(len(mini_batch.outputs))
-        self.executor.place(inputs)
+        return inputs
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self.executor.run()
