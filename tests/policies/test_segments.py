@@ -181,7 +181,7 @@ def test_array_policy_scheduling_other_vertices_is_reported(
     assert made[2].tolist() == [0, 1]
     wrong = as_int_array(order), as_int_array([0, len(order)])
     assert not segments.add_batches(cut, 0, *wrong, *segments.start_batches(cut))
-    refused = segments.Batches(*made, is_valid=False)
+    refused = segments.JoinedBatches(*made, is_valid=False)
     monkeypatch.setattr(segments, "load_loop", lambda _: lambda *_: refused)
     with pytest.raises(ScheduleError, match="not in its graph segment"):
         schedule_in_segments(load_policy("depth"), graph)

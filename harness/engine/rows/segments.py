@@ -156,26 +156,26 @@ def plan_segments(plans: Mapping[int, Plan], layout: Layout, segment_starts: Int
     has_steps = np.zeros((2, layout.fields.n_functions), dtype=np.bool_)  # OUTPUT (-1) is last
     for type_id in types:
         has_steps[:, type_id] = [bool(plans[type_id].list_steps(stage)) for stage in AROUND]
-    found = _order_batches(
+    ordered = _order_batches(
         layout.batches,
         segment_starts,
         layout.output_segments if OUTPUT in types else NO_OUTPUTS,
         has_steps,
     )
     return Segments(
-        {"batch": found.batches, AROUND[0]: found.eager, AROUND[1]: found.lazy},
-        {"batch": found.starts, AROUND[0]: found.eager_starts, AROUND[1]: found.lazy_starts},
+        {"batch": ordered.batches, AROUND[0]: ordered.eager, AROUND[1]: ordered.lazy},
+        {"batch": ordered.starts, AROUND[0]: ordered.eager_starts, AROUND[1]: ordered.lazy_starts},
         [
-            LossRows(t, plan.refs[plan.loss], _find_loss_rows(layout, t, found))
+            LossRows(t, plan.refs[plan.loss], _find_loss_rows(layout, t, ordered))
             for t, plan in ((t, plans[t]) for t in types)
             if plan.loss is not None
         ],
     )
 
 
-def _find_loss_rows(layout: Layout, type_id: int, found: _Ordered) -> IntArray:
+def _find_loss_rows(layout: Layout, type_id: int, ordered: _Ordered) -> IntArray:
     """Return the first row of each graph segment among those of a function (n_segments + 1,)."""
-    n_before = _count_batches_before(found.batches, found.starts, type_id)
+    n_before = _count_batches_before(ordered.batches, ordered.starts, type_id)
     first: IntArray = layout.select_starts(type_id)[n_before].astype(np.int32)
     return first
 

@@ -29,14 +29,15 @@ _WRONG = "a policy schedules vertices that are not in its graph segment"
 # A policy's function becomes part of a loop over all segments; `others` are arguments of its own.
 _LOOP = """
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.policies.parts.segments import Batches, add_batches, cut_arrays, start_batches
+from dynbatch.harness.policies.parts.segments import JoinedBatches, add_batches, cut_arrays
+from dynbatch.harness.policies.parts.segments import start_batches
 from dynbatch.harness.values.arrays import Flags, Ints
 from {module} import {name} as compute
 
 @compiled
 def schedule_all(
     segments: Ints, types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags
-) -> Batches:
+) -> JoinedBatches:
     cut = cut_arrays(segments, types, arg_start, args)
     order, starts, segment_starts = start_batches(cut)
     for r in range(len(cut.starts) - 1):
@@ -45,9 +46,9 @@ def schedule_all(
         part_args = cut.args[cut.first_arg[r] : cut.first_arg[r + 1]]
         part = compute(part_types, part_start, part_args, {others})
         if not add_batches(cut, r, part[0], part[1], order, starts, segment_starts):
-            return Batches(order, starts, segment_starts, False)
+            return JoinedBatches(order, starts, segment_starts, False)
     n_batches = segment_starts[len(cut.starts) - 1]
-    return Batches(order, starts[: n_batches + 1], segment_starts, True)
+    return JoinedBatches(order, starts[: n_batches + 1], segment_starts, True)
 """
 
 
@@ -125,7 +126,7 @@ def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
 
 
 @functools.cache
-def load_loop(policy: ArrayPolicy) -> Callable[..., Batches]:
+def load_loop(policy: ArrayPolicy) -> Callable[..., JoinedBatches]:
     """Return the compiled function that schedules all segments with a policy's function."""
     compute: Any = policy.compute
     names = {"module": compute.__module__, "name": compute.__name__}
@@ -186,7 +187,7 @@ class CutArrays(NamedTuple):
     first_arg: Ints
 
 
-class Batches(NamedTuple):
+class JoinedBatches(NamedTuple):
     """Arrays of a Schedule, and whether each segment's batches consist of its vertices."""
 
     order: Ints
