@@ -1,7 +1,7 @@
 """Deduplication: vertices with equal inputs are computed once per mini-batch.
 
 Vertices without children whose external inputs are equal have the same state: in a mini-batch of 64
-SST trees half of the leaves repeat a word. A single vertex replaces them; their readers read it,
+SST trees half of the leaves repeat a word, and all leaves of Tree-FC that read nothing are equal. A single vertex replaces them; their readers read it,
 and its gradient is the sum of theirs. This is common-subexpression elimination across instances
 (TorchFold's cache does the same).
 """
@@ -22,13 +22,13 @@ from dynbatch.harness.vertex.program import VertexFunction
 def find_shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[str, ...]]:
     """Return the pulls of each type that is worth deduplicating.
 
-    These types read only external inputs and contain matmuls; a bare lookup costs no more than the
-    gather that deduplication would add.
+    These types read only external inputs, or nothing, and contain matmuls; a bare lookup costs no
+    more than the gather that deduplication would add.
     """
     shareable = {}
     for type_id, function in functions.items():
         ops = {node.op for node in function.nodes}
-        if not function.find_gathers() and "pull" in ops and "matmul" in ops:
+        if not function.find_gathers() and "matmul" in ops:
             names = {node.name for node in function.nodes if node.op == "pull"}
             shareable[type_id] = tuple(sorted(names))
     return shareable
@@ -83,8 +83,10 @@ def _compute_input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str,
     keys: IntArray = np.full(len(types), -1, dtype=np.int32)
     n_keys = 0
     for type_id, names in pulls_of.items():
-        values = mini_batch.pulls[names[0]]
-        if len(names) > 1:
+        values: IntArray = np.zeros(len(types), dtype=np.int32)  # equal without pulls
+        if len(names) == 1:
+            values = mini_batch.pulls[names[0]]
+        elif names:
             pulled = np.stack([mini_batch.pulls[name] for name in names])
             values = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
         shared = (types == type_id) & (values >= 0)  # -1: pulls nothing, so it equals no other

@@ -63,13 +63,24 @@ def test_all_pulls_must_be_equal() -> None:
     assert after.outputs.tolist() == [0, 1, 2, 0, 1, 3]
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.lists(trees(), min_size=1, max_size=4))
+def test_leaves_that_read_nothing_become_one(instances: list[Tree]) -> None:
+    before, after = _shared("tree_fc_cavs", instances)
+    leaf = before.graph.types.min()
+    assert (after.graph.types == leaf).sum() == 1
+    assert (after.graph.types != leaf).sum() == (before.graph.types != leaf).sum()
+    kept = after.graph.types[after.graph.args] == leaf
+    assert kept.sum() == (before.graph.types[before.graph.args] == leaf).sum()
+
+
 @pytest.mark.parametrize(
     ("model", "function", "worth"),
     [
         ("tree_lstm", "leaf", True),
         ("tree_lstm", "internal", False),  # reads children
         ("tree_fc_fold", "leaf", False),  # a lookup costs no more than gathering its result
-        ("tree_fc_cavs", "leaf", False),  # pulls nothing
+        ("tree_fc_cavs", "leaf", True),  # pulls nothing, so that all leaves are equal
     ],
 )
 def test_shareable_pulls_are_detected(model: str, function: str, worth: bool) -> None:
