@@ -10,6 +10,7 @@ import pandas as pd
 
 from dynbatch.harness.contracts.corpus import OWN_DATA
 from dynbatch.harness.planning.kinds import SystemFile
+from dynbatch.harness.planning.yaml_files import list_formats, read_choices
 from dynbatch.harness.records.numbers import NOT_MEASURED
 from dynbatch.harness.records.stats import INTERVAL, RANGE, name_interval
 from dynbatch.harness.records.tidy import SEED
@@ -36,8 +37,12 @@ FRAMEWORK, UNSEEN = "framework", "unseen_slowdown"  # kind of baselines; a quant
 def build_title(experiment: Experiment) -> str:
     """Return the title in one line, with a suffix if a dataset is generated or the user's own."""
     datasets = {*experiment.rows.dataset.dropna(), *experiment.counts.dataset.dropna()}
-    kinds = {"synthetic data": experiment.synthetic, OWN_DATA: experiment.own}
-    named = [name for name, known in kinds.items() if not known.isdisjoint(datasets)]
+    contents = read_choices("dataset", experiment.conf_dir)
+    stand_ins = {name: content.get("fallback") for name, content in contents.items()}
+    # A generated dataset is the last one in a chain of fallbacks.
+    synthetic = {name for name in stand_ins.values() if name and not stand_ins.get(name)}
+    kinds = {"synthetic data": synthetic, OWN_DATA: list_formats(experiment.conf_dir)}
+    named = [name for name, known in kinds.items() if not datasets.isdisjoint(known)]
     return experiment.declaration.title + (f" ({' and '.join(named)})" if named else "")
 
 
@@ -70,7 +75,7 @@ def spell_key(key: str) -> str:
 
 def describe_processor(rows: pd.DataFrame) -> str:
     """Return the name of the GPU or CPU that was used; empty if no row has a record."""
-    recorded = rows[rows.trial_id.notna()] if len(rows) else rows
+    recorded = rows[rows.trial_id.notna()]
     if not len(recorded):
         return ""
     first = recorded.iloc[0]
@@ -98,18 +103,12 @@ def join_sentences(*texts: str) -> str:
 
 def describe_statistics(experiment: Experiment) -> str:
     """Describe the statistics of numbers and error bars in one line."""
-    counts = count_rounds(experiment.rows)
+    rows, counts = experiment.rows, list[int]()
+    if len(rows):  # of each trial that has a number
+        is_ok = (rows.status == "ok").groupby(rows.point)
+        counts = list(is_ok.size()[is_ok.all()])
     bars = f"; error bars: {describe_ends(counts)}" if max(counts, default=0) > 1 else ""
     return f"Median of {format_range(counts)} interleaved rounds{bars}." if counts else ""
-
-
-def count_rounds(rows: pd.DataFrame) -> list[int]:
-    """Return the number of rounds of each trial that has a number."""
-    if not len(rows):
-        return []
-    sizes = rows.groupby("point").size()
-    is_ok = (rows.status == "ok").groupby(rows.point).all()
-    return list(sizes[is_ok])
 
 
 def format_range(values: Collection[int]) -> str:
@@ -168,11 +167,7 @@ def describe_warnings(rows: pd.DataFrame) -> str:
 
 
 def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:
-    """Return the reason for each status without a number.
-
-    Args:
-        key: column that names what failed, `system` or `policy`.
-    """
+    """Return the reason for each status without a number, with the `key` that failed."""
     failed = data[~data.status.isin(["ok", NOT_MEASURED])]
     return [
         f"{experiment.label(row[key])}: {row.status}: {row.reason or 'no reason given'}"
@@ -219,14 +214,6 @@ def find_unplanned(experiment: Experiment, rows: pd.DataFrame) -> list[SystemFil
     ]
 
 
-def describe_unmeasured(declaration: TableDeclaration, numbers: pd.DataFrame) -> Iterator[str]:
-    """Yield the reason for each quantity that a table shows without a number of ours."""
-    lacking = set(numbers.quantity[numbers.status == NOT_MEASURED])
-    for quantity, reason in declaration.unmeasured.items():
-        if quantity in lacking:
-            yield f"Not measured, {declaration.values[quantity]}: {reason}."
-
-
 def build_footnotes(
     experiment: Experiment,
     declaration: TableDeclaration,
@@ -243,6 +230,8 @@ def build_footnotes(
     has_gaps, epoch = (cells == EN_DASH).any(axis=None), declaration.epoch
     measured = set(numbers.get("setting", declaration.settings))
     unmeasured = "; ".join(name for name in declaration.settings if name not in measured)
+    lacking = set(numbers.quantity[numbers.status == NOT_MEASURED])
+    reasons = {name: reason for name, reason in declaration.unmeasured.items() if name in lacking}
     sizes = epoch if isinstance(epoch, Mapping) else {"": epoch}
     epochs = "; ".join(f"{name}: {size:,}".removeprefix(": ") for name, size in sizes.items())
     has_baseline = BEST_BASELINE in declaration.extra
@@ -261,6 +250,6 @@ def build_footnotes(
     return (
         *build_notes(experiment, systems),
         *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(numbers.quantity)),
-        *describe_unmeasured(declaration, numbers),
+        *(f"Not measured, {declaration.values[name]}: {reasons[name]}." for name in reasons),
         *(note for note, is_shown in notes.items() if is_shown),
     )

@@ -12,8 +12,8 @@ figure: {kind: curves, ...}       # a module of plots/figures; `also: [KIND]` dr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,13 +28,11 @@ from dynbatch.harness.values.paths import ROOT
 
 SYSTEMS = "systems"
 GROUP_TITLES = {"strategies": "strategies on one engine", SYSTEMS: "systems"}
-FILE = "file"  # a field of TableDeclaration that is not a key of the YAML file
 DECLARED = "declared"  # the kind of a table without a module of its own
 OVER = " over "
 BASE, BEST_BASELINE, CEILING, MEAN = "base", "best_baseline", "ceiling", "mean"
 GRAPH_FACTS = {"n_nodes": "nodes", "n_parameters": "parameters", "lower_bound": "lower bound"}
-EXTRAS = (BEST_BASELINE, CEILING, *GRAPH_FACTS, MEAN)
-Options = TypeVar("Options")
+Valid = TypeVar("Valid")
 PER_INSTANCE = ("instance_s", "construction_s", "computation_s", "moving_s")
 SUFFIXES = {"tables": (".csv", ".md", ".tex", ".html"), "figures": (".csv", ".png", ".pdf")}
 
@@ -48,6 +46,26 @@ def check_name(file: str, noun: str, name: object, known: Collection[str]) -> No
 def check_quantity(file: str, quantity: str) -> None:
     known = (*QUANTITIES, *MEASURED)
     check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
+
+
+def validate(
+    location: str, content: object, kind: type[Valid], module: str = "declaration"
+) -> Valid:
+    """Convert a value from a YAML file to a type.
+
+    Args:
+        module: module of plots that describes the value, for error messages.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(content)
+    except ConfigError as error:
+        raise ConfigError(f"{location}: {error}") from error
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join([location, *map(str, fault["loc"])])
+        rule = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+        got = "" if fault["type"] in ("missing", "value_error") else f", got {fault['input']!r}"
+        raise ConfigError(f"{place}: {rule}{got}; fix it (see plots/{module}.py)") from error
 
 
 class Keys:
@@ -70,23 +88,10 @@ class PublishedTable(Keys):
 
 
 @dataclass(frozen=True, slots=True)
-class NoOptions:
-    """Options of a kind of table or figure that has none."""
-
-
-def _count_shown(labels: Iterable[str | Mapping[str, str]]) -> int:
-    """Return the number of values that a comparison shows, or the most of all comparisons."""
-    shown = [("",) if isinstance(label, str) else tuple(label) for label in labels]
-    groups = Counter(group for groups in shown for group in groups)
-    return groups.pop("", 0) + max(groups.values(), default=0)
-
-
-@dataclass(frozen=True, slots=True)
 class TableDeclaration:
     """Declaration of a table that needs no module of its own.
 
     Attributes:
-        file: path of the declaring YAML file, for error messages.
         rows: keys that head rows: keys of `bench`, `quantity` or `setting`.
         columns: keys that head columns, likewise; variants of a system share a column.
         values: label of each number, which is "QUANTITY" or "QUANTITY over SIDE". A side is base,
@@ -105,10 +110,9 @@ class TableDeclaration:
             unknown here, so that only a paper has it.
 
     Raises:
-        ConfigError: for an invalid declaration; the message names the file.
+        ConfigError: for an invalid declaration; `validate` adds the file to the message.
     """
 
-    file: str
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     values: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
@@ -121,22 +125,24 @@ class TableDeclaration:
 
     def __post_init__(self) -> None:
         if not self.rows or not self.values:
-            raise ConfigError(f"{self.file}: a table needs rows and values; add them")
-        n_shown = _count_shown(self.values.values())
+            raise ConfigError("a table needs rows and values; add them")
+        counts = Counter[str]()
+        for label in self.values.values():
+            counts.update([""] if isinstance(label, str) else [*label])
+        n_shown = counts.pop("", 0) + max(counts.values(), default=0)  # in a comparison
         if n_shown > 1 and "quantity" not in (*self.rows, *self.columns):
             raise ConfigError(
-                f"{self.file}: table.values has {n_shown} numbers for one cell; add quantity to"
-                " rows or columns"
+                f"values has {n_shown} numbers for one cell; add quantity to rows or columns"
             )
         shown = [value.partition(OVER)[0] for value in self.values]
         for quantity in (name for name in shown if name not in self.unmeasured):
-            check_quantity(self.file, quantity)
+            check_quantity("values", quantity)
         for quantity in self.unmeasured:
-            check_name(self.file, "unmeasured quantity", quantity, self.values)
+            check_name("unmeasured", "quantity", quantity, self.values)
         for extra in self.extra:
-            check_name(self.file, "extra", extra, EXTRAS)
+            check_name("extra", "row", extra, (BEST_BASELINE, CEILING, *GRAPH_FACTS, MEAN))
         if self.published is not None and "table" not in self.published:
-            raise ConfigError(f"{self.file}: published has no table; add table: NAME")
+            raise ConfigError("published has no table; add table: NAME")
 
     def select_labels(self, group: str, base: str) -> dict[str, str]:
         """Return the label of each value that a comparison shows."""
@@ -193,23 +199,19 @@ class Declaration:
         """True if drawing needs the dataset, to rebuild the counted graph."""
         return self.figure.get("kind") in ("graph", "state_machine")
 
-    def read_options(self, part: str, kind: type[Options]) -> Options:
+    def read_options(self, part: str, kind: type[Valid]) -> Valid:
         """Return the keys of "table" or "figure" as a dataclass of this type."""
         content = {"table": self.table, "figure": self.figure}[part]
         names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         options = {key: value for key, value in content.items() if key not in ("kind", "also")}
         for key in options:
-            check_name(self.file, f"key of a {part}", key, sorted(names - {FILE}))
-        options |= {FILE: self.file} if FILE in names else {}
-        try:
-            return TypeAdapter(kind).validate_python(options)
-        except ValidationError as error:
-            fault = error.errors()[0]
-            location = ".".join([f"{self.file}: {part}", *map(str, fault["loc"])])
-            rule = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-            got = "" if fault["type"] in ("missing", "value_error") else f", got {fault['input']!r}"
-            where = f"see plots/{part}s/{content['kind']}.py"
-            raise ConfigError(f"{location}: {rule}{got}; fix it ({where})") from error
+            check_name(self.file, f"key of a {part}", key, sorted(names))
+        return validate(f"{self.file}: {part}", options, kind, f"{part}s/{content['kind']}")
+
+    def read_keys(self, part: str, **kinds: Any) -> list[Any]:
+        """Return the values of the keys of "table" or "figure", all of which are required."""
+        options: Any = self.read_options(part, make_dataclass("Options", kinds.items()))
+        return list(vars(options).values())
 
 
 def read_declaration(name: str, conf_dir: Path) -> Declaration:
@@ -218,16 +220,10 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
     table, figure = (_read_part(file, part, content.get(part)) for part in ("table", "figure"))
     if not table and not figure:
         raise ConfigError(f"{file} has no table and no figure; add one (see plots/declaration.py)")
-    for key, kind in (("notes", list), ("compare", dict)):
-        if not isinstance(content.get(key, kind()), kind):
-            expected = {list: "a list of strings", dict: "a mapping of lists"}[kind]
-            raise ConfigError(f"{file}: {key}: expected {expected}, got {content[key]!r}")
-    notes = tuple(content.get("notes", ()))
-    for note in notes:
-        if not isinstance(note, str):
-            raise ConfigError(f"{file}: notes: expected strings, got {note!r}; quote it")
+    notes = validate(f"{file}: notes", content.get("notes", []), list[str])
     compare, systems = {}, list_choices("system", conf_dir)
-    for group, listed in content.get("compare", {}).items():
+    groups = validate(f"{file}: compare", content.get("compare", {}), dict[str, Any])
+    for group, listed in groups.items():
         check_name(file, "comparison", group, GROUP_TITLES)
         selection = read_selection(f"{file}, compare.{group}", listed, conf_dir)
         if not selection.entries or selection.entries[0].word:
@@ -236,7 +232,7 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
         for system in compare[group]:
             check_name(file, f"system in compare.{group}", system, systems)
     title, paper = content["title"], content["paper"]
-    declaration = Declaration(name, title, paper, notes, compare, table, figure)
+    declaration = Declaration(name, title, paper, tuple(notes), compare, table, figure)
     if table.get("kind") == DECLARED:
         base = declaration.read_options("table", TableDeclaration).base.get("system", [])
         for system in base if isinstance(base, list) else [base]:
@@ -248,8 +244,7 @@ def _read_part(file: str, part: str, content: Any) -> Mapping[str, Any]:
     """Return the keys of a table or figure with its kind; empty if there is none."""
     if content is None:
         return {}
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{file}: {part}: expected a mapping, got {content!r}")
+    content = validate(f"{file}: {part}", content, dict[str, Any])
     first = content.get("kind", DECLARED if part == "table" else None)
     function = {"table": "def build(", "figure": "def draw("}[part]
     paths = sorted((ROOT / "plots" / f"{part}s").glob("*.py"))

@@ -17,11 +17,10 @@ def draw_experiment(experiment: Experiment, results_dir: Path) -> None:
     declaration = experiment.declaration
     stems: list[str] = []
     notes: list[str] = []
-    for kind in declaration.figures:
+    for kind, stem in declaration.figures.items():
         module = importlib.import_module(f"dynbatch.plots.figures.{kind}")
-        for picture in module.draw(experiment):
-            write.write_picture(picture, experiment, results_dir)
-            stems.append(picture.stem)
+        write.write_figure(*module.draw(experiment), experiment, results_dir / stem)
+        stems.append(stem)
     if declaration.table:
         module = importlib.import_module(f"dynbatch.plots.tables.{declaration.table['kind']}")
         for table in module.build(experiment):

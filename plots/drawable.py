@@ -12,7 +12,7 @@ in conf/model. If several records match in this way, none is returned.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,7 @@ from dynbatch.harness.planning.grid import NOTHING, SCALES, list_experiment_name
 from dynbatch.harness.planning.sweep import Sweep
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.count_row import AnyCount, CountRow, read_count_rows
-from dynbatch.harness.records.record import Record, read_record
+from dynbatch.harness.records.record import Record, Trial, read_record
 from dynbatch.harness.records.store import RecordSet, read_all_records
 from dynbatch.harness.trials.sources import hash_contents
 from dynbatch.harness.trials.spec import TrialSpec
@@ -246,20 +246,18 @@ def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere
 
 
 class CountAnswers:
-    """Count records for lookup by sweeps.
-
-    Args:
-        composer: Composer of the caller, which caches configurations; None creates a new one.
-    """
+    """Count records for lookup by sweeps; a shared composer caches configurations."""
 
     def __init__(self, rows: Iterable[AnyCount], composer: Composer | None = None) -> None:
         self._by_name = {row.count_id: row for row in rows}
         self._alike: dict[tuple[Any, ...], list[AnyCount]] = {}
         for row in self._by_name.values():
-            self._alike.setdefault(_build_row_key(row), []).append(row)
+            following = row.following if isinstance(row, CountRow) else None
+            n_following = len(following.n_batches) if following else 0
+            key = (*(getattr(row, name) for name in _COMPARED), row.learning, n_following)
+            self._alike.setdefault(key, []).append(row)
         self._composer = composer or Composer()
         self._answered: dict[str, list[AnyCount | None]] = {}
-        self._default_options: dict[str, dict[str, Any]] = {}
 
     def to(self, sweep: Sweep) -> list[AnyCount]:
         """Return the counts of a sweep in its order, without the missing ones."""
@@ -270,48 +268,25 @@ class CountAnswers:
 
     def _find_all(self, sweep: Sweep) -> list[AnyCount | None]:
         if sweep.sweep_id not in self._answered:
-            rows = [self._answer_to(count) for count in self._plan_counts(sweep)]
-            self._answered[sweep.sweep_id] = rows
+            self._answered[sweep.sweep_id] = [
+                self._answer_to(PlannedCount(request, policy, source_sha256=""))
+                for request in parse_requests(sweep.overrides, self._composer)
+                for policy in request.policies
+            ]
         return self._answered[sweep.sweep_id]
 
-    def _plan_counts(self, sweep: Sweep) -> Iterator[PlannedCount]:
-        for request in parse_requests(sweep.overrides, self._composer):
-            for policy in request.policies:
-                yield PlannedCount(request, policy, source_sha256="")
-
     def _answer_to(self, planned: PlannedCount) -> AnyCount | None:
-        by_name = self._by_name.get(planned.count_id)
-        if by_name is not None:
-            return by_name
+        if planned.count_id in self._by_name:
+            return self._by_name[planned.count_id]
         spec = planned.request.spec
+        model = read_mapping(self._composer.conf_dir / f"model/{spec.model}.yaml")
         options = dict(spec.model_options)
-        accepted: list[dict[str, Any] | None] = [options]
-        if options == self._find_default_options(spec.model):
-            accepted.append(None)
-        alike = [
-            row
-            for row in self._alike.get(_build_count_key(planned), [])
-            if row.model_options in accepted
-        ]
-        return alike[0] if len(alike) == 1 else None
-
-    def _find_default_options(self, model: str) -> dict[str, Any]:
-        if model not in self._default_options:
-            content = read_mapping(self._composer.conf_dir / f"model/{model}.yaml")
-            self._default_options[model] = content.get("options", {})
-        return self._default_options[model]
-
-
-def _build_row_key(row: AnyCount) -> tuple[Any, ...]:
-    following = row.following if isinstance(row, CountRow) else None
-    n_following = len(following.n_batches) if following else 0
-    return (*(getattr(row, name) for name in _COMPARED), row.learning, n_following)
-
-
-def _build_count_key(planned: PlannedCount) -> tuple[Any, ...]:
-    asked = planned.build_request_labels()
-    values = tuple(asked[name] for name in _COMPARED)
-    return (*values, asked["learning"], planned.request.n_following)
+        accepted = [options, None] if options == model.get("options", {}) else [options]
+        asked = planned.build_request_labels()
+        values = (asked[name] for name in (*_COMPARED, "learning"))
+        alike = self._alike.get((*values, planned.request.n_following), [])
+        fitting = [row for row in alike if row.model_options in accepted]
+        return fitting[0] if len(fitting) == 1 else None
 
 
 class Answers:
@@ -332,11 +307,8 @@ class Answers:
         # A plan may have a trial twice, for two purposes.
         names = {spec.trial_id: self._find_name(spec, by_name) for spec in specs}
         claims = Counter(names.values())
-        trial_ids = (names[spec.trial_id] for spec in specs)
-        return [
-            self._by_trial[name] if name is not None and claims[name] == 1 else {}
-            for name in trial_ids
-        ]
+        asked = (names[spec.trial_id] for spec in specs)
+        return [self._by_trial[name] if name and claims[name] == 1 else {} for name in asked]
 
     def _find_name(self, spec: TrialSpec, taken: Collection[str]) -> str | None:
         if spec.trial_id in taken:
@@ -350,8 +322,10 @@ class Answers:
         config = record.config
         if not config or not had_switches(spec, record):
             return False
+        wanted = {key: value for key, value in spec.identity.items() if key not in _MODULES}
+        wanted |= {"order": spec.order, "timing": asdict(spec.timing)}  # a trial id omits defaults
         embedding_size = config.get("embedding_size") or config.get("hidden_size")
-        return agree(_collect_wanted(spec), {**config, "embedding_size": embedding_size})
+        return agree(wanted, {**config, "embedding_size": embedding_size})
 
 
 def had_switches(spec: TrialSpec, record: Record) -> bool:
@@ -391,14 +365,6 @@ def _is_respelt(a: Any, b: Any) -> bool:
     return any(RESPELT.get(number) in (a, b) for number in numbers)
 
 
-def _collect_wanted(spec: TrialSpec) -> dict[str, Any]:
-    """Return the identity without modules, and with the defaults that a trial id omits."""
-    wanted = {key: value for key, value in spec.identity.items() if key not in _MODULES}
-    return wanted | {"order": spec.order, "timing": asdict(spec.timing)}
-
-
 def _list_labels(trial: Any) -> tuple[Any, ...]:
     """Return the fields that make up a trial's name; both Trial and TrialSpec have them."""
-    names = ("system", "policy", "model", "dataset", "batch_size", "hidden_size")
-    more = ("mode", "device", "threads", "seed")
-    return tuple(getattr(trial, name) for name in (*names, *more))
+    return tuple(getattr(trial, name) for name in Trial.model_fields if name != "round")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ from dynbatch.harness.planning.claims import Claim, read_claims
 from dynbatch.harness.planning.grid import EXPERIMENT, expand
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
 from dynbatch.harness.planning.sweep import Sweep
-from dynbatch.harness.planning.yaml_files import list_formats, read_choices, read_mapping
+from dynbatch.harness.planning.yaml_files import read_choices, read_mapping
 from dynbatch.harness.records.cross_check import check_comparable, cross_check_rounds
 from dynbatch.harness.records.numbers import NOT_MEASURED
 from dynbatch.harness.records.record import Record
@@ -54,9 +54,6 @@ class Experiment:
             measured". A trial with `is_partial` has no rows for rounds without a record.
         counts: rows of planned batch counts, in planned order, likewise.
         settings: planned settings of each trial, by `point`.
-        labels: printed names of systems and models.
-        synthetic: datasets that are generated in place of a corpus.
-        own: datasets that read a file of the user's own.
         command: command that draws the experiment.
     """
 
@@ -67,9 +64,6 @@ class Experiment:
     settings: tuple[Mapping[str, Any], ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     systems: tuple[SystemFile, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    synthetic: Set[str] = frozenset()
-    own: Set[str] = frozenset()
     claims: tuple[Claim, ...] = ()
     data_root: Path = Path("data")
     conf_dir: Path = CONF_DIR
@@ -93,14 +87,19 @@ class Experiment:
             for group, (base, *others) in self.declaration.compare.items()
         }
 
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Printed names of systems and models."""
+        models = read_choices("model", self.conf_dir, "label")
+        labels = {system.name: system.label for system in self.systems}
+        return labels | {name: content["label"] for name, content in models.items()}
+
     def label(self, name: object) -> str:
         return self.labels.get(str(name), str(name))
 
     @cached_property
     def measured(self) -> pd.DataFrame:
         """Rows of rounds that have a record, each record once."""
-        if not len(self.rows):
-            return self.rows
         return self.rows[self.rows.trial_id.notna()].drop_duplicates(["trial_id", "round"])
 
     @cached_property
@@ -131,9 +130,7 @@ def load_experiment(
     rounds = cross_check_rounds(source.find_rounds(trials))
     groups: defaultdict[object, list[Record]] = defaultdict(list)
     for trial, records in zip(trials, rounds, strict=True):
-        groups[trial.settings.get(EXPERIMENT)] += [
-            record for record in records if record is not None
-        ]
+        groups[trial.settings.get(EXPERIMENT)] += filter(None, records)
     for group in groups.values():
         check_comparable(group)
     conf_dir = choices.conf_dir
@@ -145,9 +142,6 @@ def load_experiment(
         settings=tuple(trial.settings for trial in trials),
         sweeps=tuple(sweeps),
         systems=read_systems(conf_dir),
-        labels=read_labels(conf_dir),
-        synthetic=read_synthetic(conf_dir),
-        own=frozenset(list_formats(conf_dir)),
         claims=read_claims(conf_dir) if expand(name, choices.scale, conf_dir).of_claims else (),
         data_root=choices.data_root,
         conf_dir=conf_dir,
@@ -232,16 +226,3 @@ def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
         if models[model].instance_kind == kinds[dataset]:
             learned = int(seed) if is_learned(policy) else None
             yield model, dataset, split, int(size), granularity, policy, learned
-
-
-def read_labels(conf_dir: Path) -> dict[str, str]:
-    labels = {system.name: system.label for system in read_systems(conf_dir)}
-    models = read_choices("model", conf_dir, "label")
-    return labels | {name: content["label"] for name, content in models.items()}
-
-
-def read_synthetic(conf_dir: Path) -> set[str]:
-    """Return the generated datasets: the last one in each chain of fallbacks (`fallback`)."""
-    datasets = read_choices("dataset", conf_dir)
-    stand_ins = {name: content.get("fallback") for name, content in datasets.items()}
-    return {name for name in stand_ins.values() if name and not stand_ins.get(name)}

@@ -15,8 +15,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.paths import ROOT
+from dynbatch.plots.declaration import check_name
 
 FOLDER = ROOT / "plots" / "published"
 PUBLISHED = "published"  # the status of a number from a paper
@@ -55,25 +56,16 @@ def read_published(table: str, model: str | None = None, folder: Path = FOLDER) 
 
 def _read_content(table: str, model: str | None, folder: Path) -> dict[str, Any]:
     known = sorted(path.stem for path in folder.glob("*.yaml"))
-    if table not in known:
-        raise ConfigError(
-            f"unknown published table {table!r}{suggest_name(table, known)}; choose from"
-            f" {', '.join(known)}"
-        )
+    check_name("plots/published", "table", table, known)
     content: dict[str, Any] = yaml.safe_load((folder / f"{table}.yaml").read_text(encoding="utf-8"))
-    parts = content.get("parts")
-    if parts is None:
-        if model is not None:
-            raise ConfigError(
-                f"published table {table!r}: not split by model, got {model!r}; remove model"
-            )
-        return content
-    if model not in parts:
+    if "parts" in content:
+        check_name(f"published table {table!r}", "model", model, content["parts"])
+        return {**content, **content["parts"][model]}
+    if model is not None:
         raise ConfigError(
-            f"published table {table!r}: no data on model"
-            f" {model!r}{suggest_name(str(model), parts)}; choose from {', '.join(parts)}"
+            f"published table {table!r}: not split by model, got {model!r}; remove model"
         )
-    return {**content, **parts[model]}
+    return content
 
 
 def _add_sums(results: pd.DataFrame) -> pd.DataFrame:

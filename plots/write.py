@@ -6,7 +6,6 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -39,19 +38,6 @@ LATEX = str.maketrans({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A figure with its numbers.
-
-    Attributes:
-        stem: path without suffix, relative to the results directory.
-    """
-
-    stem: str
-    figure: Figure
-    numbers: pd.DataFrame
-
-
 def write_table(table: Table, experiment: Experiment, results_dir: Path) -> None:
     """Write STEM.csv, .md, .tex and .html."""
     path = results_dir / table.stem
@@ -61,11 +47,10 @@ def write_table(table: Table, experiment: Experiment, results_dir: Path) -> None
     replace_whole(path.with_suffix(".html"), to_html(table))
 
 
-def write_picture(picture: Picture, experiment: Experiment, results_dir: Path) -> None:
-    """Write STEM.csv, .png and .pdf, and close the figure."""
-    path = results_dir / picture.stem
-    write_numbers(picture.numbers, experiment, path.with_suffix(".csv"))
-    save_figure(picture.figure, path.with_suffix(".png"), path.with_suffix(".pdf"))
+def write_figure(figure: Figure, numbers: pd.DataFrame, experiment: Experiment, path: Path) -> None:
+    """Write PATH.csv, .png and .pdf."""
+    write_numbers(numbers, experiment, path.with_suffix(".csv"))
+    save_figure(figure, path.with_suffix(".png"), path.with_suffix(".pdf"))
 
 
 def save_figure(figure: Figure, *paths: Path) -> None:
@@ -177,11 +162,7 @@ def _mark_published(texts: pd.Series[str]) -> pd.Series[str]:
 def build_sheet(
     experiment: Experiment, stems: Sequence[str], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Collect the report's data about an experiment.
-
-    Args:
-        notes: footnotes, of which duplicates are removed.
-    """
+    """Collect the report's data about an experiment."""
     measured, counts = experiment.measured, experiment.counts
     recorded = counts[counts.status != NOT_MEASURED]
     counted = recorded.drop_duplicates("trial_id", keep="last")

@@ -33,7 +33,6 @@ from dynbatch.plots.figures import page
 from dynbatch.plots.published import read_published
 from dynbatch.plots.tables.cells import DAGGER, format_plain, format_significant
 from dynbatch.plots.tables.declared import select_settings
-from dynbatch.plots.write import Picture
 
 BAR_IN, PANEL_IN, KEY_IN, N_COLUMNS = 0.17, 0.42, 0.22, 3
 TIME, OVER_START = "mini_batch_ms", "mini_batch_ms over start"
@@ -81,11 +80,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Bar of stacked parts with a text after it.
-
-    Attributes:
-        ends: ends of the interval of the whole bar.
-    """
+    """Bar of stacked parts with a text after it, and the interval of the whole bar."""
 
     label: str
     lengths: Mapping[str, float]
@@ -96,13 +91,12 @@ class Bar:
 Panel = tuple[str, Sequence[Bar]]  # title and bars
 
 
-def draw(experiment: Experiment) -> list[Picture]:
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     options = experiment.declaration.read_options("figure", Options)
     if options.steps:
         results = evaluate_steps(experiment)
-        figure = draw_bars(
-            arrange_steps(results), N_COLUMNS, options.unit, sharex=True, sharey=True
-        )
+        panels = arrange_steps(results)
+        figure = draw_bars(panels, N_COLUMNS, options.unit, sharex=True, sharey=True)
         caption = build_caption(experiment, "each step adds to those above it", WARNED)
     else:
         results = evaluate_parts(experiment)
@@ -112,7 +106,7 @@ def draw(experiment: Experiment) -> list[Picture]:
         caption = join_sentences(sums, WARNED, describe_conditions(experiment))
     page.add_title(figure, build_title(experiment))
     page.add_caption(figure, caption)
-    return [Picture(experiment.declaration.figures["bars"], figure, results)]
+    return figure, results
 
 
 def evaluate_parts(experiment: Experiment) -> pd.DataFrame:
@@ -168,7 +162,7 @@ def evaluate_steps(experiment: Experiment) -> pd.DataFrame:
     switches = [f"+ {options.steps[step.option]}" for step in walk.steps]
     switches.insert(0, experiment.label(walk.start))
     trials, keys = list(walk.follow_steps()), {"system", *(step.key for step in walk.steps)}
-    planned = [{key: trial[key] for key in keys & set(trial)} for trial in experiment.settings]
+    planned = [{key: trial[key] for key in keys & trial.keys()} for trial in experiment.settings]
     rows = select_settings(experiment.rows, options.settings)
     rows = rows.assign(step=rows.point.map(lambda point: trials.index(planned[point])))
     rows["switch"] = rows.step.map(dict(enumerate(switches)))

@@ -19,21 +19,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from dynbatch.harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios
 from dynbatch.plots.captions import build_caption, build_title
 from dynbatch.plots.declaration import GROUP_TITLES, PER_INSTANCE, PublishedTable, check_quantity
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
-from dynbatch.plots.figures.curve_panels import Panel, draw_panels
 from dynbatch.plots.published import PUBLISHED, read_published
 from dynbatch.plots.tables.cells import format_plain
 from dynbatch.plots.tables.declared import merge_variants, select
-from dynbatch.plots.write import Picture
 
 EXPONENT_POINTS, T_95 = 4, 4.303  # 97.5% quantile of Student's t with 4 - 2 degrees of freedom
 LABELS = {"dataset.options.n_leaves": "leaves per tree"}  # of keys with unclear names
 CURVE, GROUP, AXIS = "curve", "group", "axis"  # columns of the CSV next to keys and numbers
+LEFT_IN, TITLE_IN, BELOW_IN, LABEL_IN = 0.6, 0.24, 0.22, 0.15
+NARROW_IN, LOW_IN, HIGH_IN, PAGE_IN = 1.0, 0.9, 2.0, 4.8  # bounds of axes; of a column
+PAD_IN, SHIFT_IN = 0.13, 0.035  # from marks to the ends of an axis; between curves
+TICK_IN = 0.28  # minimum distance of y ticks
+TILTED: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +82,67 @@ class Options:
         if bool(self.x) == bool(self.axes):
             raise ValueError("expected either x or axes")
 
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Curves in one pair of axes.
+
+    Attributes:
+        points: `curve`, `name`, `x`, `tick` (text at x), `is_shown` (whether the curve has any
+            value) and the columns of numbers.
+        looks: look of each curve.
+        scale: panels with equal scales share their limits.
+        marked: y values with a horizontal line.
+        is_joined: True if lines join the points of a curve.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    points: pd.DataFrame
+    looks: Mapping[str, page.Look]
+    scale: tuple[object, ...]
+    marked: tuple[float, ...]
+    is_joined: bool
+
     @property
-    def keys(self) -> list[str]:
-        """Settings that identify a point of a curve and its panel."""
-        return [key for key in (self.rows, self.x) if key]
+    def lost(self) -> pd.DataFrame:
+        """Points without a value, of curves that have others."""
+        return self.points[self.points.is_shown & self.points.value.isna()]
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """Curves and their names; those without any value come last, after their status."""
+        heads = self.points.drop_duplicates("curve")
+        shown, absent = heads[heads.is_shown], heads[~heads.is_shown]
+        names = list(zip(shown.curve, shown["name"], strict=True))
+        for status, group in absent.groupby("status", sort=False):
+            names += [("", f"{status}:"), *zip(group.curve, group["name"], strict=True)]
+        return names
 
 
-def draw(experiment: Experiment) -> list[Picture]:
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     options = experiment.declaration.read_options("figure", Options)
     for value in options.values:
         check_quantity(experiment.declaration.file, value)
     evaluate = evaluate_settings if options.settings else evaluate_groups
-    results, x = (evaluate_axes if options.axes else evaluate)(experiment), options.x
+    results, x = (evaluate_axes if options.axes else evaluate)(experiment, options), options.x
     unmeasured = find_unmeasured(results, x) if x else []
     shown = results[~results[x].isin(unmeasured) | (results.status == PUBLISHED)] if x else results
-    figure = draw_panels(arrange(experiment, shown))
+    figure = draw_panels(arrange(experiment, options, shown))
     page.add_title(figure, build_title(experiment))
     sentences = [options.caption] if options.caption else []
     for sentence in describe_points(shown, x, unmeasured):
-        if page.fits_caption(build_caption(experiment, *sentences, sentence)):
+        caption = build_caption(experiment, *sentences, sentence)
+        if len(page.wrap_caption(caption)) <= page.CAPTION_LINES:
             sentences.append(sentence)
     page.add_caption(figure, build_caption(experiment, *sentences))
-    return [Picture(experiment.declaration.figures["curves"], figure, results)]
+    return figure, results
 
 
-def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
+def evaluate_groups(experiment: Experiment, options: Options) -> pd.DataFrame:
     """Compute a curve for each system of each comparison; of variants the fastest at each x."""
-    options = experiment.declaration.read_options("figure", Options)
-    keys, best_over = options.keys, options.best_over
+    keys, best_over = [*filter(None, (options.rows, options.x))], options.best_over
     parts = []
     for group, systems in experiment.compare.items():
         rows = experiment.rows[experiment.rows.system.isin(systems)]
@@ -128,32 +166,27 @@ def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
     return results
 
 
-def evaluate_settings(experiment: Experiment) -> pd.DataFrame:
+def evaluate_settings(experiment: Experiment, options: Options) -> pd.DataFrame:
     """Compute the speedup of each setting over the base, within rounds."""
-    options = experiment.declaration.read_options("figure", Options)
     base, x, parts = select(experiment.rows, options.base), options.x, []
     for label, change in options.settings.items():
         changed = select(experiment.rows, {**options.base, **change})
         for quantity in options.values if len(changed) else ():
             at = base[base[x].isin(changed[x])]
             speedups = numbers(ratios(at, changed, [x], quantity), [x], RATIO)
-            parts.append(
-                speedups.assign(quantity=f"{quantity} over setting", curve=label, group="")
-            )
+            speedups["quantity"] = f"{quantity} over setting"
+            parts.append(speedups.assign(curve=label, group=""))
     return pd.concat(parts, ignore_index=True)
 
 
-def evaluate_axes(experiment: Experiment) -> pd.DataFrame:
+def evaluate_axes(experiment: Experiment, options: Options) -> pd.DataFrame:
     """Compute all quantities along each axis, and the exponents with which they grow."""
-    options = experiment.declaration.read_options("figure", Options)
     rows = experiment.rows[experiment.rows.system.isin(options.systems)]
     parts = []
     for axis, choices in options.axes.items():
-        selected = [select(rows, settings) for settings in choices]
-        usable = [
-            part for part in selected if axis in part and len(part[axis].dropna().unique()) > 1
-        ]
-        along = usable[0][usable[0][axis].notna()] if usable else rows[:0]
+        selected = (select(rows, settings) for settings in choices if axis in rows)
+        usable = (part.dropna(subset=axis) for part in selected)
+        along = next((part for part in usable if len(part[axis].unique()) > 1), rows[:0])
         keys = [key for key in ("model", *options.axes) if key in along]
         for quantity in options.values:
             results = numbers(along, [*keys, "system"], quantity)
@@ -187,9 +220,8 @@ def find_unmeasured(results: pd.DataFrame, x: str) -> list[float]:
     return [] if is_lost.all() else list(is_lost.index[is_lost])
 
 
-def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
+def arrange(experiment: Experiment, options: Options, shown: pd.DataFrame) -> list[list[Panel]]:
     """Arrange panels in columns: one for each axis, quantity or comparison."""
-    options = experiment.declaration.read_options("figure", Options)
     labels, keys = options.labels, [GROUP, *([options.rows] if options.rows else [])]
     axes, is_joined = list(options.axes) or [options.x], True
     if options.rows and len(shown[options.x].unique()) == 1:
@@ -211,6 +243,7 @@ def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
                         x=xs.astype(float) if is_joined else 2.0 ** pd.factorize(xs)[0],
                         tick=xs.map(format_plain if is_joined else experiment.label),
                         name=[labels.get(curve, experiment.label(curve)) for curve in curves],
+                        is_shown=points.value.notna().groupby(curves).transform("any"),
                     ),
                     looks=page.find_looks(shown[CURVE][shown[GROUP] == group], experiment.systems),
                     scale=(quantity, *row, group == PUBLISHED),
@@ -257,3 +290,112 @@ def describe_points(shown: pd.DataFrame, x: str, unmeasured: Sequence[float]) ->
     n_doubted = int((measured.warnings.fillna("") != "").sum())
     if n_doubted:
         yield f"{n_doubted} of {len(measured)} numbers have warnings, see the CSV."
+
+
+def draw_panels(columns: Sequence[Sequence[Panel]]) -> Figure:
+    """Draw columns of panels side by side.
+
+    If all columns have the same curves and names make axes too narrow, only the last has names.
+    """
+    texts = [[text for panel in column for _, text in panel.names] for column in columns]
+    widths = [page.NAME_IN + 0.05 + max(map(page.measure_text, column)) for column in texts]
+    for first in (0, len(columns) - 1):  # first column with names
+        rights = [PAD_IN] * first + widths[first:]
+        width = (page.WIDTH_IN - sum(rights)) / len(columns) - LEFT_IN
+        if width >= NARROW_IN or columns[0][0].looks != columns[-1][0].looks:
+            break
+    width = max(width, NARROW_IN)
+    panels = [panel for column in columns for panel in column]
+    n_rows = max(map(len, columns))
+    names_in = page.LINE_IN * max(len(panel.names) for panel in panels)
+    height = max(LOW_IN, min(HIGH_IN, PAGE_IN / n_rows), names_in)
+    tilted = [text for panel in panels if not panel.is_joined for text in panel.points.tick]
+    below = BELOW_IN + 0.5 * max(map(page.measure_text, tilted), default=0.0)
+    step = TITLE_IN + height + below
+    total_width = sum(rights) + (LEFT_IN + width) * len(columns)
+    figure = page.start_figure(n_rows * step + LABEL_IN, total_width)
+    for n, column in enumerate(columns):
+        left = LEFT_IN + sum(rights[:n]) + (LEFT_IN + width) * n
+        for row, panel in enumerate(column):
+            axes = page.place_axes(figure, left, row * step + TITLE_IN, width, height)
+            _set_axes(axes, panel, [other for other in panels if other.scale == panel.scale])
+            ends = _draw_curves(axes, panel)
+            add_statuses(axes, panel.lost, panel.looks)
+            page.add_names(axes, panel.names if n >= first else (), panel.looks, ends)
+            axes.set_xlabel(panel.x_label if panel is column[-1] else "")
+            axes.set_ylabel(panel.y_label)
+    return figure
+
+
+def _set_axes(axes: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
+    """Set ticks, and limits that all panels of a scale share, with space for marks and statuses."""
+    width, height = page.measure_axes(axes)
+    side = PAD_IN + min(SHIFT_IN * len(panel.looks) / 2, width / 6)
+    xs = [x for other in alike if other.x_label == panel.x_label for x in other.points.x]
+    xlim = _pad(xs, width, side, side)
+    statuses = [text for other in alike for text in other.lost.status]
+    room = max((page.measure_text(f"9 {text}", page.SMALL_PT) for text in statuses), default=0.0)
+    ys = pd.concat([other.points[["value", "low", "high"]] for other in alike]).to_numpy(float)
+    ylim = _pad([*ys[ys > 0], *panel.marked], height, PAD_IN + min(room, height / 2), PAD_IN)
+    axes.set(xscale="log", yscale="log", xlim=xlim, ylim=ylim, title=panel.title)
+    page.set_ticks(axes.yaxis, page.choose_log_ticks(*ylim, round(height / TICK_IN)))
+    texts = dict(sorted(zip(panel.points.x, panel.points.tick, strict=True), reverse=True))
+    style = {} if panel.is_joined else TILTED
+    room = page.LINE_IN if style else 0.06 + max(page.measure_text(text) for text in texts.values())
+    ticks: list[float] = []  # from the largest down, without overlap of texts
+    for x in texts:
+        if not ticks or ticks[-1] > x * (xlim[1] / xlim[0]) ** (room / width):
+            ticks.append(x)
+    axes.set_xticks(ticks, [texts[x] for x in ticks], **style)
+    axes.xaxis.minorticks_off()
+    for y in panel.marked:
+        axes.axhline(y, color=page.GRAY, linewidth=0.8, zorder=1)
+
+
+def _pad(ends: Sequence[float], size: float, before: float, after: float) -> tuple[float, float]:
+    """Return limits of a logarithmic axis with margins before and after all numbers, in inches."""
+    low, high = min(ends, default=1.0), max(ends, default=10.0)
+    if high < low * 1.2:
+        low, high = low / 1.1, high * 1.1
+    per_inch = (high / low) ** (1 / (size - before - after))
+    return float(low / per_inch**before), float(high * per_inch**after)
+
+
+def _draw_curves(axes: Axes, panel: Panel) -> dict[str, tuple[float, float]]:
+    """Draw marks, error bars and lines; return the last point of each curve.
+
+    Curves are shifted so that no mark hides another, by at most a third of the way to the next x.
+    """
+    points = panel.points.dropna(subset="value")
+    curves = list(dict.fromkeys(points.curve))
+    low, high = np.log(axes.get_xlim())
+    gaps = np.diff(np.log(np.sort(points.x.unique())))
+    shift = (high - low) * SHIFT_IN * (1 if panel.is_joined else 2) / page.measure_axes(axes)[0]
+    shift = min(shift, 0.35 * gaps.min(initial=np.inf) / max(1, len(curves) - 1))
+    ends = {}
+    for n, curve in enumerate(curves):
+        part, look = points[points.curve == curve].sort_values("x"), panel.looks[curve]
+        x = part.x * np.exp(shift * (n - (len(curves) - 1) / 2))
+        line = look.line if panel.is_joined and len(part) > 1 else "none"
+        axes.plot(x, part.value, zorder=3, **{**look.mark, "linestyle": line})
+        axes.vlines(x, part.low, part.high, color=look.color, linewidth=0.9, zorder=2)
+        ends[curve] = (float(x.iloc[-1]), float(part.value.iloc[-1]))
+    return ends
+
+
+def add_statuses(axes: Axes, lost: pd.DataFrame, looks: Mapping[str, page.Look]) -> None:
+    """Write the statuses of points without a value vertically at the x axis."""
+    width, height = page.measure_axes(axes)
+    groups = [points for _, points in lost.groupby(["x", "status"])]
+    low, high = np.log(axes.get_xlim())
+    wanted = [(np.log(points.x.iloc[0]) - low) / (high - low) for points in groups]
+    for position, points in zip(
+        page.spread(wanted, page.LINE_IN / width, 0, 1), groups, strict=True
+    ):
+        text, color = str(points.status.iloc[0]), looks[points.curve.iloc[0]].color
+        if len(points) > 1:
+            text, color = f"{len(points)} {text}", page.DIM
+        axes.text(
+            position, 0.03 / height, text, transform=axes.transAxes,
+            rotation=90, ha="center", va="bottom", color=color, fontsize=page.SMALL_PT,
+        )  # fmt: skip

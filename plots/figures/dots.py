@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dynbatch.harness.records.numbers import NOT_MEASURED, merge_seeds, numbers
@@ -25,42 +26,32 @@ from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
 from dynbatch.plots.figures.bars import N_COLUMNS, Bar, Panel, add_key, place_bars
 from dynbatch.plots.tables.cells import format_plain
-from dynbatch.plots.write import Picture
 
 KEYS = ["model", "dataset", "batch_size", "policy"]
-SPLIT = "train"
 COUNT, BOUND, OVER_BOUND = "n_batches", "lower_bound", "over_bound"
 
 
 @dataclass(frozen=True, slots=True)
 class Family(Keys):
-    """Policies of one idea.
-
-    Attributes:
-        look: system whose color and marker the dots have.
-    """
+    """Policies of one idea, and the system whose color and marker their dots have."""
 
     name: str
     look: str
     policies: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the figure."""
-
-    graph: Literal["plain", "released"]
-    batch_size: int
-    families: Sequence[Family]
-
-
-def draw(experiment: Experiment) -> list[Picture]:
-    options = experiment.declaration.read_options("figure", Options)
-    results = evaluate_counts(experiment)
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
+    graph, batch_size, families = experiment.declaration.read_keys(
+        "figure", graph=Literal["plain", "released"], batch_size=int, families=list[Family]
+    )
+    results = evaluate_counts(experiment.counts, graph, batch_size)
     merged = merge_seeds(results)
     models = dict.fromkeys(m for sweep in experiment.sweeps for m in sweep.get_values("model"))
-    panels = [build_panel(experiment, model, merged[merged.model == model]) for model in models]
-    looks = page.find_looks((family.look for family in options.families), experiment.systems)
+    panels = [
+        build_panel(experiment.label(model), families, merged[merged.model == model])
+        for model in models
+    ]
+    looks = page.find_looks((family.look for family in families), experiment.systems)
     unit = "batches over the lower bound"
     figure, placed = place_bars(panels, N_COLUMNS, unit, sharex=True, sharey=True)
     for axes, position, bar in placed:
@@ -68,34 +59,33 @@ def draw(experiment: Experiment) -> list[Picture]:
         for look, value in bar.lengths.items():
             axes.hlines(position, 1, value, color=looks[look].color, linewidth=0.8, alpha=0.5)
             axes.plot(value, position, zorder=3, **looks[look].mark)
-    marks = {group.name: Line2D([], [], **looks[group.look].mark) for group in options.families}
+    marks = {group.name: Line2D([], [], **looks[group.look].mark) for group in families}
     add_key(figure, marks)
     page.add_title(figure, build_title(experiment))
     caption = join_sentences(
         "numbers: batches of one mini-batch; dots: ratio to the lower bound (in parentheses)",
         "learned policies, drawn types: median of all seeds, line: smallest to largest",
-        f"batch size {options.batch_size}, training split",
+        f"batch size {batch_size}, training split",
         describe_processor(experiment.counts),
     )
     page.add_caption(figure, caption)
-    return [Picture(experiment.declaration.figures["dots"], figure, results)]
+    return figure, results
 
 
-def evaluate_counts(experiment: Experiment) -> pd.DataFrame:
+def evaluate_counts(rows: pd.DataFrame, graph: str, batch_size: int) -> pd.DataFrame:
     """Select the counts of one graph and batch size, for each seed of a learned policy."""
-    options, rows = experiment.declaration.read_options("figure", Options), experiment.counts
-    is_shown = (rows.graph == options.graph) & (rows.mini_batch == 0)
-    is_shown &= (rows.batch_size == options.batch_size) & (rows.split == SPLIT)
+    is_shown = (rows.graph == graph) & (rows.mini_batch == 0)
+    is_shown &= (rows.batch_size == batch_size) & (rows["split"] == "train")
     seeds = [key for key in (SEED, TYPE_SEED) if key in rows]
     parts = [numbers(rows[is_shown], [*KEYS, *seeds], name) for name in (COUNT, BOUND, OVER_BOUND)]
     return pd.concat(parts, ignore_index=True)
 
 
-def build_panel(experiment: Experiment, model: str, results: pd.DataFrame) -> Panel:
+def build_panel(name: str, families: Sequence[Family], results: pd.DataFrame) -> Panel:
     """Build a panel: a row for each policy, with its number of batches next to its dot."""
     by_policy = {key: rows.iloc[0] for key, rows in results.groupby(["policy", "quantity"])}
     bars = []
-    for family in experiment.declaration.read_options("figure", Options).families:
+    for family in families:
         for policy in family.policies:
             label, row = policy.replace("_", " "), by_policy.get((policy, OVER_BOUND))
             if row is None or row.status != "ok":
@@ -106,4 +96,4 @@ def build_panel(experiment: Experiment, model: str, results: pd.DataFrame) -> Pa
             bars.append(Bar(label, {family.look: row.value}, text, ends))
     bound = results[results.quantity == BOUND].value.max()
     shown = "" if pd.isna(bound) else f" ({format_plain(bound)})"
-    return experiment.label(model) + shown, bars
+    return name + shown, bars

@@ -8,52 +8,34 @@ figure:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dynbatch.plots.captions import (
-    build_title,
-    describe_conditions,
-    describe_ends,
-    format_range,
-    join_sentences,
-)
+from dynbatch.plots import captions
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
 from dynbatch.plots.figures.bars import add_key
 from dynbatch.plots.tables.answers import evaluate_answers
 from dynbatch.plots.tables.cells import DAGGER, format_ratio
-from dynbatch.plots.write import Picture
 
 ROW_IN, REST_IN, SPEEDUP_PT, NAME_PT = 0.265, 0.8, 8, 112  # points: offsets from the axes
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the figure."""
-
-    band: float
-
-
-def draw(experiment: Experiment) -> list[Picture]:
-    band = experiment.declaration.read_options("figure", Options).band
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
+    (band,) = experiment.declaration.read_keys("figure", band=float)
     results = evaluate_answers(experiment)
     figure = draw_forest(results, band)
-    page.add_title(figure, build_title(experiment))
-    page.add_caption(figure, describe_forest(results, band, describe_conditions(experiment)))
-    return [Picture(experiment.declaration.figures["forest"], figure, results)]
+    page.add_title(figure, captions.build_title(experiment))
+    conditions = captions.describe_conditions(experiment)
+    page.add_caption(figure, describe_forest(results, band, conditions))
+    return figure, results
 
 
 def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
     """Draw a mark for the speedup over each framework's fastest baseline; the fastest is filled.
 
     Its speedup and name are on the right; bold if the interval is outside the band.
-
-    Args:
-        band: speedups of unchanged code differ between runs within 1 / band to band.
     """
     marks = select_marks(numbers)
     best = marks[marks.is_best].sort_values("speedup", kind="stable")
@@ -106,11 +88,10 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
     marks = select_marks(numbers)
     missing = numbers.workload.nunique() - marks.workload.nunique()
     rounds = [int(n) for n in marks.speedup_n_rounds]
-    return join_sentences(
+    several = f"ratios within rounds, {captions.describe_ends(rounds)}"
+    return captions.join_sentences(
         "right of 1 the engine is faster; filled: the fastest baseline",
-        f"median of {format_range(rounds)} ratios within rounds, {describe_ends(rounds)}"
-        if rounds
-        else "",
+        f"median of {captions.format_range(rounds)} {several}" if rounds else "",
         f"gray band: a factor of {band}, by which unchanged code has differed between runs;"
         " bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",

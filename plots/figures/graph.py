@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -25,10 +24,8 @@ from dynbatch.harness.records.tidy import PLAIN
 from dynbatch.harness.values.graph import Graph
 from dynbatch.harness.values.schedule import Schedule
 from dynbatch.plots.captions import build_title
-from dynbatch.plots.declaration import NoOptions
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
-from dynbatch.plots.write import Picture
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -44,41 +41,28 @@ PANEL_TITLE_IN, KEY_IN, N_KEYS = 0.3, 0.2, 6
 COLORS = mpl.colormaps["cividis"]
 
 
-@dataclass(frozen=True, slots=True)
-class CountedGraph:
-    """Graph of the counted mini-batch, with the results of policies that were counted.
-
-    Attributes:
-        schedules: schedule of each policy.
-        learned: learned policies; None for policies that do not learn.
-    """
-
-    graph: Graph
-    schedules: Mapping[str, Schedule]
-    learned: Mapping[str, LearnedPolicy | None]
-
-
-def draw(experiment: Experiment) -> list[Picture]:
-    """Draw one picture; its numbers have a row for each policy and vertex."""
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
+    """Draw the figure; its numbers have a row for each policy and vertex."""
     counted, (_, failed) = build_counted_graph(experiment), split_counts(experiment)
     if counted is None:
-        return [draw_failed(experiment)]
+        return draw_failed(experiment)
+    graph, schedules, _ = counted
     first, statuses = experiment.counts.iloc[0], failed.policy + ": " + failed.status + "."
     mini_batch = (
         f"{experiment.label(first.model)} on {first.dataset} ({first['split']}), batch size"
         f" {first.batch_size} from instance {first.offset} on. {' '.join(statuses)}"
     )
-    figure = draw_schedules(counted.graph, counted.schedules, build_title(experiment), mini_batch)
-    numbers = pd.concat([list_vertices(counted), failed]).convert_dtypes()
-    return [Picture(experiment.declaration.stems[-1], figure, numbers)]
+    figure = draw_schedules(graph, schedules, build_title(experiment), mini_batch)
+    numbers = pd.concat([list_vertices(graph, schedules), failed]).convert_dtypes()
+    return figure, numbers
 
 
-def draw_failed(experiment: Experiment) -> Picture:
+def draw_failed(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     """Draw only statuses, for policies that all failed."""
     figure, (_, failed) = page.start_figure(0.1), split_counts(experiment)
     page.add_title(figure, build_title(experiment))
     page.add_caption(figure, " ".join(failed.policy + ": " + failed.status + "."))
-    return Picture(experiment.declaration.stems[-1], figure, failed)
+    return figure, failed
 
 
 def split_counts(experiment: Experiment) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -89,20 +73,25 @@ def split_counts(experiment: Experiment) -> tuple[pd.DataFrame, pd.DataFrame]:
     return plain[is_good], plain.loc[~is_good, ["policy", "status", "reason"]]
 
 
-def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
-    """Rebuild the graph of the counted mini-batch and its schedules; None without a count.
+def build_counted_graph(
+    experiment: Experiment,
+) -> tuple[Graph, dict[str, Schedule], list[LearnedPolicy]] | None:
+    """Rebuild the graph of the counted mini-batch; None without a count.
+
+    Returns:
+        The graph, the schedule of each policy that was counted, and the policies that learned.
 
     Raises:
         RecordError: if a recorded count differs from the batches that its policy makes now.
     """
-    experiment.declaration.read_options("figure", NoOptions)
+    experiment.declaration.read_keys("figure")
     good, _ = split_counts(experiment)
     if not len(good):
         return None
     (sweep,) = experiment.sweeps
     (request,) = parse_requests([*sweep.overrides, f"data_root={experiment.data_root}"])
     graphs = GraphSource(request).build_at(request.offset)
-    schedules, learned = {}, {}
+    schedules, learned = {}, []
     for name, count in zip(good.policy, good.n_batches, strict=True):
         policy = build_scheduler(name, request.spec.learning, request.workload, graphs).plain
         schedule, _ = policy.run(graphs.plain)
@@ -111,19 +100,19 @@ def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
                 f"{sweep.sweep_id}: expected {schedule.n_batches} batches of {name}, got"
                 f" {count:.0f}; delete its file and count again"
             )
-        schedules[name], learned[name] = schedule, policy.learned
-    return CountedGraph(graphs.plain, schedules, learned)
+        schedules[name] = schedule
+        learned += [policy.learned] if policy.learned else []
+    return graphs.plain, schedules, learned
 
 
-def list_vertices(counted: CountedGraph) -> pd.DataFrame:
+def list_vertices(graph: Graph, schedules: Mapping[str, Schedule]) -> pd.DataFrame:
     """List the batch of each vertex under each policy, with its type and arguments."""
-    graph = counted.graph
     arguments = [" ".join(map(str, graph.select_args(v))) for v in range(graph.n_vertices)]
     types = [graph.type_names[t] for t in graph.types]
     vertices = {"vertex": range(graph.n_vertices), "type": types, "arguments": arguments}
     policies = {
         name: pd.DataFrame({**vertices, "status": "ok", "batch": number_batches(schedule)})
-        for name, schedule in counted.schedules.items()
+        for name, schedule in schedules.items()
     }
     return pd.concat(policies, names=["policy"]).reset_index("policy")
 

@@ -10,18 +10,17 @@ from dynbatch.plots.captions import describe_conditions, format_range, join_sent
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
 from dynbatch.plots.tables.answers import evaluate_strategies, find_certain
-from dynbatch.plots.write import Picture
 
 ROW_IN, TOP_IN, REACH = 0.235, 0.3, 2.3  # REACH: speedup of the strongest color
 TITLE = "Speedup of the engine over the strategy of each paper, on the same kernels"
 
 
-def draw(experiment: Experiment) -> list[Picture]:
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     results = evaluate_strategies(experiment)
     figure = draw_heat(results)
     page.add_title(figure, TITLE)
     page.add_caption(figure, describe_heat(results, describe_conditions(experiment)))
-    return [Picture(experiment.declaration.figures["heat"], figure, results)]
+    return figure, results
 
 
 def draw_heat(numbers: pd.DataFrame) -> Figure:

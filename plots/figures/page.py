@@ -6,7 +6,7 @@ A figure is as wide as a page; fonts and lines are in page.mplstyle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from dynbatch.plots.tables.cells import format_plain
 WIDTH_IN = 7.0
 TITLE_PT, TEXT_PT, SMALL_PT = 9.0, 7.5, 7.0
 CAPTION_LINES = 3
+LINE_IN, NAME_IN = 1.3 * TEXT_PT / 72, 0.34  # between two names; from axes to names
 INK, DIM, GRAY = "#222222", "#555555", "#8a8a8a"
 STYLE, COLORS = Path(__file__).with_name("page.mplstyle"), Path(__file__).parents[1] / "looks.yaml"
 MARKERS, LINES = "os^DvPXph<>d*", ("-", "--", "-.", ":")
@@ -94,10 +95,6 @@ def add_title(figure: Figure, title: str) -> None:
     if size < SMALL_PT or "\n" in title:
         raise ConfigError(f"title {title!r} is longer than one line; shorten `title`")
     figure.text(0, 1, title, va="bottom", fontsize=size, fontweight="bold")
-
-
-def fits_caption(caption: str) -> bool:
-    return len(wrap_caption(caption)) <= CAPTION_LINES
 
 
 def add_caption(figure: Figure, caption: str) -> None:
@@ -182,3 +179,35 @@ def find_looks(names: Iterable[str], systems: Iterable[SystemFile] = ()) -> dict
         color = next(colors[key] for key in keys if key in colors)
         looks[name] = Look(color, MARKERS[index % len(MARKERS)], LINES[index % len(LINES)])
     return looks
+
+
+def add_names(
+    axes: Axes,
+    names: Sequence[tuple[str, str]],
+    looks: Mapping[str, Look],
+    ends: Mapping[str, tuple[float, float]],
+) -> None:
+    """Write names to the right of axes without overlap, each with a thin line from its curve.
+
+    Args:
+        names: curves and texts; those without an end are below all others, in this order.
+        ends: last point of each curve.
+    """
+    width, height = measure_axes(axes)
+    points = {curve: (axes.transData - axes.transAxes).transform(ends[curve]) for curve in ends}
+    wanted = [points[name][1] if name in ends else -n for n, (name, _) in enumerate(names)]
+    half = LINE_IN / 2 / height
+    places = spread(wanted, 2 * half, half, 1 - half)
+    for (curve, text), position in zip(names, places, strict=True):
+        color = looks[curve].color if curve in looks else DIM
+        if curve in ends:
+            x, y = points[curve]
+            axes.plot(
+                (x, 1, 1 + (NAME_IN - 0.07) / width), (y, y, position), transform=axes.transAxes,
+                color=color, linewidth=0.5, linestyle=(0, (1, 2)), marker=looks[curve].marker,
+                markevery=[2], markersize=3.4, clip_on=False, zorder=1,
+            )  # fmt: skip
+        axes.text(
+            1 + NAME_IN / width, position, text,
+            transform=axes.transAxes, va="center_baseline", color=color,
+        )  # fmt: skip

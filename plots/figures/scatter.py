@@ -14,8 +14,7 @@ Source: Williams, Waterman and Patterson, "Roofline", CACM 2009.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,62 +25,52 @@ from dynbatch.harness.records.numbers import numbers
 from dynbatch.plots.captions import build_caption, build_title
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
-from dynbatch.plots.figures.curve_panels import NAME_IN, add_names
 from dynbatch.plots.tables.cells import format_significant
 from dynbatch.plots.tables.declared import select
-from dynbatch.plots.write import Picture
 
 FLOPS, BYTES, INTENSITY = MARK = ("gflop_per_s", "gbyte_per_s", "flop_per_byte")
 ROOF, TRIAL, BOUND = "roof", "trial", "matmuls only"
 ROOFS = "lines: upper bounds of the machine for matmuls and copies; the CSV lists warnings"
 AXES_IN, LEFT_IN = 3.3, 0.45
+Selections = dict[str, dict[str, Any]]  # settings by label
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the figure."""
-
-    trials: Mapping[str, Mapping[str, Any]]
-    bounds: Sequence[str]
-    bandwidths: Mapping[str, Mapping[str, Any]]
-
-
-def draw(experiment: Experiment) -> list[Picture]:
-    results = evaluate_roofline(experiment)
-    figure = draw_roofline(experiment, results)
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
+    trials, bounds, bandwidths = experiment.declaration.read_keys(
+        "figure", trials=Selections, bounds=list[str], bandwidths=Selections
+    )
+    results = evaluate_roofline(experiment.rows, trials, bounds, bandwidths)
+    figure = draw_roofline(experiment, results, trials)
     page.add_title(figure, build_title(experiment))
     page.add_caption(figure, build_caption(experiment, ROOFS, axis=("hidden_size",)))
-    return [Picture(experiment.declaration.figures["scatter"], figure, results)]
+    return figure, results
 
 
-def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
+def evaluate_roofline(
+    rows: pd.DataFrame, trials: Selections, bounds: Sequence[str], bandwidths: Selections
+) -> pd.DataFrame:
     """Compute the roofs, and speed, bandwidth and intensity of each planned trial."""
-    options, rows = experiment.declaration.read_options("figure", Options), experiment.rows
     parts = []
-    for what, names, wanted_by_label in (
-        (ROOF, [BYTES], options.bandwidths),
-        (TRIAL, MARK, options.trials),
-    ):
-        for label, wanted in wanted_by_label.items():
+    for what, names, selections in ((ROOF, [BYTES], bandwidths), (TRIAL, MARK, trials)):
+        for label, wanted in selections.items():
             chosen = select(rows, wanted).assign(what=what, of=label)
             first = chosen[chosen.point == chosen.point.min()]
             parts += [numbers(first, ["what", "of"], name) for name in names if len(first)]
-    bounds = numbers(rows[rows.system.isin(options.bounds)], ["point"], FLOPS)
-    fastest = bounds.sort_values("value", ascending=False, kind="stable").head(1)
+    flat = numbers(rows[rows.system.isin(bounds)], ["point"], FLOPS)
+    fastest = flat.sort_values("value", ascending=False, kind="stable").head(1)
     parts.append(fastest.drop(columns="point").assign(what=ROOF, of=BOUND))
     return pd.concat(parts, ignore_index=True)
 
 
-def draw_roofline(experiment: Experiment, results: pd.DataFrame) -> Figure:
+def draw_roofline(experiment: Experiment, results: pd.DataFrame, trials: Selections) -> Figure:
     """Draw roofs as lines and trials as marks with intervals, all with labels."""
-    trials = experiment.declaration.read_options("figure", Options).trials
     looks = page.find_looks((trial["system"] for trial in trials.values()), experiment.systems)
     looks = {label: looks[trial["system"]] for label, trial in trials.items()}
     shown = results[results["what"] == TRIAL]
     texts = shown["of"] + (": " + shown.status).where(shown.value.isna(), "")
     names = dict(zip(shown["of"], texts, strict=True))
     figure = page.start_figure(AXES_IN + 0.45)
-    names_in = NAME_IN + max(map(page.measure_text, names.values()))
+    names_in = page.NAME_IN + max(map(page.measure_text, names.values()))
     axes = page.place_axes(figure, LEFT_IN, 0.05, page.WIDTH_IN - LEFT_IN - names_in, AXES_IN)
     axes.set(xscale="log", yscale="log", ylabel="GFLOP/s in forward and backward")
     axes.set_xlabel("floating-point operations per byte that a step reads or writes")
@@ -108,5 +97,5 @@ def draw_roofline(experiment: Experiment, results: pd.DataFrame) -> Figure:
         )  # fmt: skip
     page.set_ticks(axes.xaxis, page.choose_log_ticks(*axes.get_xlim()))
     page.set_ticks(axes.yaxis, page.choose_log_ticks(*axes.get_ylim()))
-    add_names(axes, list(names.items()), looks, ends)
+    page.add_names(axes, list(names.items()), looks, ends)
     return figure

@@ -28,7 +28,6 @@ from dynbatch.plots.captions import build_title
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
 from dynbatch.plots.figures.graph import build_counted_graph, draw_failed
-from dynbatch.plots.write import Picture
 
 END = "end"  # follows the last state
 CAPTION = (
@@ -42,15 +41,14 @@ LINES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.5, 1)))
 ROW_IN, MAX_SWING_IN, BULGE = 0.4, 0.3, 0.85
 
 
-def draw(experiment: Experiment) -> list[Picture]:
-    """Draw one picture; its numbers have a row for each transition."""
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
+    """Draw the figure; its numbers have a row for each transition."""
     counted = build_counted_graph(experiment)
     if counted is None:
-        return [draw_failed(experiment)]
-    machine = next(filter(None, counted.learned.values()), None)
-    figure = draw_machine(machine, counted.graph, build_title(experiment))
-    numbers = list_transitions(machine, counted.graph)
-    return [Picture(experiment.declaration.stems[-1], figure, numbers)]
+        return draw_failed(experiment)
+    graph, _, learned = counted
+    machine = learned[0] if learned else None
+    return draw_machine(machine, graph, build_title(experiment)), list_transitions(machine, graph)
 
 
 def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.grid import EXPERIMENT
 from dynbatch.harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
 from dynbatch.plots.captions import FRAMEWORK, build_only_table, find_unplanned
-from dynbatch.plots.declaration import SYSTEMS, NoOptions, TableDeclaration, read_declaration
+from dynbatch.plots.declaration import SYSTEMS, TableDeclaration, read_declaration
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
 from dynbatch.plots.tables.claims import widen_intervals
@@ -35,7 +35,7 @@ FRAMEWORKS = {
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per workload; its CSV ranks all baselines of each."""
-    experiment.declaration.read_options("table", NoOptions)
+    experiment.declaration.read_keys("table")
     answers = evaluate_answers(experiment)
     every = pd.concat([answers, list_unplanned(experiment)], ignore_index=True)
     every["label"] = every.system.map(experiment.label)

@@ -9,8 +9,6 @@ which auto takes longer than the best fixed choice, paired by round; below 0, au
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -29,13 +27,6 @@ GRANULARITY = "system.options.granularity"
 PLURALS = {"vertex": "vertices", "operator": "operators"}
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    settings: Mapping[str, Mapping[str, Any]]
-
-
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per setting."""
     results = evaluate(experiment)
@@ -49,8 +40,8 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
         A row per number: setting, policy, granularity, is_best (of fixed choices), chosen (by
         auto), policy_search_s (median seconds of auto's search) and columns of `numbers`.
     """
-    options = experiment.declaration.read_options("table", Options)
-    rows = select_settings(experiment.rows, options.settings)
+    (settings,) = experiment.declaration.read_keys("table", settings=dict[str, dict[str, Any]])
+    rows = select_settings(experiment.rows, settings)
     rows = rows.assign(granularity=rows[GRANULARITY].mask(rows.policy == AUTO, ""))
     fixed, auto = rows[rows.policy != AUTO], rows[rows.policy == AUTO]
     best = select_fastest(fixed, ["setting"])

@@ -31,7 +31,7 @@ from dynbatch.harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratio
 from dynbatch.harness.records.stats import INTERVAL_ROUNDS, name_interval
 from dynbatch.harness.records.tidy import RELEASED, TYPE_SEED
 from dynbatch.plots.captions import build_only_table
-from dynbatch.plots.declaration import NoOptions, check_quantity
+from dynbatch.plots.declaration import check_quantity
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.tables.cells import (
     COUNTED,
@@ -62,7 +62,7 @@ MIN_ROUNDS = 3  # of a timed point with a verdict
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per claim, the oldest paper first."""
-    experiment.declaration.read_options("table", NoOptions)
+    experiment.declaration.read_keys("table")
     judged = [judge(claim, experiment) for claim in experiment.claims]
     rows = [row for first, points in judged for row in (first, *points.to_dict("records"))]
     results = pd.DataFrame(rows).drop(columns=["settings", "weak_build", "unsupported"])
@@ -231,17 +231,14 @@ def decide(
     ranked = rank_points(rule, measured, no_effect)
     unknown = failed.assign(least=0, most=len(VERDICTS) - 1)
     both = pd.concat([ranked, unknown], ignore_index=True)
+    steps = pd.Series(both.index)  # of points of which one suffices; by default each is alone
     if rule.quantifier == ANY:
-        deciding, (least, most) = ranked.iloc[-1], both[["least", "most"]].max()
+        steps[:] = 0
     elif rule.quantifier == EACH_STEP:
-        steps = [settings[STEP] for settings in both.settings]
-        least, most = both.groupby(steps)[["least", "most"]].max().min()
-        best = ranked.groupby([settings[STEP] for settings in ranked.settings]).tail(1)
-        deciding = sort_by_level(best, ["least", "most"]).iloc[0]
-    else:
-        deciding = sort_by_level(ranked, ["least", "most"]).iloc[0]
-        least, most = both[["least", "most"]].min()
-    deciding = deciding.drop(["least", "most", "margin"])
+        steps = pd.Series([settings[STEP] for settings in both.settings])
+    least, most = both.groupby(steps)[["least", "most"]].max().min()
+    best = ranked.groupby(steps).tail(1)
+    deciding = sort_by_level(best, ["least", "most"]).iloc[0].drop(["least", "most", "margin"])
     if least == most:
         return deciding, VERDICTS[least]
     return (failed.iloc[0], NOT_MEASURABLE) if len(failed) else (deciding, NOT_SHOWN)
@@ -250,12 +247,19 @@ def decide(
 def rank_points(rule: Rule, points: pd.DataFrame, no_effect: float | None) -> pd.DataFrame:
     """Return points, the best last, with the lowest and highest level of their intervals.
 
+    A number in the range has level 2, one on its side of `no_effect` 1, any other 0.
+
     Returns:
         The points with `least`, `most`, and `margin`, by which the worst end satisfies the rule.
     """
     low, high = widen_intervals(points)
-    inside = np.minimum(np.maximum(rule.lowest, low), high)  # in the range if any number is
-    levels = np.array([find_levels(rule, end, no_effect) for end in (low, high, inside)])
+    # The third is in the range if any number of the interval is.
+    ends = np.stack([low, high, np.clip(rule.lowest, low, high)])
+    neutral = math.nan if no_effect is None else no_effect
+    is_within = (ends >= rule.lowest) & (ends <= rule.highest)
+    is_partly = (ends < rule.lowest) & (ends > neutral)
+    is_partly |= (ends > rule.highest) & (ends < neutral)
+    levels = np.select([is_within, is_partly], [2, 1], 0)
     with np.errstate(invalid="ignore"):  # without an upper limit, and for few rounds
         margin = np.fmin(low / (rule.lowest or np.nan), rule.highest / high)
     ranked = points.assign(least=levels.min(axis=0), most=levels.max(axis=0), margin=margin)
@@ -276,18 +280,9 @@ def widen_intervals(points: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[
     return low - margin, high + margin
 
 
-def find_levels(rule: Rule, values: NDArray[np.float64], no_effect: float | None) -> Any:
-    """Return the level of each number: 2 in the range, 1 on its side of `no_effect`, else 0."""
-    is_within = (values >= rule.lowest) & (values <= rule.highest)
-    neutral = math.nan if no_effect is None else no_effect
-    is_partly = (values < rule.lowest) & (values > neutral)
-    is_partly |= (values > rule.highest) & (values < neutral)
-    return np.select([is_within, is_partly], [2, 1], 0)
-
-
 def sort_by_level(ranked: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
     """Sort points by their levels and then by their margin, the worst first."""
-    return ranked.sort_values([*levels, "margin"], kind="stable")
+    return ranked.sort_values([*levels, "margin"], kind="stable", ignore_index=True)
 
 
 def take_average(points: pd.DataFrame, quantifier: str) -> pd.DataFrame:

@@ -19,23 +19,23 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dynbatch.harness.contracts.networks import find_network_modules, read_table_entry
-from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.source_code import find_module_file
 from dynbatch.harness.planning.kinds import SystemFile
 from dynbatch.plots.captions import build_only_table
-from dynbatch.plots.declaration import Keys
+from dynbatch.plots.declaration import Keys, check_name
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.published import read_published
 from dynbatch.plots.tables.cells import EN_DASH, TIMES, Table, format_plain, pivot_numbers
 
 RATIO = "ratio"
 NOT_WRITTEN = "not written"  # status of a model that a system does not have
+KEYS = ["system", "model", "status", "modules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +56,21 @@ class CodeOf(Keys):
     without: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    models: Sequence[str]
-    code: Mapping[str, CodeOf]
-    published: str
-
-
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per system; own lines, all lines and their ratio per model."""
-    options = experiment.declaration.read_options("table", Options)
-    published = read_published(options.published)
-    results = pd.concat([count_lines(experiment), published], ignore_index=True)
+    models, code, source = experiment.declaration.read_keys(
+        "table", models=list[str], code=dict[str, CodeOf], published=str
+    )
+    published = read_published(source)
+    results = pd.concat([count_lines(experiment, models, code), published], ignore_index=True)
     texts = results.assign(
         row=results.system.map(experiment.label),
         group=results.model.fillna(results.short).map(experiment.label),
         header=results.quantity.replace(RATIO, TIMES),
     )
     cells = pivot_numbers(texts, {"row": "system"}, ["group", "header"], _format)
-    source = f"{published.short[0]}: {published.source[0]}"
-    return build_only_table(experiment, results, cells, last=source)
+    last = f"{published.short[0]}: {published.source[0]}"
+    return build_only_table(experiment, results, cells, last=last)
 
 
 def _format(number: pd.Series) -> str:
@@ -86,55 +79,37 @@ def _format(number: pd.Series) -> str:
     return f"{number.value:.1f}" if number.quantity == RATIO else format_plain(number.value)
 
 
-def count_lines(experiment: Experiment) -> pd.DataFrame:
+def count_lines(
+    experiment: Experiment, models: Sequence[str], code: Mapping[str, CodeOf]
+) -> pd.DataFrame:
     """Count lines for each system and model; return a row per number, with modules and status."""
-    options = experiment.declaration.read_options("table", Options)
     rows = []
-    for name, code in options.code.items():
+    for name, location in code.items():
         system = find_system(experiment, name, "table.code")
-        for model in options.models:
+        for model in models:
             # A package that systems share may have models that this system does not run.
-            lines = count_model(code, model) if system.can_run(model) else NO_LINES
-            row: dict[str, Any] = {
-                "system": name,
-                "model": model,
-                "status": "ok" if lines.by_module else NOT_WRITTEN,
-            }
-            row |= {"modules": " ".join(sorted(lines.by_module)), "own": lines.own}
-            rows.append({**row, "all": lines.by_module.total()})
-    results = pd.DataFrame(rows).replace({"own": 0, "all": 0}, np.nan)
-    base = results[results.system == next(iter(options.code))].set_index("model")["all"]
+            can_run = system.can_run(model)
+            own, lines = count_model(location, model) if can_run else (0, Counter[str]())
+            status, modules = "ok" if lines else NOT_WRITTEN, " ".join(sorted(lines))
+            rows.append((name, model, status, modules, own, lines.total()))
+    results = pd.DataFrame(rows, columns=[*KEYS, "own", "all"])
+    results = results.replace({"own": 0, "all": 0}, np.nan)
+    base = results[results.system == next(iter(code))].set_index("model")["all"]
     results[RATIO] = results["all"] / results.model.map(base)
-    return results.melt(["system", "model", "status", "modules"], var_name="quantity")
+    return results.melt(KEYS, var_name="quantity")
 
 
 def find_system(experiment: Experiment, name: str, location: str) -> SystemFile:
     known = {system.name: system for system in experiment.systems}
-    if name not in known:
-        raise ConfigError(
-            f"{experiment.declaration.file}: unknown system {name!r} in {location}"
-            f"{suggest_name(name, known)}; choose from {', '.join(known)}"
-        )
+    check_name(experiment.declaration.file, f"system in {location}", name, known)
     return known[name]
 
 
-class Lines(NamedTuple):
-    """Numbers of lines of a model.
-
-    Attributes:
-        own: lines of the model's own definitions.
-        by_module: lines of all definitions that it uses, by module.
-    """
-
-    own: int
-    by_module: Counter[str]
-
-
-NO_LINES = Lines(0, Counter())
-
-
-def count_model(code: CodeOf, model: str) -> Lines:
+def count_model(code: CodeOf, model: str) -> tuple[int, Counter[str]]:
     """Count the lines of a model; none if it is not written for the system.
+
+    Returns:
+        Lines of the model's own definitions, and of all definitions that it uses, by module.
 
     Raises:
         ConfigError: for an undefined name in `code`, which would lower the count.
@@ -156,7 +131,7 @@ def count_model(code: CodeOf, model: str) -> Lines:
         n = sum(map(_is_line, nodes))
         lines[path.rpartition(".")[0]] += n
         n_own += n * (path in own)
-    return Lines(n_own, lines)
+    return n_own, lines
 
 
 def _list_own(networks: str, model: str) -> list[str]:
@@ -176,12 +151,7 @@ def _list_own(networks: str, model: str) -> list[str]:
 def _collect_used(
     waiting: list[str], followed: Sequence[str], without: Sequence[str]
 ) -> dict[str, list[ast.stmt]]:
-    """Collect the definitions that given ones use, directly or indirectly.
-
-    Args:
-        followed: packages and modules whose definitions count.
-        without: modules in these that do not count.
-    """
+    """Collect the definitions in followed modules that given ones use, directly or indirectly."""
     used: dict[str, list[ast.stmt]] = {}
     while waiting:
         path = waiting.pop()

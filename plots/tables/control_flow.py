@@ -13,7 +13,7 @@ in the parts that models share. Source of the properties: ACRoBat (Fegade et al.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,16 +50,10 @@ class ClassifiedModel(Keys):
     paper: str
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    code: Sequence[ClassifiedModel]
-
-
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per model, yes or no per property, and the paper's letters."""
-    rows = pd.DataFrame(experiment.declaration.read_options("table", Options).code)
+    (code,) = experiment.declaration.read_keys("table", code=list[ClassifiedModel])
+    rows = pd.DataFrame(code)
     properties = [read_control_flow(experiment.conf_dir, model) for model in rows.model]
     results = pd.concat([rows.model, pd.DataFrame(properties), rows.paper], axis=1)
     cells = results.drop(columns="model").replace({True: "yes", False: "no"})

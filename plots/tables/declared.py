@@ -23,14 +23,7 @@ from dynbatch.harness.records.numbers import (
     select_fastest,
 )
 from dynbatch.harness.records.tidy import SEED, get_quantity, is_setting
-from dynbatch.plots.captions import (
-    FRAMEWORK,
-    MODES,
-    UNSEEN,
-    build_footnotes,
-    build_title,
-    spell_key,
-)
+from dynbatch.plots import captions
 from dynbatch.plots.declaration import (
     BASE,
     BEST_BASELINE,
@@ -41,13 +34,14 @@ from dynbatch.plots.declaration import (
     OVER,
     PER_INSTANCE,
     TableDeclaration,
+    check_name,
 )
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.published import PUBLISHED, read_published
 from dynbatch.plots.tables.cells import PAPER, Table, format_number, format_plain, pivot_numbers
 
 QUANTITY, SETTING, SYSTEM, FAMILY, POLICY = "quantity", "setting", "system", "family", "policy"
-EXTRA_KINDS = {BEST_BASELINE: FRAMEWORK, CEILING: "upper_bound"}
+EXTRA_KINDS = {BEST_BASELINE: captions.FRAMEWORK, CEILING: "upper_bound"}
 EXTRA_LABELS = {BEST_BASELINE: "fastest baseline", CEILING: "matmul bound"}
 SPEEDS = ("throughput", "instance_s")  # quantities of extra rows for baselines and the matmul bound
 
@@ -66,8 +60,8 @@ def build(experiment: Experiment) -> list[Table]:
         shown = replace(declaration, values=declaration.select_labels(group, base))
         results = evaluate(experiment, shown, systems)
         cells = arrange(experiment, shown, results, systems)
-        title = build_title(experiment) + (f": {GROUP_TITLES[group]}" if group else "")
-        notes = build_footnotes(experiment, shown, results, systems, cells)
+        title = captions.build_title(experiment) + (f": {GROUP_TITLES[group]}" if group else "")
+        notes = captions.build_footnotes(experiment, shown, results, systems, cells)
         results = results.drop(columns=["short", "device"], errors="ignore")
         tables.append(Table(stem, title, results, cells, notes))
     return tables
@@ -75,13 +69,10 @@ def build(experiment: Experiment) -> list[Table]:
 
 def check_names(experiment: Experiment, declaration: TableDeclaration) -> None:
     """Check the settings and the sides of ratios in a declaration."""
-    file, has_base = declaration.file, declaration.base or experiment.compare
+    file, has_base = experiment.declaration.file, declaration.base or experiment.compare
     sides = ["", *EXTRA_KINDS, *experiment.kinds, *([BASE] if has_base else [])]
-    for side in (value.partition(OVER)[2] for value in declaration.values):
-        if side not in sides:
-            raise ConfigError(
-                f"{file}: unknown side {side!r} of a ratio{suggest_name(side, sides)}"
-            )
+    for value in declaration.values:
+        check_name(file, "side of a ratio", value.partition(OVER)[2], sides)
     known = {QUANTITY, SETTING, *map(str, experiment.rows), *map(str, experiment.counts)}
     asked = [*declaration.rows, *declaration.columns, *declaration.base]
     asked += [key for setting in declaration.settings.values() for key in setting]
@@ -118,14 +109,14 @@ def evaluate(
     sides = {"": shown, BASE: select(shown, base)}
     sides |= build_sides(declaration, data, experiment, at, sides[BASE] if SYSTEM in base else None)
     results = []
-    for value in (*declaration.values, *([UNSEEN] if systems else [])):
+    for value in (*declaration.values, *([captions.UNSEEN] if systems else [])):
         quantity, over, side = value.partition(OVER)
         extra = [role for role in declaration.extra if role in EXTRA_KINDS and quantity in SPEEDS]
         for role in ("", *extra) if len(sides.get(side, ())) else ():  # otherwise not planned
             rows = ratios(sides[role], sides[side], at, quantity) if over else sides[role]
             if side == BASE and set(base) <= set(declaration.columns):
                 rows = rows.drop(select(rows, base).index)  # its ratios are 1
-            if not is_timed or quantity == UNSEEN:  # drop rows without the quantity
+            if not is_timed or quantity == captions.UNSEEN:  # drop rows without the quantity
                 rows = rows[(rows.status != "ok") | get_quantity(rows, quantity).notna()]
             frame = merge_seeds(numbers(rows, by, RATIO if over else quantity))
             results.append(frame.assign(quantity=value, role=role))
@@ -136,11 +127,11 @@ def evaluate(
         graphs = pd.concat([data[data.status == "ok"], data]).drop_duplicates(at).sort_index()
         results.append(numbers(graphs, at, fact).assign(policy=GRAPH_FACTS[fact], role=fact))
     if not any(map(len, results)):
-        raise ConfigError(f"{declaration.file}: its table has no rows at this scale")
+        raise ConfigError(f"{experiment.declaration.file}: its table has no rows at this scale")
     if declaration.published:
         results.append(evaluate_published(declaration))
     frame = pd.concat([frame for frame in results if len(frame)], ignore_index=True)
-    frame = frame[(frame.quantity != UNSEEN) | (frame.status == "ok")].reset_index(drop=True)
+    frame = frame[(frame.quantity != captions.UNSEEN) | (frame.status == "ok")]
     is_lacking = frame.quantity.isin(unmeasured) & (frame.status == NOT_SEPARABLE)
     frame["status"] = frame.status.mask(is_lacking, NOT_MEASURED)
     frame["label"] = frame.quantity.map(declaration.values)
@@ -245,7 +236,7 @@ def arrange(
     systems: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Arrange numbers as cells: extra rows last, a paper's rows and columns after ours."""
-    shown = results[results.quantity != UNSEEN]
+    shown = results[results.quantity != captions.UNSEEN]
     for key in set(declaration.rows) - {SYSTEM, SETTING}:  # omit a paper's other workloads
         shown = shown[shown[key].isin(shown[key][shown.role != PUBLISHED])]
     texts = shown.assign(text=[_format_cell(experiment, number) for _, number in shown.iterrows()])
@@ -261,7 +252,7 @@ def arrange(
     }
     headers = {}
     for key in (*declaration.rows, *declaration.columns):
-        headers[key] = spell_key(key)
+        headers[key] = captions.spell_key(key)
         prefix = "" if key in declaration.rows else f"{headers[key]} "
         values = texts[key].astype(object).where(texts[key].notna(), "")
         # Numbers by size, then known values in their order, then others in order of appearance.
@@ -287,5 +278,5 @@ def _format_key(experiment: Experiment, key: str, value: Any, prefix: str) -> st
         return prefix + format_plain(float(value))
     if key == "granularity":
         return f"{value} granularity"
-    labels = {**EXTRA_LABELS, **(MODES if key == "mode" else {})}
+    labels = {**EXTRA_LABELS, **(captions.MODES if key == "mode" else {})}
     return labels.get(value) or experiment.label(value)

@@ -10,7 +10,6 @@ table:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -51,14 +50,6 @@ class Framework(Keys):
     system: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    frameworks: Sequence[Framework]
-    models: Sequence[str]
-
-
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: the paper's words, then the models and the speed of each system."""
     results = evaluate(experiment)
@@ -70,19 +61,18 @@ def build(experiment: Experiment) -> list[Table]:
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
     """Compute a row per framework: the paper's words, models that run, and throughput."""
-    options = experiment.declaration.read_options("table", Options)
-    known = list_choices("model", experiment.conf_dir)
-    for model in options.models:
-        check_name(experiment.declaration.file, "model in table.models", model, known)
-    results = pd.DataFrame(options.frameworks)
-    runs, labels = [], []
-    for name in (framework.system for framework in options.frameworks):
-        system = find_system(experiment, name, "table.frameworks") if name else None
-        n_run = sum(map(system.can_run, options.models)) if system else 0
-        runs.append(f"{n_run} of {len(options.models)}" if system else EN_DASH)
-        labels.append(system.label if system else EN_DASH)
-    speeds = numbers(experiment.rows, ["system"], SPEED)
-    results = results.assign(label=labels, runs=runs).merge(
-        speeds, on="system", how="left", validate="1:1"
+    frameworks, models = experiment.declaration.read_keys(
+        "table", frameworks=list[Framework], models=list[str]
     )
+    known = list_choices("model", experiment.conf_dir)
+    for model in models:
+        check_name(experiment.declaration.file, "model in table.models", model, known)
+    results = pd.DataFrame(frameworks).assign(label=EN_DASH, runs=EN_DASH)
+    for row, framework in enumerate(frameworks):
+        if framework.system:
+            system = find_system(experiment, framework.system, "table.frameworks")
+            n_run = sum(map(system.can_run, models))
+            results.loc[row, ["label", "runs"]] = system.label, f"{n_run} of {len(models)}"
+    speeds = numbers(experiment.rows, ["system"], SPEED)
+    results = results.merge(speeds, on="system", how="left", validate="1:1")
     return results.fillna({"status": NOT_PLANNED, "quantity": SPEED, "warnings": ""})

@@ -9,7 +9,6 @@ a system has no number for it, the table shows all of its computation as an uppe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -24,23 +23,15 @@ PARTS = {MOVING: "memory", ARITHMETIC: "computation"}
 KEYS = ["batch_size", "mode", "system"]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    systems: Mapping[str, str]
-    epoch: int
-    published: str
-
-
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per batch size; a column per part, mode and system."""
-    options = experiment.declaration.read_options("table", Options)
-    results = evaluate(experiment, options.systems, options.epoch)
-    published = read_published(options.published)
+    systems, epoch, source = experiment.declaration.read_keys(
+        "table", systems=dict[str, str], epoch=int, published=str
+    )
+    results, published = evaluate(experiment, systems, epoch), read_published(source)
     every = pd.concat([results, published], ignore_index=True)
-    source = f"{PAPER.capitalize()}{published.source.iloc[0]}."
-    return build_only_table(experiment, every, arrange(every, options.systems), last=source)
+    last = f"{PAPER.capitalize()}{published.source.iloc[0]}."
+    return build_only_table(experiment, every, arrange(every, systems), last=last)
 
 
 def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> pd.DataFrame:
@@ -76,6 +67,5 @@ def arrange(results: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
         upper = whole.loc[tuple(number[KEYS])]
         return f"{'≤ ' * (upper.status == 'ok')}{format_number(upper)}"
 
-    return pivot_numbers(
-        texts, {"batch_size": "batch size"}, ["group", "label"], format_part
-    ).sort_index()
+    rows = {"batch_size": "batch size"}
+    return pivot_numbers(texts, rows, ["group", "label"], format_part).sort_index()

@@ -49,13 +49,6 @@ class ProgrammingModel(Keys):
     optimizes: str
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    ways: Sequence[ProgrammingModel]
-
-
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: the paper's words, runnable instances and graph construction by system."""
     results = evaluate(experiment)
@@ -68,8 +61,9 @@ def build(experiment: Experiment) -> list[Table]:
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
     """Compute a row per system: the paper's words, runnable instances, graph construction (%)."""
-    ways = pd.DataFrame(experiment.declaration.read_options("table", Options).ways)
-    results = ways.explode("systems", ignore_index=True).rename(columns={"systems": "system"})
+    (ways,) = experiment.declaration.read_keys("table", ways=list[ProgrammingModel])
+    results = pd.DataFrame(ways).explode("systems", ignore_index=True)
+    results = results.rename(columns={"systems": "system"})
     systems = [find_system(experiment, name, "table.ways") for name in results.system]
     kinds = [list_kinds(system, experiment.conf_dir) for system in systems]
     for kind, name in RUN_HERE.items():

@@ -12,9 +12,7 @@ machine. Source of the counterexample: Chen et al., "ED-Batch", ICML 2023, Fig. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -37,23 +35,16 @@ SIDE_BY_SIDE, IN_SEQUENCE = "side by side", "one after the other"
 BOUND = "lower bound"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    lengths: Sequence[int]
-    policies: Sequence[str]
-    n_seeds: int
-
-
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per graph, a column per policy, and the lower bound."""
-    options = experiment.declaration.read_options("table", Options)
-    rows = [
-        {"graph": name, "length": length, **count_policies(build_graph(name, length), options)}
-        for name in (SIDE_BY_SIDE, IN_SEQUENCE)
-        for length in options.lengths
-    ]
+    lengths, policies, n_seeds = experiment.declaration.read_keys(
+        "table", lengths=list[int], policies=list[str], n_seeds=int
+    )
+    rows = []
+    for name, length in product((SIDE_BY_SIDE, IN_SEQUENCE), lengths):
+        graph = build_graph(name, length)
+        counts = {policy: count_batches(policy, graph, n_seeds) for policy in policies}
+        rows.append({"graph": name, "length": length, **counts, BOUND: compute_lower_bound(graph)})
     results = pd.DataFrame(rows)
     cells = results.drop(columns=["graph", "length"]).map(format_plain)
     cells.columns = cells.columns.str.replace("_", " ")
@@ -84,22 +75,13 @@ def build_graph(name: str, length: int) -> Graph:
     )
 
 
-def count_policies(graph: Graph, options: Options) -> dict[str, Any]:
-    """Count the batches of each policy, and the lower bound; learned ones learn on the graph."""
-    counts = {policy: count_batches(policy, graph, options.n_seeds) for policy in options.policies}
-    return {**counts, BOUND: compute_lower_bound(graph)}
-
-
 def count_batches(policy: str, graph: Graph, n_seeds: int) -> int:
-    """Count the batches of a policy; for a learned one the fewest of several seeds."""
-    seeds = range(n_seeds) if is_learned(policy) else range(1)
-    counts = []
-    for seed in seeds:
-        schedule = (
-            learn_policy(policy, [graph], LearningSettings(seed=seed))
-            if is_learned(policy)
-            else load_policy(policy)
-        )(graph)
+    """Count the batches of a policy; one that learns on the graph has the fewest of all seeds."""
+    if is_learned(policy):
+        seeds = [LearningSettings(seed=seed) for seed in range(n_seeds)]
+        schedules = [learn_policy(policy, [graph], seed)(graph) for seed in seeds]
+    else:
+        schedules = [load_policy(policy)(graph)]
+    for schedule in schedules:
         check_schedule(graph, schedule)
-        counts.append(schedule.n_batches)
-    return min(counts)
+    return min(schedule.n_batches for schedule in schedules)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -26,13 +25,6 @@ TIME, SHARE = "mini_batch_ms", "of_ceiling_percent"
 LABELS = {TIME: "ms per mini-batch", CEILING: "ms per mini-batch", SHARE: "% of matmul bound"}
 VALUES = {True: "on", False: "off"}
 KEYS = ["setting", "walk", "step", "switch", "shown"]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Keys of the table."""
-
-    settings: Mapping[str, Mapping[str, Any]]
 
 
 def build(experiment: Experiment) -> list[Table]:
@@ -54,9 +46,9 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     entries = [entry for walk in planned for entry in _plan_walk(walk, experiment)]
     bound = {"walk": "", "switch": EXTRA_LABELS[CEILING], "shown": CEILING, "trial": CEILING}
     plan = pd.DataFrame([*entries, bound]).convert_dtypes()
-    options = experiment.declaration.read_options("table", Options)
-    rows = select_settings(experiment.rows, options.settings)
-    trials = [_build_key(settings) for settings in experiment.settings]
+    (settings,) = experiment.declaration.read_keys("table", settings=dict[str, dict[str, Any]])
+    rows = select_settings(experiment.rows, settings)
+    trials = list(map(_build_key, experiment.settings))
     rows = rows.assign(trial=[trials[point] for point in rows.point])
     is_bound = rows.system.map(experiment.kinds) == EXTRA_KINDS[CEILING]
     bounds = select_fastest(rows[is_bound], ["setting"])
@@ -83,9 +75,9 @@ def _build_key(trial: Mapping[str, Any]) -> str:
 
 def _plan_walk(walk: Walk, experiment: Experiment) -> Iterator[dict[str, Any]]:
     """Yield the numbers of a walk, each with its trial; ratios of times also have a base."""
-    start, end = _build_key(walk.take_steps(0)), _build_key(walk.take_steps(len(walk.steps)))
-    for number in range(len(walk.steps) + 1):
-        here, switch = _build_key(walk.take_steps(number)), experiment.label(walk.start)
+    trials, switch = list(map(_build_key, walk.follow_steps())), experiment.label(walk.start)
+    start, end = trials[0], trials[-1]
+    for number, here in enumerate(trials):
         entries = [(TIME, here, None), (SHARE, CEILING, here)]
         if number:
             step, index = walk.steps[number - 1], number - 1
@@ -112,6 +104,5 @@ def arrange(results: pd.DataFrame) -> pd.DataFrame:
         return format_ratio(number.value, number.low, number.high, number.warnings)
 
     rows = {"walk": "walk", "step": "number", "switch": "step"}
-    return pivot_numbers(texts, rows, ["setting", "column"], format_cell).droplevel(
-        ["walk", "number"]
-    )
+    cells = pivot_numbers(texts, rows, ["setting", "column"], format_cell)
+    return cells.droplevel(["walk", "number"])

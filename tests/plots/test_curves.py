@@ -26,11 +26,6 @@ HEAD, VARIANT = "torch_levels", "dynet"  # the second becomes a variant of the f
 TOTAL_FAILURE = {"status": "oom", "reason": "made up"}
 
 
-def _draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
-    (picture,) = curves.draw(experiment)
-    return picture.figure, picture.numbers
-
-
 def _find_axes(figure: Figure, title: str) -> Axes:
     (axes,) = (axes for axes in figure.axes if axes.get_title(loc="left") == title)
     return axes
@@ -53,7 +48,7 @@ def test_numbers_are_medians_of_the_records_times_the_epoch(
     choices: Choices, composer: Composer, load: Load
 ) -> None:
     trials = write_measured("cavs_fig8d", replace(choices, scale="paper"), composer)
-    _, found = _draw(load("cavs_fig8d", scale="paper"))
+    _, found = curves.draw(load("cavs_fig8d", scale="paper"))
     trial = next(trial for trial in trials if trial.settings["system"] == "cavs")
     speeds = [made_up_record(trial, number).instances_per_s for number in range(trial.rounds)]
     size = trial.settings["batch_size"]
@@ -64,7 +59,7 @@ def test_numbers_are_medians_of_the_records_times_the_epoch(
 
 
 def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Load) -> None:
-    figure, found = _draw(load("cavs_fig8d"))
+    figure, found = curves.draw(load("cavs_fig8d"))
     titles = {"Strategies on one engine": "strategies", "Systems": "systems"}
     for title, group in titles.items():
         drawn = [y for marks, _ in _list_marks(_find_axes(figure, title)) for y in marks]
@@ -77,7 +72,7 @@ def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Load) -
 
 
 def test_a_single_point_has_a_mark_and_no_line(load: Load) -> None:
-    figure, _ = _draw(load("cavs_fig8d"))
+    figure, _ = curves.draw(load("cavs_fig8d"))
     marks = _list_marks(_find_axes(figure, "Systems"))
     assert {len(ys) for ys, _ in marks} == {1, 2, 3}
     assert all((style == "None") == (len(ys) == 1) for ys, style in marks)
@@ -89,12 +84,12 @@ def test_sizes_without_records_are_omitted_and_noted(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         return None if trial.settings["batch_size"] == 64 else {}
 
-    figure, found = _draw(load("cavs_fig8d", change))
+    figure, found = curves.draw(load("cavs_fig8d", change))
     largest = found[(found.batch_size == 64) & (found.group == "systems")]
     assert set(largest.status) == {NOT_MEASURED}
     assert _find_axes(figure, "Systems").get_xlim()[1] < 64
     assert "Not measured: batch size 64." in figure.texts[-1].get_text().replace("\n", " ")
-    figure, _ = _draw(load("cavs_fig8g", lambda *_: None))
+    figure, _ = curves.draw(load("cavs_fig8g", lambda *_: None))
     assert f"{NOT_MEASURED}:" in _list_texts(figure), "a figure of nothing says so"
 
 
@@ -114,7 +109,7 @@ def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Load) -> None
         wins = winners.get(trial.settings["batch_size"]) == trial.settings["system"]
         return {"instances_per_s": 20.0 if wins else 10.0}
 
-    figure, found = _draw(_load_variants(load, change))
+    figure, found = curves.draw(_load_variants(load, change))
     curve = found[(found.group == "systems") & (found.curve == HEAD)]
     assert dict(zip(curve.batch_size, curve.system, strict=True)) == {4: VARIANT, **winners}
     assert list(curve.value) == pytest.approx([8544 / 10, 8544 / 20, 8544 / 20])
@@ -124,7 +119,7 @@ def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Load) -> None
 
 
 def test_a_variant_without_a_number_gives_way(load: Load) -> None:
-    _, found = _draw(_load_variants(load, change_systems({VARIANT: TOTAL_FAILURE})))
+    _, found = curves.draw(_load_variants(load, change_systems({VARIANT: TOTAL_FAILURE})))
     curve = found[(found.group == "systems") & (found.curve == HEAD)].set_index("batch_size")
     assert curve.system[16] == HEAD
     assert (curve.system[4], curve.status[4]) == (VARIANT, "oom"), "which alone is planned there"
@@ -134,7 +129,7 @@ def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Load) ->
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         return {"instances_per_s": 30.0 if trial.settings["system.options.fusion"] else 10.0}
 
-    figure, found = _draw(load("cavs_fig10a", change))
+    figure, found = curves.draw(load("cavs_fig10a", change))
     assert set(found.curve) == {"all of these"}, "what this scale has no trial of has no curve"
     assert found.value.iloc[0] > 3, "construction and scheduling are left out"
     assert found.status.iloc[0] == "ok"
@@ -146,7 +141,7 @@ def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Load) -> N
         speed = 3.0 if trial.settings["system"] == "dynet_depth" else 1.0
         return {"instances_per_s": speed / trial.settings["batch_size"]}
 
-    _, found = _draw(load("edbatch_fig6", change))
+    _, found = curves.draw(load("edbatch_fig6", change))
     trees = found[(found.model == "tree_lstm") & (found.group == "systems")]
     dynet = trees[(trees.curve == "dynet") & trees.is_best]
     assert list(zip(dynet.system, dynet.batch_size, strict=True)) == [("dynet", 8)]
@@ -156,7 +151,7 @@ def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Load) -> N
 
 
 def test_a_figure_of_one_size_has_models_in_place_of_sizes(load: Load) -> None:
-    figure, found = _draw(load("edbatch_fig6"))
+    figure, found = curves.draw(load("edbatch_fig6"))
     best = found[found.is_best]
     for axes, group in zip(figure.axes, ("strategies", "systems"), strict=True):
         marks = _list_marks(axes)
@@ -168,7 +163,7 @@ def test_a_figure_of_one_size_has_models_in_place_of_sizes(load: Load) -> None:
 
 
 def test_points_along_an_axis_differ_in_nothing_else(load: Load) -> None:
-    _, found = _draw(load("scaling"))
+    _, found = curves.draw(load("scaling"))
     along = found[(found["axis"] == "batch_size") & (found.system == "vertex")]
     assert set(along.batch_size) == {4, 16, 64}
     assert set(along.hidden_size) == {64}

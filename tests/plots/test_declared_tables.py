@@ -243,11 +243,11 @@ def test_quantities_without_a_number_name_the_reason(load: Load) -> None:
 def test_reasons_are_for_shown_quantities() -> None:
     values = {"throughput": "1/s", "api_ms": "API"}
     shown = {"rows": ["model"], "columns": ["quantity"], "values": values}
-    TableDeclaration("x.yaml", **shown, unmeasured={"api_ms": "why"})
-    with pytest.raises(ConfigError, match=r"x\.yaml: unknown quantity 'api_ms'"):
-        TableDeclaration("x.yaml", **shown)
-    with pytest.raises(ConfigError, match=r"unmeasured quantity 'apis_ms'.*api_ms"):
-        TableDeclaration("x.yaml", **shown, unmeasured={"api_ms": "why", "apis_ms": "why"})
+    TableDeclaration(**shown, unmeasured={"api_ms": "why"})
+    with pytest.raises(ConfigError, match=r"values: unknown quantity 'api_ms'"):
+        TableDeclaration(**shown)
+    with pytest.raises(ConfigError, match=r"unmeasured: unknown quantity 'apis_ms'.*api_ms"):
+        TableDeclaration(**shown, unmeasured={"api_ms": "why", "apis_ms": "why"})
 
 
 def test_systems_that_are_not_planned_at_a_scale_have_no_column(load: Load) -> None:

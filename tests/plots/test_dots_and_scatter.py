@@ -28,16 +28,15 @@ def counted(choices: Choices) -> Experiment:
 
 
 def test_dots_are_the_counts_of_the_released_graph(counted: Experiment) -> None:
-    found = dots.evaluate_counts(counted)
+    _, found = dots.draw(counted)
     assert set(found.batch_size) == {32}
-    _, bars = dots.build_panel(
-        counted, "tree_lstm", merge_seeds(found)[lambda f: f.model == "tree_lstm"]
-    )
+    families = [dots.Family(**family) for family in counted.declaration.figure["families"]]
+    trees = merge_seeds(found)[lambda f: f.model == "tree_lstm"]
+    _, bars = dots.build_panel("Tree-LSTM", families, trees)
     rows = counted.counts.query(
         "graph == 'released' and model == 'tree_lstm' and batch_size == 32 and mini_batch == 0"
     )
-    families = counted.declaration.figure["families"]
-    policies = [policy for family in families for policy in family["policies"]]
+    policies = [policy for family in families for policy in family.policies]
     medians = rows.groupby("policy").n_batches.median()
     assert [bar.text for bar in bars] == [f"{medians[policy]:g}" for policy in policies]
     ratios = (rows.n_batches / rows.lower_bound).groupby(rows.policy).median()
@@ -45,7 +44,7 @@ def test_dots_are_the_counts_of_the_released_graph(counted: Experiment) -> None:
 
 
 def test_a_learned_policy_has_a_number_for_each_seed(counted: Experiment) -> None:
-    found = dots.evaluate_counts(counted)
+    _, found = dots.draw(counted)
     point = {"model": "mv_rnn", "policy": "fsm_sort", "quantity": "n_batches"}
     number = select_number(merge_seeds(found), **point)
     assert (number.n_seeds, number.high - number.low) == (5, 12), "seeds differ by 3 batches each"
@@ -56,7 +55,7 @@ def test_dots_have_one_split_and_the_types_of_all_seeds(choices: Choices) -> Non
     many = replace(choices, scale="paper")
     sweeps = plan_counts(FIG9, many)
     write_made_up_counts(sweeps, many.results_dir)
-    found = dots.evaluate_counts(load_experiment(FIG9, many, (), sweeps))
+    _, found = dots.draw(load_experiment(FIG9, many, (), sweeps))
     found = found[(found.model == "tree_lstm_2type") & (found.quantity == "n_batches")]
     assert sorted(found[found.policy == "agenda"][TYPE_SEED]) == [0, 1, 2, 3, 4]
     (merged,) = merge_seeds(found[found.policy == "fsm_sort"]).itertuples()
@@ -65,10 +64,9 @@ def test_dots_have_one_split_and_the_types_of_all_seeds(choices: Choices) -> Non
 
 def test_counts_that_are_not_there_are_named(choices: Choices) -> None:
     experiment = load_experiment(FIG9, choices, (), plan_counts(FIG9, choices))
-    (picture,) = dots.draw(experiment)
-    assert picture.stem == f"figures/{FIG9}"
-    assert picture.numbers.value.notna().sum() == 0
-    assert {text.get_text() for text in picture.figure.axes[0].texts} == {"not measured"}
+    figure, numbers = dots.draw(experiment)
+    assert numbers.value.notna().sum() == 0
+    assert {text.get_text() for text in figure.axes[0].texts} == {"not measured"}
 
 
 def rate(trial: PlannedTrial, _: int) -> dict[str, Any]:
@@ -83,7 +81,7 @@ def rate(trial: PlannedTrial, _: int) -> dict[str, Any]:
 
 def test_roofs_and_marks_are_of_the_same_machine_and_run(choices: Choices, load: Load) -> None:
     experiment = load("roofline", rate)
-    found = scatter.evaluate_roofline(experiment)
+    _, found = scatter.draw(experiment)
     roofs = found[found["what"] == "roof"].set_index("of")
     assert dict(roofs.value) == pytest.approx(
         {"matmuls only": 90.0, "memory": 10.0, "a core's cache": 40.0}
@@ -97,18 +95,16 @@ def test_roofs_and_marks_are_of_the_same_machine_and_run(choices: Choices, load:
 
 
 def test_each_name_appears_in_the_figure_once(load: Load) -> None:
-    experiment = load("roofline", rate)
-    (picture,) = scatter.draw(experiment)
-    texts = [text.get_text() for text in picture.figure.axes[0].texts]
-    shown = picture.numbers[picture.numbers["what"] == "trial"].drop_duplicates("of")
+    figure, numbers = scatter.draw(load("roofline", rate))
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    shown = numbers[numbers["what"] == "trial"].drop_duplicates("of")
     for row in shown.itertuples():
         assert texts.count(row.of if row.status == "ok" else f"{row.of}: {row.status}") == 1
 
 
 def test_roofs_and_marks_without_numbers_are_left_out(load: Load) -> None:
-    experiment = load("roofline", lambda *_: None)
-    (picture,) = scatter.draw(experiment)
-    assert picture.figure.axes[0].get_lines() == []
-    assert set(picture.numbers.status) == {"not measured"}
-    texts = {text.get_text() for text in picture.figure.axes[0].texts}
+    figure, numbers = scatter.draw(load("roofline", lambda *_: None))
+    assert figure.axes[0].get_lines() == []
+    assert set(numbers.status) == {"not measured"}
+    texts = {text.get_text() for text in figure.axes[0].texts}
     assert "DyNet strategy, Tree-LSTM training: not measured" in texts

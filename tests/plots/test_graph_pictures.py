@@ -6,8 +6,10 @@ import importlib
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
+from matplotlib.figure import Figure
 
 from dynbatch.harness.errors import ConfigError, RecordError
 from dynbatch.harness.planning.artifacts import Choices, plan_counts
@@ -15,7 +17,7 @@ from dynbatch.harness.values.graph import Graph
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.figures import state_machine
 from dynbatch.plots.figures.graph import place_vertices
-from dynbatch.plots.write import Picture, write_picture
+from dynbatch.plots.write import write_figure
 from tests.support.experiments import read_rows
 from tests.support.made_up_counts import failed_row, write_made_up_counts, write_real_counts
 from tests.support.random_graphs import graphs
@@ -34,14 +36,10 @@ def test_vertices_are_apart_and_arguments_below_their_users(graph: Graph) -> Non
         assert np.all(np.diff(np.sort(x[y == layer])) >= 1 - 1e-9)
 
 
-def draw(experiment: Experiment) -> Picture:
-    figure = experiment.declaration.figure
-    assert figure is not None
-    (picture,) = importlib.import_module(f"dynbatch.plots.figures.{figure['kind']}").draw(
-        experiment
-    )
-    assert isinstance(picture, Picture)
-    return picture
+def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
+    kind = experiment.declaration.figure["kind"]
+    figure, numbers = importlib.import_module(f"dynbatch.plots.figures.{kind}").draw(experiment)
+    return figure, numbers
 
 
 def load_counted(name: str, choices: Choices, *failing: str) -> Experiment:
@@ -59,15 +57,15 @@ def load_counted(name: str, choices: Choices, *failing: str) -> Experiment:
 @pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig1_lattice"])
 def test_a_picture_has_the_batches_that_were_counted(name: str, choices: Choices) -> None:
     experiment = load_counted(name, choices)
-    picture = draw(experiment)
+    figure, numbers = draw(experiment)
     counts = experiment.counts.query("graph == 'plain'").set_index("policy")
     assert tuple(counts.index) == POLICIES
-    for policy, vertices in picture.numbers.groupby("policy"):
+    for policy, vertices in numbers.groupby("policy"):
         assert len(vertices) == counts.n_nodes[policy] <= 50
         assert set(vertices.batch) == set(range(1, int(counts.n_batches[policy]) + 1))
     assert counts.n_batches.min() < counts.n_batches["depth"]
-    write_picture(picture, experiment, choices.results_dir)
-    rows = read_rows(choices.results_dir / f"{picture.stem}.csv")
+    write_figure(figure, numbers, experiment, choices.results_dir / name)
+    rows = read_rows(choices.results_dir / f"{name}.csv")
     assert len(rows) == counts.n_nodes.sum()
     assert rows[0]["batch"] == "1", "integers have no decimals"
 
@@ -75,7 +73,7 @@ def test_a_picture_has_the_batches_that_were_counted(name: str, choices: Choices
 @pytest.mark.slow
 def test_a_state_machine_is_drawn_with_its_transitions(choices: Choices) -> None:
     experiment = load_counted("edbatch_fig2", choices)
-    numbers = draw(experiment).numbers
+    _, numbers = draw(experiment)
     assert numbers.n_times.sum() == experiment.counts.query("graph == 'plain'").n_batches.iloc[0]
     assert numbers.takes[0] == "start"
     assert list(numbers) == ["state", "takes", "next_state", "n_times"]
@@ -83,19 +81,19 @@ def test_a_state_machine_is_drawn_with_its_transitions(choices: Choices) -> None
 
 @pytest.mark.slow
 def test_a_policy_that_failed_has_its_status(choices: Choices) -> None:
-    picture = draw(load_counted("edbatch_fig1", choices, "fsm_sort"))
-    found = set(zip(picture.numbers.policy, picture.numbers.status, strict=True))
+    figure, numbers = draw(load_counted("edbatch_fig1", choices, "fsm_sort"))
+    found = set(zip(numbers.policy, numbers.status, strict=True))
     ok = {(policy, "ok") for policy in POLICIES if policy != "fsm_sort"}
     assert found == {*ok, ("fsm_sort", "timeout")}
-    assert any("fsm_sort: timeout." in text.get_text() for text in picture.figure.texts)
+    assert any("fsm_sort: timeout." in text.get_text() for text in figure.texts)
 
 
 def test_missing_counts_have_a_status_and_outdated_ones_are_refused(choices: Choices) -> None:
     name = "edbatch_fig1"
     sweeps = plan_counts(name, choices)
-    picture = draw(load_experiment(name, choices, (), sweeps))
-    assert set(picture.numbers.status) == {"not measured"}
-    assert set(picture.numbers.policy) == set(POLICIES)
+    _, numbers = draw(load_experiment(name, choices, (), sweeps))
+    assert set(numbers.status) == {"not measured"}
+    assert set(numbers.policy) == set(POLICIES)
     write_made_up_counts(sweeps, choices.results_dir)
     with pytest.raises(RecordError, match=r"batches of depth.* delete its file and count again"):
         draw(load_experiment(name, choices, (), sweeps))

@@ -109,7 +109,9 @@ def test_ratios_of_the_subgraphs_follow_from_their_pairs() -> None:
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'cavs_short_tabel1'.*cavs_short_table1"):
         read_published("cavs_short_tabel1")
-    with pytest.raises(ConfigError, match=r"no data on model 'lattice_lstm'.*tree_fc"):
+    with pytest.raises(
+        ConfigError, match=r"'cavs_short_table1': unknown model 'lattice_lstm'.*tree_fc"
+    ):
         read_published("cavs_short_table1", "lattice_lstm")
     with pytest.raises(ConfigError, match=r"'acrobat_table4': not split by model, got 'drnn'"):
         read_published("acrobat_table4", "drnn")

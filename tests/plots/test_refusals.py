@@ -109,14 +109,14 @@ BOTH = {"throughput": "trees/s", "throughput over base": "of it"}
     [
         ({"table": None}, "has no table and no figure"),
         ({"table": ROWS}, "a table needs rows and values"),
-        ({"table": ROWS | {"values": BOTH}}, "table.values has 2 numbers for one cell; add"),
+        ({"table": ROWS | {"values": BOTH}}, "table: values has 2 numbers for one cell; add"),
         ({"table": {"kind": "cliams"}}, "unknown kind of a table 'cliams', did you mean claims"),
         ({"table": SHOWN | {"base": {"system": "vertx"}}}, "unknown system in base 'vertx'"),
         ({"table": SHOWN | {"epoch": "many"}}, "table.epoch"),
         ({"figure": {"kind": "bar"}}, "unknown kind of a figure 'bar', did you mean bars"),
-        ({"figure": "curves"}, "figure: expected a mapping"),
+        ({"figure": "curves"}, "figure: expected a valid dictionary, got 'curves'"),
         ({"compare": {"policies": ["vertex"]}}, "unknown comparison 'policies'"),
-        ({"notes": [{"a": 1}]}, "notes: expected strings, got"),
+        ({"notes": [{"a": 1}]}, "notes.0: expected a valid string, got"),
     ],
 )
 def test_a_wrong_declaration_is_refused_before_anything_is_measured(
