@@ -1,9 +1,9 @@
 """Deduplication: vertices with equal inputs are computed once per mini-batch.
 
 Vertices without children whose external inputs are equal have the same state: in a mini-batch of 64
-SST trees half of the leaves repeat a word, and all leaves of Tree-FC that read nothing are equal. A single vertex replaces them; their readers read it,
-and its gradient is the sum of theirs. This is common-subexpression elimination across instances
-(TorchFold's cache does the same).
+SST trees half of the leaves repeat a word, and leaves of Tree-FC that read nothing are all equal. A
+single vertex replaces them; their readers read it, and its gradient is the sum of theirs. This is
+common-subexpression elimination across instances (TorchFold's cache does the same).
 """
 
 from __future__ import annotations
