@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dynbatch.datasets.parts.drawing import Key, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.checked import Count
 from dynbatch.harness.values.instances import Chain
 
 NAME = "bilstm_synthetic"
@@ -20,21 +20,13 @@ NAME = "bilstm_synthetic"
 def load(
     split: str,
     root: Path | None,
-    length: int = 40,
-    n_words: int = 1000,
-    n_classes: int = 300,
-    n_instances: int = 1024,
+    length: Count = 40,
+    n_words: Count = 1000,
+    n_classes: Count = 300,
+    n_instances: Count = 1024,
     seed: int = 0,
 ) -> Corpus:
-    """Generate sentences of `length` words; words and tags are drawn uniformly.
-
-    Raises:
-        ConfigError: for a number below 1.
-    """
-    numbers = {"length": length, "n_words": n_words, "n_classes": n_classes}
-    for name, value in {**numbers, "n_instances": n_instances}.items():
-        if value < 1:
-            raise ConfigError(f"{name}={value} is not allowed: expected at least 1")
+    """Generate sentences of `length` words; words and tags are drawn uniformly."""
 
     def build(key: Key) -> Chain:
         drawn = draw_uniforms(2 * length, *key)
@@ -43,7 +35,8 @@ def load(
             as_int_array((drawn[length:] * n_classes).astype("i4")),
         )
 
-    arguments = {**numbers, "n_instances": n_instances, "seed": seed}
+    arguments = {"length": length, "n_words": n_words, "n_classes": n_classes}
+    arguments |= {"n_instances": n_instances, "seed": seed}
     sizes = {"words": n_words, "classes": n_classes}
     source = f"random sentences of {length} words, generated as the benchmark defines"
     return generate_corpus(

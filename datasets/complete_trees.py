@@ -10,6 +10,7 @@ from dynbatch.datasets.parts.drawing import Key, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
+from dynbatch.harness.values.checked import Count
 from dynbatch.harness.values.instances import Tree
 
 NAME = "complete_trees"
@@ -17,19 +18,17 @@ N_CLASSES = 5
 
 
 def load(
-    split: str, root: Path | None, n_leaves: int = 256, n_instances: int = 1024, seed: int = 0
+    split: str, root: Path | None, n_leaves: int = 256, n_instances: Count = 1024, seed: int = 0
 ) -> Corpus:
     """Generate trees of `n_leaves` leaves; word ids are uniform in [0, n_leaves), labels in 0-4.
 
     Raises:
-        ConfigError: if n_leaves is not a power of two of at least 2, or n_instances is below 1.
+        ConfigError: if n_leaves is not a power of two of at least 2.
     """
     if n_leaves < 2 or n_leaves & (n_leaves - 1):
         raise ConfigError(
             f"n_leaves={n_leaves} is not allowed: expected a power of two, at least 2"
         )
-    if n_instances < 1:
-        raise ConfigError(f"n_instances={n_instances} is not allowed: expected at least 1")
     left, right = _build_structure(n_leaves)
     is_leaf = left < 0
 

@@ -83,7 +83,6 @@ def load(
         split=split,
         instances=instances,
         sizes=_find_sizes(instances, kind) | most,
-        synthetic=False,
         sha256=text.sha256,
         source="",
         instance_kind=kind,

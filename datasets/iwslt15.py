@@ -14,21 +14,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
     PartReader,
     Vocabulary,
-    check_modulo,
     format_corpus_name,
     make_part_reader,
     select_part,
 )
 from dynbatch.harness.contracts.corpus import Corpus, hash_arguments
-from dynbatch.harness.contracts.home import Checksums, Home
-from dynbatch.harness.errors import ConfigError, DataError
-from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.contracts.home import Checksums, Home, Split
+from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.harness.values.instances import SentencePair
 
 NAME = "iwslt15"
@@ -36,7 +37,6 @@ UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
 MARKS = (BEGIN, END, "|||")  # the last one separates sides that are on one line
 STEMS = {"train": "train", "dev": "tst2012", "test": "tst2013"}
 SIDES = ("en", "vi")
-EMPTY_PAIRS = ("refuse", "skip")
 HOME = Home(
     url="https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi/{name}",
     folder="iwslt15",
@@ -55,9 +55,9 @@ def load(
     split: str,
     root: Path | None,
     sha256: Checksums = None,
-    vocab_modulo: int = 0,
-    vocabulary: str = "train",
-    empty_train_pairs: str = "refuse",
+    vocab_modulo: CountOrNone = 0,
+    vocabulary: Split = "train",
+    empty_train_pairs: Literal["refuse", "skip"] = "refuse",
     path: str | None = None,
 ) -> Corpus:
     """Load root/iwslt15/<train|tst2012|tst2013>.{en,vi}; both sides of a pair are `<s> ... </s>`.
@@ -75,13 +75,7 @@ def load(
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence (with file:line), files
             of different numbers of lines, or a wrong checksum.
-        ConfigError: for an invalid option.
     """
-    if empty_train_pairs not in EMPTY_PAIRS:
-        raise ConfigError(
-            f"dataset.options.empty_train_pairs={empty_train_pairs} is unknown; choose one of"
-            f" {', '.join(EMPTY_PAIRS)}"
-        )
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256, path)
     sides, files, sha256_of_all = _read_files(read, part, is_own=path is not None)
@@ -89,9 +83,12 @@ def load(
     kept = _find_full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
 
     def build(index: int) -> SentencePair:
-        lines = (side.lines[kept[index]] for side in sides)
+        lines = (side.lines[kept[index]].split() for side in sides)
         return SentencePair(
-            *(_add_marks(line, known) for line, known in zip(lines, vocabularies, strict=True))
+            *(
+                as_int_array([*map(known.find_row, (BEGIN, *words, END))])
+                for words, known in zip(lines, vocabularies, strict=True)
+            )
         )
 
     return Corpus(
@@ -99,7 +96,6 @@ def load(
         split=part,
         instances=LazyInstances(len(kept), build),
         sizes={"source_words": vocabularies[0].size, "target_words": vocabularies[1].size},
-        synthetic=False,
         sha256=sha256_of_all,
         source="IWSLT'15 English-Vietnamese, as prepared by Luong and Manning (2015)",
         instance_kind="sentence_pair",
@@ -117,7 +113,10 @@ def _read_files(
     """
     if is_own:
         sides = _split_sides(read(part))
-        return sides, [replace(side, lines=_list_words(side)) for side in sides], read(part).sha256
+        texts = (" ".join(side.lines).split() for side in sides)
+        words = [list(dict.fromkeys((UNKNOWN, BEGIN, END, *text))) for text in texts]
+        known = [replace(side, lines=lines) for side, lines in zip(sides, words, strict=True)]
+        return sides, known, read(part).sha256
     sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
     files = [read(f"vocab_{side}") for side in SIDES]
     return sides, files, hash_arguments(files=[file.sha256 for file in (*sides, *files)])
@@ -135,18 +134,8 @@ def _split_sides(text: CorpusPart) -> list[CorpusPart]:
     return [replace(text, lines=list(lines), n_blank=0) for lines in zip(*pairs, strict=True)]
 
 
-def _list_words(side: CorpusPart) -> list[str]:
-    """Return the marks and the words of a side, in order of first appearance."""
-    return list(dict.fromkeys((UNKNOWN, BEGIN, END, *" ".join(side.lines).split())))
-
-
-def _add_marks(line: str, vocabulary: Vocabulary) -> IntArray:
-    return as_int_array([vocabulary.find_row(word) for word in (BEGIN, *line.split(), END)])
-
-
 def _build_vocabulary(file: CorpusPart, modulo: int) -> Vocabulary:
     """Build the vocabulary of words numbered by their lines."""
-    check_modulo(modulo)
     numbers: dict[str, int] = {}
     for index, word in enumerate(file.lines):
         if not word or len(word.split()) != 1:

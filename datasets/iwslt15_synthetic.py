@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
-from dynbatch.datasets.parts.reading import check_modulo
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
+from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.harness.values.instances import SentencePair
 
 NAME = "iwslt15_synthetic"
@@ -52,9 +52,8 @@ TARGET_SHARES = (
 )
 
 
-def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
+def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: CountOrNone = 0) -> Corpus:
     """Generate as many pairs as the real split has lines; each depends on seed, split and index."""
-    check_modulo(vocab_modulo)
 
     def build(key: Key) -> SentencePair:
         n_source = draw_length(key, LENGTHS, least=4) - 2

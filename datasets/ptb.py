@@ -19,15 +19,15 @@ import numpy as np
 from dynbatch.datasets.parts.reading import (
     CorpusPart,
     LazyInstances,
-    check_modulo,
     format_corpus_name,
     make_part_reader,
     select_part,
 )
 from dynbatch.harness.contracts.corpus import Corpus
-from dynbatch.harness.contracts.home import Checksums, Home
-from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.contracts.home import Checksums, Home, Split
+from dynbatch.harness.errors import DataError
 from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.harness.values.instances import Chain
 
 NAME = "ptb"
@@ -47,9 +47,9 @@ def load(
     split: str,
     root: Path | None,
     sha256: Checksums = None,
-    vocabulary: str = "train",
-    steps: int = 0,
-    vocab_modulo: int = 0,
+    vocabulary: Split = "train",
+    steps: CountOrNone = 0,
+    vocab_modulo: CountOrNone = 0,
     path: str | None = None,
 ) -> Corpus:
     """Load root/ptb/<split>.txt, one sentence per line; its words w1 to wn are a chain.
@@ -67,17 +67,11 @@ def load(
     Raises:
         DataError: for a missing or empty file, an empty sentence or a word <eos> (with file:line),
             or a wrong checksum.
-        ConfigError: for steps or vocab_modulo below 0, or an unknown part.
     """
-    if steps < 0:
-        raise ConfigError(
-            f"steps={steps} is not allowed: expected 0 (sentences) or words per piece"
-        )
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(part)
     text.check_no_empty_lines("expected at least one word")
-    check_modulo(vocab_modulo)
     known = text if part == vocabulary else read(vocabulary)
     for file in (text, known):
         _refuse_ends(file)
@@ -88,7 +82,6 @@ def load(
         split=part,
         instances=_build_pieces(text, ids, steps) if steps else _build_sentences(text.lines, ids),
         sizes={"words": vocab_modulo or max(N_WORDS if path is None else 0, len(ids))},
-        synthetic=False,
         sha256=text.sha256,
         source="Penn Treebank, text as prepared by Mikolov et al. (2010)",
         instance_kind="chain",

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
-from dynbatch.datasets.parts.reading import check_modulo
 from dynbatch.harness.contracts.corpus import Corpus
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
+from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.harness.values.instances import Chain
 
 NAME = "ptb_synthetic"
@@ -41,7 +40,11 @@ SHARES = (
 
 
 def load(
-    split: str, root: Path | None, seed: int = 0, steps: int = 0, vocab_modulo: int = 0
+    split: str,
+    root: Path | None,
+    seed: int = 0,
+    steps: CountOrNone = 0,
+    vocab_modulo: CountOrNone = 0,
 ) -> Corpus:
     """Generate as many sentences as the real split has; each depends on seed, split and index.
 
@@ -49,11 +52,6 @@ def load(
         steps: 0 for sentences; otherwise the number of words of each instance (Fixed-LSTM). There
             are as many instances as the text of the real split has.
     """
-    if steps < 0:
-        raise ConfigError(
-            f"steps={steps} is not allowed: expected 0 (sentences) or words per piece"
-        )
-    check_modulo(vocab_modulo)
     name = "ptb_fixed_synthetic" if steps else NAME
 
     def build(key: Key) -> Chain:

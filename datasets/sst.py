@@ -35,6 +35,7 @@ from dynbatch.datasets.parts.tree_builder import NO_LABEL, Parts, Side, TreeBuil
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.contracts.home import Checksums, Home, find_checksum
 from dynbatch.harness.errors import DataError
+from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.harness.values.instances import Tree
 
 NAME = "sst"
@@ -58,7 +59,7 @@ def load(
     split: str,
     root: Path | None,
     sha256: Checksums = None,
-    vocab_modulo: int = 0,
+    vocab_modulo: CountOrNone = 0,
     path: str | None = None,
     binarize: Side = "right",
 ) -> Corpus:
@@ -73,7 +74,6 @@ def load(
 
     Raises:
         DataError: for a missing, empty or malformed file (with file:line), or a wrong checksum.
-        ConfigError: for a negative vocab_modulo.
     """
     read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(split)
@@ -91,7 +91,6 @@ def load(
         split=split,
         instances=instances,
         sizes={"words": vocabulary.size, "classes": len(CLASSES)},
-        synthetic=False,
         sha256=text.sha256,
         source="Stanford Sentiment Treebank (Socher et al., 2013)",
     )
@@ -136,7 +135,6 @@ def _load_own(text: CorpusPart, split: str, vocab_modulo: int, binarize: Side) -
         split=split,
         instances=instances,
         sizes={"words": vocabulary.size, "classes": len(used), **most_children},
-        synthetic=False,
         sha256=text.sha256,
         source="",
         label_names=[names[label] for label in used.tolist()],

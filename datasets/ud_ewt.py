@@ -33,7 +33,7 @@ from dynbatch.datasets.parts.reading import (
     select_part,
 )
 from dynbatch.harness.contracts.corpus import Corpus
-from dynbatch.harness.contracts.home import Checksums, Home
+from dynbatch.harness.contracts.home import Checksums, Home, Split
 from dynbatch.harness.errors import DataError
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.parsed import ParsedSentence, derive_transitions, is_tree
@@ -103,7 +103,7 @@ def load(
     split: str,
     root: Path | None,
     sha256: Checksums = None,
-    vocabulary: str = "train",
+    vocabulary: Split = "train",
     subtypes: bool = True,
     path: str | None = None,
 ) -> Corpus:
@@ -117,7 +117,6 @@ def load(
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence, heads that are not a
             tree (each with file:line), or a wrong checksum.
-        ConfigError: for an unknown part.
     """
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256, path)
@@ -146,7 +145,6 @@ def load(
             "tags": tables.tags.size,
             "relations": tables.relations.size,
         },
-        synthetic=False,
         sha256=text.sha256,
         source="Universal Dependencies English EWT 2.16 (Silveira et al., 2014)",
         instance_kind="parsed_sentence",
@@ -169,11 +167,8 @@ def _build_tables(known: Sequence[ParsedText], subtypes: bool) -> WordTables:
 
 def _normalize_words(sentence: ParsedText) -> list[str]:
     """Return the normalized words, with the root last."""
-    return [*map(_normalize_form, sentence.forms), ROOT_WORD]
-
-
-def _normalize_form(form: str) -> str:
-    return NUMBER if "0" <= form[0] <= "9" else form.lower()
+    forms = (NUMBER if "0" <= form[0] <= "9" else form.lower() for form in sentence.forms)
+    return [*forms, ROOT_WORD]
 
 
 def _list_relations(sentence: ParsedText, subtypes: bool) -> Sequence[str]:

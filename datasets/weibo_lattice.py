@@ -28,6 +28,7 @@ from dynbatch.datasets.parts.reading import CorpusPart, LazyInstances, TableRows
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.contracts.home import Checksums, Home
 from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.harness.values.instances import Lattice
 
 NAME = "weibo_lattice"
@@ -46,7 +47,7 @@ def load(
     split: str,
     root: Path | None,
     sha256: Checksums = None,
-    vocab_modulo: int = 0,
+    vocab_modulo: CountOrNone = 0,
     path: str | None = None,
 ) -> Corpus:
     """Load root/lattice/<split>.txt in the file's order.
@@ -59,7 +60,6 @@ def load(
 
     Raises:
         DataError: for a missing or malformed file (with file:line), or a wrong checksum.
-        ConfigError: for a negative vocab_modulo.
     """
     read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(split)
@@ -87,7 +87,6 @@ def load(
             "characters": characters.size,
             "classes": n_classes or 1 + max(int(lattice.tags.max()) for lattice in lattices),
         },
-        synthetic=False,
         sha256=text.sha256,
         source="lattices over Weibo NER sentences, of ED-Batch's release (Chen et al., 2023)",
         instance_kind="lattice",

@@ -37,9 +37,10 @@ from dynbatch.datasets.parts.reading import (
 )
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.contracts.home import Checksums, Home, find_checksum
-from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.errors import DataError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.checked import Count, CountOrNone
 from dynbatch.harness.values.instances import Lattice
 
 NAME = "weibo_lexicon"
@@ -132,8 +133,8 @@ def load(
     split: str,
     root: Path | None,
     sha256: Checksums = None,
-    vocab_modulo: int = 0,
-    max_word_length: int = 16,
+    vocab_modulo: CountOrNone = 0,
+    max_word_length: Count = 16,
 ) -> Corpus:
     """Load root/weibo/<split>.conll in the file's order.
 
@@ -142,17 +143,13 @@ def load(
 
     Args:
         sha256: expected checksum per split, and of jieba's dict.txt as "lexicon".
-        max_word_length: longer words are omitted; the lexicon has words of 2 to 16 characters.
+        max_word_length: longer words are omitted; the lexicon has words of 2 to 16 characters, so
+            that 1 omits all.
 
     Raises:
         DataError: for a missing or malformed file (with file:line), a wrong checksum, a label that
             is not in the training split, or if jieba is not installed.
-        ConfigError: for an invalid option.
     """
-    if max_word_length < 1:
-        raise ConfigError(
-            f"max_word_length={max_word_length} is not allowed: expected at least 1 (no words)"
-        )
     read = make_part_reader(NAME, HOME, root, sha256)
     lexicon = load_jieba_lexicon(find_checksum(sha256, "lexicon"))
     text = read(split)
@@ -175,7 +172,6 @@ def load(
             "characters": tables.characters.size,
             "classes": START + 1 + len(tables.classes),
         },
-        synthetic=False,
         sha256=text.sha256,
         source=f"lattices over Weibo NER (Peng and Dredze, 2015) with the words of {lexicon.name}",
         instance_kind="lattice",

@@ -36,9 +36,9 @@ from dynbatch.datasets.parts.reading import (
     select_part,
 )
 from dynbatch.harness.contracts.corpus import Corpus
-from dynbatch.harness.contracts.home import Checksums, Home
-from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.contracts.home import Checksums, Home, Split
 from dynbatch.harness.values.arrays import as_int_array
+from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.harness.values.instances import Chain
 
 NAME = "wikiner"
@@ -86,8 +86,8 @@ def load(
     split: str,
     root: Path | None,
     sha256: Checksums = None,
-    vocabulary: str = "train",
-    rare_below: int = 5,
+    vocabulary: Split = "train",
+    rare_below: CountOrNone = 5,
     path: str | None = None,
 ) -> Corpus:
     """Load root/wikiner/<split>.txt in the file's order.
@@ -102,10 +102,7 @@ def load(
     Raises:
         DataError: for a missing, empty or malformed file, an empty sentence, an unknown tag (each
             with file:line), or a wrong checksum.
-        ConfigError: for a negative rare_below or an unknown part.
     """
-    if rare_below < 0:
-        raise ConfigError(f"rare_below={rare_below} is not allowed: expected at least 0")
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256, path)
     text = read(part)
@@ -130,7 +127,6 @@ def load(
             "characters": tables.letters.size,
             "classes": len(tables.classes),
         },
-        synthetic=False,
         sha256=text.sha256,
         source="WikiNER English (Nothman et al., 2013), as in dynet-benchmark",
         instance_kind="chain",

@@ -16,8 +16,8 @@ import numpy as np
 
 from dynbatch.datasets.parts.drawing import Key, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.checked import Count, CountOrNone
 from dynbatch.harness.values.instances import Chain
 
 NAME = "xnli_synthetic"
@@ -29,7 +29,7 @@ LONGEST = 128
 
 
 def load(
-    split: str, root: Path | None, length: int = 0, n_classes: int = 16, seed: int = 0
+    split: str, root: Path | None, length: CountOrNone = 0, n_classes: Count = 16, seed: int = 0
 ) -> Corpus:
     """Generate sentences, each from seed, split and index.
 
@@ -37,10 +37,6 @@ def load(
         length: 0 for varying lengths; otherwise the number of words of every sentence (128 for an
             encoder of sentences of equal length).
     """
-    if length < 0 or n_classes < 1:
-        raise ConfigError(
-            f"length={length}, n_classes={n_classes} is not allowed: expected at least 0 and 1"
-        )
 
     def build(key: Key) -> Chain:
         n = length or _draw_length(*draw_uniforms(2, *key, 0).tolist())

@@ -140,7 +140,7 @@ def fetch(
         ) from None
     except DataError as error:
         raise DataError(
-            f"{error}; no file was changed: rerun, or {_describe_manual_install(home, root)}"
+            f"{error}; no file was changed: rerun, or {home.describe_manual_install(root)}"
         ) from None
     finally:
         if not existed:
@@ -152,10 +152,8 @@ def _collect(
     home: Home, sha256: Checksums, folder: Path, progress: Progress, opener: Opener
 ) -> dict[str, Path]:
     """Download into an empty directory, and return the file of each part."""
-    most = {
-        part: home.bound_bytes(part, checked=find_checksum(sha256, part) is not None)
-        for part in home.origins
-    }
+    most = dict.fromkeys(home.origins, home.most_bytes)  # a checksum allows only the known size
+    most |= {part: n for part, n in home.n_bytes.items() if find_checksum(sha256, part) is not None}
     files = {part: folder / home.locate_part(folder, part).name for part in home.origins}
     if home.is_archive:
         archive = folder / "archive.zip"
@@ -297,9 +295,3 @@ def _check(home: Home, files: Mapping[str, Path], sha256: Checksums) -> None:
         wrong = find_checksum_mismatch(find_checksum(sha256, part), file.read_bytes())
         if wrong is not None:
             raise DataError(f"{home.origins[part]} has {wrong}")
-
-
-def _describe_manual_install(home: Home, root: Path) -> str:
-    """Describe manual installation and generated corpora, with the note on the corpus."""
-    generated = "or choose a generated corpus, see `bench-data list`"
-    return f"put {home.describe_manual_install(root)}; {generated}{home.note and f' ({home.note})'}"

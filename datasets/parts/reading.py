@@ -12,7 +12,6 @@ import numpy as np
 
 from dynbatch.harness.contracts.corpus import OWN_SPLIT
 from dynbatch.harness.contracts.home import (
-    SPLITS,
     Checksums,
     Home,
     compute_checksum,
@@ -20,7 +19,7 @@ from dynbatch.harness.contracts.home import (
     find_checksum_mismatch,
     read_checked,
 )
-from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.errors import DataError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.instances import Instance
@@ -197,10 +196,6 @@ def select_part(split: str, vocabulary: str) -> str:
         vocabulary: part whose words are numbered, and that is read as the training split. `dev`
             makes a corpus of the development file only, for machines without the training file.
     """
-    if vocabulary not in SPLITS:
-        raise ConfigError(
-            f"dataset.options.vocabulary={vocabulary} is unknown; choose one of {', '.join(SPLITS)}"
-        )
     return vocabulary if split == "train" else split
 
 
@@ -210,15 +205,6 @@ def format_corpus_name(name: str, vocabulary: str) -> str:
     For example, ptb is ptb_dev if its words are numbered by the development part.
     """
     return name if vocabulary == "train" else f"{name}_{vocabulary}"
-
-
-def check_modulo(modulo: int) -> None:
-    """Check a number of rows that all words share; 0 means one row per word."""
-    if modulo < 0:
-        raise ConfigError(
-            f"vocab_modulo={modulo} is not allowed: expected 0 (one row per word) or the number of"
-            " rows that all words share"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +219,6 @@ class TableRows:
 
     n_known: int
     modulo: int = 0
-
-    def __post_init__(self) -> None:
-        check_modulo(self.modulo)
 
     @property
     def size(self) -> int:

@@ -71,7 +71,7 @@ def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str
     experiment they are a ranking.
     """
     rows = build_frame(record for record in cross_check_records(records) if record is not None)
-    experiments = sorted({job.experiment for job in jobs if job.experiment})
+    experiments = sorted({job.config.experiment for job in jobs if job.config.experiment})
     if not experiments:
         yield from rank_systems(rows)
     compared = (read_declaration(name, CONF_DIR).compare.get(SYSTEMS) for name in experiments)
@@ -83,9 +83,9 @@ def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str
 def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
     """Yield the command that draws each experiment from its records."""
     for job in jobs:
-        if job.experiment is not None:
+        if job.config.experiment is not None:
             keys = {key: value for key, value in job.settings.items() if key in KEYS}
-            yield f"draw with: {_format_drawing(job.experiment, keys)}"
+            yield f"draw with: {_format_drawing(job.config.experiment, keys)}"
 
 
 def _format_drawing(experiment: str, keys: Mapping[str, object]) -> str:

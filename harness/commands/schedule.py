@@ -93,7 +93,7 @@ def _check_flags(requests: Sequence[Request], flags: argparse.Namespace) -> None
 
 def _list_outputs(request: Request, flags: argparse.Namespace) -> list[tuple[Output, Path]]:
     """Return all requested output files; only the directory of the rows is created if missing."""
-    rows = Output("out=", "batch counts", are_count_rows)
+    rows = Output("out=", "a list of counts", are_count_rows, (".json", ".csv"))
     policy = Output("save_policy=", "a saved policy", is_saved_policy, makes_folder=False)
     graph = Output("--draw ", "a picture", _is_picture, makes_folder=False)
     machine = Output("--draw-policy ", "a picture", _is_picture, makes_folder=False)

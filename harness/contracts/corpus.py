@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -14,10 +13,11 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.harness.contracts.home import SPLITS
-from dynbatch.harness.contracts.options import check_options
+from dynbatch.harness.contracts.home import Split
+from dynbatch.harness.contracts.options import check_options, import_named
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.arrays import draw_permutation
+from dynbatch.harness.values.checked import check_value
 from dynbatch.harness.values.instances import Instance, compute_sort_key
 
 Indices = NDArray[np.int64]
@@ -56,9 +56,9 @@ class Corpus:
     split: str
     instances: Sequence[Instance]
     sizes: Mapping[str, int]
-    synthetic: bool
     sha256: str
     source: str
+    synthetic: bool = False
     instance_kind: str = "tree"
     skipped: Mapping[str, int] = field(default_factory=dict)
     generated: bool = False
@@ -86,11 +86,10 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
     With the option `path`, the loader reads that file of the user's own in place of the corpus's.
 
     Raises:
-        ConfigError: The loader, the split or an option is unknown.
+        ConfigError: The loader is unknown, or the split or an option is not allowed.
         DataError: The data is invalid.
     """
-    if split not in SPLITS:
-        raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
+    check_value("split", split, Split)
     check_loader_options(loader, options)
     path = options.get("path")
     if path is not None and split != OWN_SPLIT:
@@ -111,19 +110,12 @@ def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:
 def list_loader_options(loader: str) -> Mapping[str, Any]:
     """Return the type of each option that a loader takes after split and root, by name."""
     function = _find_load_function(loader)
-    hints = get_type_hints(function)
+    hints = get_type_hints(function, include_extras=True)
     return {name: hints.get(name) for name in list(inspect.signature(function).parameters)[2:]}
 
 
 def _find_load_function(loader: str) -> Callable[..., Corpus]:
-    try:
-        module = importlib.import_module(loader)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{loader}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigError(
-            f"dataset.loader={loader} is not a module; set one such as dynbatch.datasets.sst"
-        ) from None
+    module = import_named("dataset.loader", loader, "dynbatch.datasets.sst")
     load: Callable[..., Corpus] | None = getattr(module, "load", None)
     if load is None:
         raise ConfigError(f"{loader} has no function load(split, root, **options); add it")
@@ -133,7 +125,7 @@ def _find_load_function(loader: str) -> Callable[..., Corpus]:
 def draw_mini_batches(
     corpus: Corpus,
     batch_size: int,
-    n: int | None,
+    n: int,
     seed: int,
     order: str = "shuffled",
     *,
@@ -146,7 +138,7 @@ def draw_mini_batches(
     last="keep", the list ends with the corpus instead, with a partial mini-batch.
 
     Args:
-        n: Number of mini-batches; None for one pass over the corpus without the remainder.
+        n: Number of mini-batches.
         order: "shuffled"; "file" for the order of the file, which ignores the seed; or "length",
             which groups instances of similar length, for systems that pad. "length" sorts the
             shuffled instances of one pass by their sort keys, cuts
@@ -155,17 +147,9 @@ def draw_mini_batches(
             sizes with equal n * batch_size have the same instances, as in the other orders.
 
     Raises:
-        ConfigError: A size is below 1, or the order is unknown.
         DataError: The corpus has fewer instances than a mini-batch.
     """
     size = len(corpus.instances)
-    if n is None:
-        n = max(1, size // max(1, batch_size))
-    for name, value in (("batch_size", batch_size), ("n_mini_batches", n)):
-        if value < 1:
-            raise ConfigError(f"{name}={value} is not allowed: expected at least 1")
-    if order not in ORDERS:
-        raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
     if size < batch_size and last == "drop":
         raise DataError(
             f"dataset {corpus.name} has {size} instances in split {corpus.split}: expected at least"
@@ -179,12 +163,10 @@ def draw_mini_batches(
         sequence = (
             grouped if last == "drop" else np.concatenate([grouped, sequence[len(grouped) :]])
         )
-    if last == KEEP:
-        cuts = range(0, min(n * batch_size, len(sequence)), batch_size)
-        rows = [sequence[start : start + batch_size].tolist() for start in cuts]
-        return [tuple(corpus.instances[index] for index in row) for row in rows]
-    chosen = sequence[np.arange(n * batch_size) % len(sequence)].reshape(n, batch_size)
-    return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
+    if last != KEEP:
+        sequence = np.resize(sequence, n * batch_size)  # repeated, or cut
+    chosen = [corpus.instances[index] for index in sequence[: n * batch_size].tolist()]
+    return [tuple(chosen[k : k + batch_size]) for k in range(0, len(chosen), batch_size)]
 
 
 def _group_by_length(

@@ -7,11 +7,14 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from dynbatch.harness.errors import DataError
 from dynbatch.harness.machine.files import read_regular
+from dynbatch.harness.values.checked import OneOf
 
 SPLITS = ("train", "dev", "test")
+Split = Annotated[str, OneOf(SPLITS)]
 GIT_BLOB = "git-blob:"  # prefix of a checksum that is the file's object id in git, not its SHA-256
 
 MAX_BYTES = 1 << 26  # limit of a download of unknown size: the largest one here has half of it
@@ -51,14 +54,6 @@ class Home:
             return {part: f"{member} from {self.url}" for part, member in self.names.items()}
         return {part: self.url.replace("{name}", name) for part, name in self.names.items()}
 
-    def bound_bytes(self, part: str, *, checked: bool) -> int:
-        """Return the largest possible size of a part's file.
-
-        Args:
-            checked: Whether a checksum allows only the known size.
-        """
-        return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
-
     def locate_part(self, root: Path, part: str) -> Path:
         """Return the path of a part's file below the data root."""
         if part not in self.names:
@@ -69,8 +64,11 @@ class Home:
         return root / self.folder / name
 
     def describe_manual_install(self, root: Path) -> str:
+        """Describe manual installation and generated corpora, with the note on the corpus."""
         url = self.url.replace("{name}", _format_braces(self.names.values()))
-        return f"the files of {url} at {_format_paths(self.locate_part, root, self.names)}"
+        files = f"the files of {url} at {_format_paths(self.locate_part, root, self.names)}"
+        generated = "or choose a generated corpus, see `bench-data list`"
+        return f"put {files}; {generated}{self.note and f' ({self.note})'}"
 
 
 def _format_paths(locate: Callable[[Path, str], Path], root: Path, parts: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import zlib
 from abc import ABC, abstractmethod
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.corpus import MAX_CHILDREN
+from dynbatch.harness.contracts.options import import_named
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.checked import LARGEST_SIZE, check_count
 from dynbatch.harness.values.graph import MiniBatch
@@ -186,13 +186,7 @@ def find_model_class(module_name: str) -> type[Model]:
         ConfigError: The module does not exist, does not define exactly one model, or the model is
             incomplete.
     """
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        message = f"model.model={module_name} is not a module; set one such as"
-        raise ConfigError(f"{message} dynbatch.harness.models.tree_lstm") from None
+    module = import_named("model.model", module_name, "dynbatch.harness.models.tree_lstm")
     models = [
         value
         for value in vars(module).values()

@@ -1,13 +1,16 @@
 """Typed options of systems, models and datasets, and their checks.
 
-A type is a bool, int, float, str, or a Literal of strings; any of them may be `| None`. Values are
-not converted, so that records have the values as given and as used.
+A type is a bool, int, float, str, or a Literal of strings; any of them may be `| None`, or have the
+annotations of harness/values/checked.py. Values are not converted, so that records have the values
+as given and as used.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import ModuleType
 from typing import Any, TypeVar
 
 from dynbatch.harness.errors import ConfigError
@@ -20,6 +23,21 @@ LARGEST = 2**32  # largest number; results of counting or drawing with it fit in
 @dataclass(frozen=True, slots=True)
 class NoOptions:
     """Options of a system that takes none."""
+
+
+def import_named(key: str, name: str, example: str) -> ModuleType:
+    """Import the module that a key of the configuration names.
+
+    Raises:
+        ConfigError: It does not exist.
+        ModuleNotFoundError: A module that it imports does not exist.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"{key}={name} is not a module; set one such as {example}") from None
 
 
 def read_options(kind: type[Options], values: Mapping[str, Any], owner: str) -> Options:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.contracts.choice import Choice, Report, Stopwatch
 from dynbatch.harness.contracts.extras import describe_installation, explain_outdated_version
 from dynbatch.harness.contracts.model import Model, Weights
-from dynbatch.harness.contracts.options import NoOptions, format_options, read_options
+from dynbatch.harness.contracts.options import NoOptions, format_options, import_named, read_options
 from dynbatch.harness.contracts.policy import LearningSettings
 from dynbatch.harness.contracts.timeline import Part
 from dynbatch.harness.errors import ConfigError, UnsupportedTrial
@@ -238,11 +237,9 @@ def load_adapter(name: str) -> type[System]:
         ConfigError: The module does not exist or has no adapter.
     """
     try:
-        adapter: type[System] = importlib.import_module(name).Adapter
+        module = import_named("system.adapter", name, "dynbatch.systems.null_system")
+        adapter: type[System] = module.Adapter
     except ModuleNotFoundError as error:
-        if error.name is not None and (name + ".").startswith(f"{error.name}."):
-            message = f"system.adapter={name} is not a module"
-            raise ConfigError(f"{message}; set one such as dynbatch.systems.null_system") from error
         missing = str(error.name).partition(".")[0]
         raise UnsupportedTrial(
             f"{missing} is not installed; {describe_installation(missing)}"

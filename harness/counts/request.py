@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dynbatch.harness.contracts.corpus import FILE_ORDER, KEEP, Corpus, hash_inputs, load_corpus
+from dynbatch.harness.contracts.corpus import FILE_ORDER, KEEP, hash_inputs
 from dynbatch.harness.contracts.model import Model, find_model_class, trace_functions
 from dynbatch.harness.contracts.policy import (
     check_policy_name,
@@ -31,9 +31,8 @@ from dynbatch.harness.granularity.vertices import add_output_vertices, cut_outpu
 from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.planning.config import Composer, resolve_spec
 from dynbatch.harness.planning.overrides import read_settings
-from dynbatch.harness.records.files import check_suffix
 from dynbatch.harness.records.record import format_now
-from dynbatch.harness.records.reuse import has_checksums
+from dynbatch.harness.records.reuse import has_checksums, identify_corpus, load_identified
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
 from dynbatch.harness.values.checked import check_count, check_path_text
@@ -144,8 +143,6 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         force=config.force,
         records_invalid_data=config.on_invalid_data == "record",
     )
-    if request.out is not None:
-        check_suffix(request.out, "the rows are", ".json", ".csv")
     if request.save_policy is not None:
         request.select_learned_policy("save_policy")
     if request.spec.learning.file is not None:
@@ -273,7 +270,7 @@ class PlannedCount:
         if has_checksums(spec):
             return None
         try:
-            return _hash_own(spec.loader, spec.split, spec.data_root, _format_options(spec))
+            return _hash_own(*identify_corpus(spec))
         except BenchError:
             return ""  # the count itself reports the reason
 
@@ -303,10 +300,7 @@ class PlannedCount:
         return folder / f"{self.count_id}.json"
 
 
-@functools.cache
-def _load_cached_corpus(loader: str, split: str, root: str, options: str) -> Corpus:
-    """Load a corpus, cached because a sweep uses it many times."""
-    return load_corpus(loader, split, Path(root), **json.loads(options))
+_load_cached_corpus = functools.cache(load_identified)  # a sweep uses a corpus many times
 
 
 @functools.cache
@@ -315,18 +309,12 @@ def _hash_own(loader: str, split: str, root: str, options: str) -> str | None:
     return None if corpus.generated else hash_inputs([corpus.instances])
 
 
-def _format_options(spec: TrialSpec) -> str:
-    return json.dumps(spec.dataset_options, sort_keys=True)
-
-
 class GraphSource:
     """Source of a request's mini-batches as graphs."""
 
     def __init__(self, request: Request) -> None:
         self.request, spec = request, request.spec
-        self.corpus = _load_cached_corpus(
-            spec.loader, spec.split, spec.data_root, _format_options(spec)
-        )
+        self.corpus = _load_cached_corpus(*identify_corpus(spec))
         self.model: Model = build_model(spec, self.corpus.sizes)
 
     def build_at(self, offset: int) -> GraphPair:
@@ -349,14 +337,11 @@ class GraphSource:
         """
         instances, size = self.corpus.instances, self.request.spec.batch_size
         first, n = self.request.offset + size, self.request.n_following
+        end = first + n * size
         if self.request.spec.timing.last == KEEP:
-            cuts = range(first, min(first + n * size, len(instances)), size)
-            return [self._build_graphs(instances[start : start + size]) for start in cuts]
-        begins = range(first, first + n * size, size)
-        return [
-            self._build_graphs([instances[i % len(instances)] for i in range(begin, begin + size)])
-            for begin in begins
-        ]
+            end = min(end, len(instances))
+        chosen = [instances[index % len(instances)] for index in range(first, end)]
+        return [self._build_graphs(chosen[k : k + size]) for k in range(0, len(chosen), size)]
 
     def _build_graphs(self, instances: Sequence[object]) -> GraphPair:
         mini_batch = self.model.mini_batch(instances)

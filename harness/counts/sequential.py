@@ -28,8 +28,15 @@ from dynbatch.harness.measuring.processes.supervise import (
     read_resident_bytes,
 )
 from dynbatch.harness.planning.sweep import hash_counting_code
-from dynbatch.harness.records.count_row import AnyCount, Failure, find_count, write_count
+from dynbatch.harness.records.count_row import (
+    AnyCount,
+    FailedCount,
+    Failure,
+    find_count,
+    write_count,
+)
 from dynbatch.harness.records.files import WatchedFolders, check_room
+from dynbatch.harness.records.record import LIMITED, TRIED_AGAIN
 
 # A forked child need not import anything.
 _FORK = multiprocessing.get_context("fork")
@@ -105,14 +112,16 @@ def _describe_kept(planned: Sequence[PlannedCount], records: Path | None) -> str
 
 
 def _find_kept(planned: PlannedCount, records: Path) -> AnyCount | None:
+    """Return the record that makes a count unnecessary, or None; see Record.is_valid_for."""
     path = planned.build_record_path(records)
     drop_leftovers(path)
     row = find_count(path)
-    if row is None:
-        return None
-    limits = planned.request.spec.limits
     asked_for = (planned.count_id, planned.source_sha256, planned.own_data_sha256)
-    return row if row.is_valid_for(*asked_for, limits) else None
+    if row is None or (row.count_id, row.source_sha256, row.own_data_sha256) != asked_for:
+        return None
+    if isinstance(row, FailedCount) and row.status in LIMITED:
+        return row if row.limits == planned.request.spec.limits else None
+    return None if row.status in TRIED_AGAIN else row
 
 
 def _count_in_child(planned: list[PlannedCount], *, wants_learned: bool) -> Iterator[CountOutcome]:

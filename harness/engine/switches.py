@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
-from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.values.checked import OneOf, check_fields
 from dynbatch.harness.values.precision import EXACT, PRECISIONS
 from dynbatch.harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
 
@@ -66,31 +67,25 @@ class Switches:
             surrounded by reads of a counter, so the time of such a trial serves no other purpose.
     """
 
-    granularity: str = "vertex"
+    granularity: Annotated[str, OneOf(CHOICES["granularity"])] = "vertex"
     lazy_batching: bool = True
     hoisting: bool = True
     fusion: bool = True
     gather_fusion: bool = True
-    layout: str = "read_order"
+    layout: Annotated[str, OneOf(CHOICES["layout"])] = "read_order"
     pre_gather_parameters: bool = True
     deduplicate_inputs: bool = False
     fold_tables: bool = False
     share_products: bool = True
-    outputs: str = "stage"
+    outputs: Annotated[str, OneOf(CHOICES["outputs"])] = "stage"
     backend: str = "auto"
-    loop: str = "compiled"
-    blas: str = "auto"
-    precision: str = EXACT
+    loop: Annotated[str, OneOf(CHOICES["loop"])] = "compiled"
+    blas: Annotated[str, OneOf(CHOICES["blas"])] = "auto"
+    precision: Annotated[str, OneOf(CHOICES["precision"])] = EXACT
     profile: bool = False
 
     def __post_init__(self) -> None:
-        for name in CHOICES:
-            check_choice(name, getattr(self, name))
-        for field in fields(self):
-            if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
-                raise ConfigError(
-                    f"{field.name}={getattr(self, field.name)} is not allowed; choose true or false"
-                )
+        check_fields(self)
 
     @property
     def lays_out_subgraphs(self) -> bool:
@@ -115,15 +110,3 @@ class Switches:
     def format_values(self) -> dict[str, str]:
         """Return every switch by name, as a YAML file has it."""
         return {field.name: str(getattr(self, field.name)).lower() for field in fields(self)}
-
-
-def check_choice(name: str, value: str) -> None:
-    """Check that a switch may have this value.
-
-    Raises:
-        ConfigError: It may not.
-    """
-    if value not in CHOICES[name]:
-        raise ConfigError(
-            f"{name}={value} is not allowed; choose one of {', '.join(CHOICES[name])}"
-        )

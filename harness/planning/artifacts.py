@@ -193,7 +193,7 @@ def _group_claims(
     for claim in claims:
         answer, is_shown = claim.answer, choices.scale in claim.answered_at
         if only_decidable:
-            is_shown = claim.is_decidable(choices.scale, choices.device)
+            is_shown = claim.explain_undecidable(choices.scale, choices.device) is None
         if answer and is_shown and answer.counts_batches == counted:
             groups.setdefault(answer.experiment, []).append(claim)
     return groups

@@ -165,9 +165,6 @@ class Claim:
         if self.rule and has_steps != (self.rule.quantifier == EACH_STEP):
             raise ConfigError(f"expected steps with quantifier {EACH_STEP}; set both or neither")
 
-    def is_decidable(self, scale: str, device: str) -> bool:
-        return self.explain_undecidable(scale, device) is None
-
     def explain_undecidable(self, scale: str, device: str) -> str | None:
         """Return why measurements at this scale, on this device, cannot decide it, or None."""
         if not self.decided_at:

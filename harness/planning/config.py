@@ -30,6 +30,7 @@ from dynbatch.harness.planning.yaml_files import (
     NAMED,
     SEE,
     convert_hydra_errors,
+    find_choice,
     find_datasets,
     find_group_of_option,
     find_models,
@@ -168,25 +169,20 @@ class Composer:
     def _check_choice(self, group: str, name: object) -> str:
         if isinstance(name, str) and (group, name) in self._read:
             return name
-        known = list_choices(group, self.conf_dir)
         if not isinstance(name, str) or "/" in name:  # a name, not a path to a file
+            known = ", ".join(list_choices(group, self.conf_dir))
             raise ConfigError(
-                f"{group}={checked.show(name)} is not a name; choose one of: {', '.join(known)}, or"
-                f" remove {group}"
+                f"{group}={checked.show(name)} is not a name; choose one of: {known}, or remove"
+                f" {group}"
             )
-        if name not in known:
-            raise ConfigError(
-                f"{group}={name} is unknown{suggest_name(name, known)}; choose one of:"
-                f" {', '.join(known)}"
-            )
-        path = self.conf_dir / group / f"{name}.yaml"
+        path = find_choice(group, name, self.conf_dir)
         given = read_mapping(path).get("name")
         if group in NAMED and given != name:  # records would be attributed to another system
             raise ConfigError(f"{path} has name: {given}; set name: {name}, the name of the file")
         return name
 
     def _read_file(self, group: str, name: str) -> dict[str, Any]:
-        """Return a file's content, with its type's defaults; Hydra resolves a `defaults` list."""
+        """Return a file's content; Hydra resolves a `defaults` list."""
         if (group, name) not in self._read:
             path = self.conf_dir / group / f"{name}.yaml"
             content = read_mapping(path)
@@ -195,11 +191,10 @@ class Composer:
             elif "defaults" in content:
                 whole = compose_with_hydra(self.conf_dir, [f"{group}={name}"])
                 content = whole[group]
-            if group in _FILES:
-                given = {k: v for k, v in content.items() if v is not None or k != "options"}
-                content = _collect_defaults(_FILES[group]) | given
             content = resolve_references(content, only_environment=True)
             if group in _FILES:
+                given = {k: v for k, v in content.items() if v is not None or k != "options"}
+                content = {"options": {}} | given
                 file = f"{group}/{name}.yaml"
                 read(_FILES[group], content, f"{file}: ", file)
             self._read[group, name] = content
@@ -337,12 +332,7 @@ def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Op
             f" of: {formats}"
         )
     path = Path(dataset.path).expanduser()
-    try:
-        digest = hashlib.sha256(read_regular(path)).hexdigest()
-    except OSError as error:
-        raise ConfigError(
-            f"dataset.path={dataset.path} cannot be read: {error.strerror}; choose a text file"
-        ) from error
+    digest = _hash_file("dataset.path", path, "a text file")
     return {**dataset.options, "path": str(path), "sha256": {OWN_SPLIT: digest}}
 
 
@@ -358,13 +348,17 @@ def _add_hash(settings: LearningSettings) -> LearningSettings:
         )
     if settings.file is None:
         return settings
+    digest = _hash_file("learning.file", Path(settings.file), "a saved policy")
+    return replace(settings, file_sha256=digest)
+
+
+def _hash_file(key: str, path: Path, wanted: str) -> str:
     try:
-        digest = hashlib.sha256(read_regular(Path(settings.file))).hexdigest()
+        return hashlib.sha256(read_regular(path)).hexdigest()
     except OSError as error:
         raise ConfigError(
-            f"learning.file={settings.file} cannot be read: {error.strerror}; choose a saved policy"
+            f"{key}={path} cannot be read: {error.strerror}; choose {wanted}"
         ) from error
-    return replace(settings, file_sha256=digest)
 
 
 def _check(spec: TrialSpec, dataset: DatasetFile, conf_dir: Path, needs_labels: bool) -> None:

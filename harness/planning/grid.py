@@ -60,11 +60,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dynbatch.harness.errors import ConfigError, suggest_name
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.kinds import read_selection
 from dynbatch.harness.planning.sweep import Sweep, parse_sweep
-from dynbatch.harness.planning.yaml_files import read_mapping
-from dynbatch.harness.values.checked import Count, read
+from dynbatch.harness.planning.yaml_files import find_choice, read_mapping
+from dynbatch.harness.values.checked import Count, check_known, read
 from dynbatch.harness.values.paths import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")
@@ -104,21 +104,8 @@ def list_experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
 
 
 def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
-    path = conf_dir / "experiment" / f"{name}.yaml"
-    if not path.is_file():
-        known = list_experiment_names(conf_dir)
-        choices = ", ".join(known) or "none"
-        raise ConfigError(
-            f"experiment={name} is unknown{suggest_name(name, known)}; choose one of: {choices}"
-        )
-    content = read_mapping(path)
-    for key in content:
-        if key not in _KEYS:
-            fault = (
-                f"unknown key {key!r}{suggest_name(str(key), _KEYS)}; choose one of"
-                f" {', '.join(_KEYS)}"
-            )
-            raise ConfigError(f"experiment/{name}.yaml: {fault}")
+    content = read_mapping(find_choice("experiment", name, conf_dir))
+    check_known(content, _KEYS, owner=f"experiment/{name}.yaml")
     for key in _REQUIRED_KEYS:
         if not content.get(key):
             raise ConfigError(f"experiment/{name}.yaml has no {key}; set it")
@@ -224,7 +211,7 @@ def _expand_block(
 ) -> Iterator[dict[str, Any]]:
     """Yield every point of a block; a kind selects the systems that run the point's model."""
     selection = read_selection(location, block.get("system", []), conf_dir)
-    if not selection.selects_by_kind:
+    if not selection.known:
         yield from _expand_product(block)
         return
     models = block.get("model")

@@ -13,12 +13,15 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
 
 from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.records.files import replace_whole
+from dynbatch.harness.records.record import describe_first_fault
 from dynbatch.harness.trials.sources import hash_contents
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import ROOT
@@ -113,17 +116,10 @@ class Order:
 
     def write(self, path: Path) -> None:
         """Write the job spec as JSON; raise OutputError if the file cannot be written."""
-        content = {
-            "results_dir": str(self.results_dir),
-            "nodes": None if self.nodes is None else asdict(self.nodes),
-            "code": self.code,
-            "repetitions": self.repetitions,
-            "specs": {name: spec.to_dict() for name, spec in self.specs.items()},
-            "unsupported": dict(self.unsupported),
-            "count": self.count,
-            "shares_machine": self.shares_machine,
-        }
-        replace_whole(path, json.dumps(content))
+        replace_whole(path, _ORDER.dump_json(self))
+
+
+_ORDER = TypeAdapter(Order)
 
 
 def build_order_path(results_dir: Path | str, name: str) -> Path:
@@ -139,28 +135,15 @@ def build_done_path(results_dir: Path | str, name: str) -> Path:
 def read_order(path: Path) -> Order:
     """Read a job spec; raise BenchError if the file is invalid or not visible on this machine."""
     try:
-        return _parse_order(json.loads(read_regular(path)))
+        return _ORDER.validate_json(read_regular(path))
     except OSError as error:
         raise BenchError(
             f"cannot read {path} on {platform.node()}: {error.strerror}; set results_dir to a"
             " directory that the head node and all nodes share"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"{path} is not a job spec ({error}); start the run again") from error
-
-
-def _parse_order(content: Mapping[str, Any]) -> Order:
-    nodes = content["nodes"]
-    return Order(
-        results_dir=Path(content["results_dir"]),
-        nodes=None if nodes is None else Nodes(**nodes),
-        code=content["code"],
-        repetitions=tuple(tuple(Step(*step) for step in steps) for steps in content["repetitions"]),
-        specs={name: TrialSpec.from_dict(values) for name, values in content["specs"].items()},
-        unsupported=content["unsupported"],
-        count=tuple(content["count"]),
-        shares_machine=content["shares_machine"],
-    )
+    except ValidationError as error:
+        fault = describe_first_fault(error)
+        raise BenchError(f"{path} is not a job spec ({fault}); start the run again") from error
 
 
 def compute_code_version() -> str:

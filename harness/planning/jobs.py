@@ -25,7 +25,7 @@ from dynbatch.harness.planning.artifacts import PlannedTrial, order_trials
 from dynbatch.harness.planning.durations import estimate_usual_s
 from dynbatch.harness.planning.job_specs import Step, build_done_path
 from dynbatch.harness.planning.locks import block_runs
-from dynbatch.harness.planning.ordering import format_point, order_rounds
+from dynbatch.harness.planning.ordering import order_rounds
 from dynbatch.harness.records.files import convert_write_errors, replace_whole
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.spec import TrialSpec
@@ -33,7 +33,6 @@ from dynbatch.harness.trials.spec import TrialSpec
 ALL = "all"  # name of the job that measures all experiments
 COUNTING_MIN = 24 * 60  # time limit in minutes of a job that counts batches
 Plans = Mapping[str, Sequence[PlannedTrial]]  # trials of each experiment
-SecondsOf = Callable[[TrialSpec], float]  # expected seconds of one round of a trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,10 @@ class _Repetition(NamedTuple):
 
 
 def _estimate_usual_s(spec: TrialSpec) -> float:
+    """Return the expected seconds of a round.
+
+    They do not depend on records, because new records would then change the jobs.
+    """
     return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
 
 
@@ -110,23 +113,19 @@ def build_local_jobs(plans: Plans, first: Collection[str] = ()) -> dict[str, Job
     }
 
 
-def build_node_jobs(
-    plans: Plans, block_s: float, results_dir: Path, seconds_of: SecondsOf = _estimate_usual_s
-) -> dict[str, Job]:
+def build_node_jobs(plans: Plans, block_s: float, results_dir: Path) -> dict[str, Job]:
     """Build the jobs of a cluster by name; points that share an experiment may share a job.
 
     Args:
         block_s: approximate seconds of a job; a point that takes longer has a separate job.
         results_dir: part of the hash in each name, so that runs into several directories have jobs
             of different names.
-        seconds_of: expected seconds of a round. They must not depend on records, because new
-            records would then change the jobs.
     """
     points: dict[str, list[_Repetition]] = {}
     for repetition in _build_repetitions(plans):
         points.setdefault(repetition.point, []).append(repetition)
     together = sorted(points.values(), key=lambda members: sorted(_collect_artifacts(members)))
-    filled = _group_points(together, block_s, seconds_of)
+    filled = _group_points(together, block_s)
     jobs = (_build_job(members, results_dir) for members in filled)
     return {job.name: job for job in jobs}
 
@@ -134,15 +133,12 @@ def build_node_jobs(
 def _build_repetitions(plans: Plans) -> list[_Repetition]:
     """Return all repetitions in the order of measurement, round after round."""
     trials = order_trials(trial for plan in plans.values() for trial in plan)
-    points = {trial.trial_id: format_point(trial.spec) for trial in trials}
     wanted: dict[Step, set[str]] = {}
     for name, plan in plans.items():
         for trial in plan:
             for round_ in range(trial.rounds):
                 wanted.setdefault(Step(trial.trial_id, round_), set()).add(name)
-    together: dict[tuple[int, str], list[PlannedTrial]] = {}
-    for trial, round_ in order_rounds(trials, lambda trial: trial.rounds, lambda trial: trial.spec):
-        together.setdefault((round_, points[trial.trial_id]), []).append(trial)
+    ordered = order_rounds(trials, lambda trial: trial.rounds, lambda trial: trial.spec)
     return [
         _Repetition(
             round_,
@@ -150,7 +146,7 @@ def _build_repetitions(plans: Plans) -> list[_Repetition]:
             tuple(members),
             tuple(frozenset(wanted[Step(trial.trial_id, round_)]) for trial in members),
         )
-        for (round_, point), members in together.items()
+        for round_, point, members in ordered
     ]
 
 
@@ -159,14 +155,14 @@ def _collect_artifacts(members: Iterable[_Repetition]) -> frozenset[str]:
 
 
 def _group_points(
-    points: Iterable[Sequence[_Repetition]], block_s: float, seconds_of: SecondsOf
+    points: Iterable[Sequence[_Repetition]], block_s: float
 ) -> Iterator[list[_Repetition]]:
     """Yield groups of consecutive points that fit in one job and are linked by experiments."""
     block: list[_Repetition] = []
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
         seconds = sum(
-            seconds_of(trial.spec) for repetition in members for trial in repetition.trials
+            _estimate_usual_s(trial.spec) for repetition in members for trial in repetition.trials
         )
         theirs = _collect_artifacts(members)
         if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
@@ -194,9 +190,7 @@ def _build_job(members: Sequence[_Repetition], results_dir: Path) -> Job:
     return Job(name, repetitions, _collect_artifacts(members))
 
 
-def estimate_runtime_min(
-    trials: Iterable[TrialSpec], seconds_of: SecondsOf = _estimate_usual_s
-) -> int:
+def estimate_runtime_min(trials: Iterable[TrialSpec]) -> int:
     """Return the time limit of a job in minutes.
 
     It is three times the planned time plus the longest time limit of a trial, plus 5 minutes; a
@@ -205,7 +199,7 @@ def estimate_runtime_min(
     planned = list(trials)
     limits = [spec.limits.time_s for spec in planned]
     most_s = max((COUNTING_MIN * 60 if limit is None else limit for limit in limits), default=0.0)
-    return 5 + round((3 * sum(map(seconds_of, planned)) + most_s) / 60)
+    return 5 + round((3 * sum(map(_estimate_usual_s, planned)) + most_s) / 60)
 
 
 def update_markers(

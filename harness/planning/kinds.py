@@ -106,14 +106,9 @@ def _check_variant(system: SystemFile, by_name: Mapping[str, SystemFile]) -> Non
         if other.variant_of is None and other.kind == system.kind
     )
     if system.variant_of not in heads:
-        named = by_name.get(str(system.variant_of))
-        fault = "which is not a system"
-        if named is not None:
-            is_variant = named.variant_of is not None
-            fault = "which is a variant" if is_variant else f"which is of kind {named.kind}"
         raise ConfigError(
-            f"{system.file} has variant_of={system.variant_of}, {fault}; choose one of"
-            f" {', '.join(heads)}, or remove it"
+            f"{system.file} has variant_of={system.variant_of}: expected a {system.kind} that is"
+            f" not a variant; choose one of {', '.join(heads)}, or remove it"
         )
 
 
@@ -159,10 +154,6 @@ class Selection:
     source: str
     entries: tuple[Entry, ...]
     known: tuple[SystemFile, ...]
-
-    @property
-    def selects_by_kind(self) -> bool:
-        return any(entry.word for entry in self.entries)
 
     def list_names(self, models: Sequence[str] | None = None) -> tuple[str, ...]:
         """Return the names of the selected systems in order.

@@ -50,10 +50,6 @@ def block_runs(results_dir: Path) -> Iterator[bool]:
         yield _try_flock(file)
 
 
-def _do_nothing(_: str) -> None:
-    return
-
-
 def hold_results_dir(
     results_dir: Path,
     holder: str,
@@ -61,7 +57,7 @@ def hold_results_dir(
     notify: Notify,
     *,
     alone: bool = True,
-    first: Notify = _do_nothing,
+    first: Notify = lambda _: None,
 ) -> AbstractContextManager[str]:
     """Hold this machine's lock of a results directory within the block.
 
@@ -111,7 +107,7 @@ def _hold_lock(
     notify: Notify,
     *,
     alone: bool = True,
-    first: Notify = _do_nothing,
+    first: Notify = lambda _: None,
 ) -> Iterator[str]:
     try_lock = partial(_try_lock, path=path, alone=alone, first=first)
     with _wait_for_lock(path, message_parts, patience_s, notify, try_lock) as file:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from dynbatch.harness.planning.durations import estimate_preparing_s
@@ -26,17 +27,13 @@ def order_rounds(
     trials: Sequence[Trial],
     n_rounds_of: Callable[[Trial], int],
     spec_of: Callable[[Trial], TrialSpec],
-) -> tuple[tuple[Trial, int], ...]:
-    """Return every trial with each of its rounds, in the order of measurement."""
+) -> Iterator[tuple[int, str, list[Trial]]]:
+    """Yield the trials of each round at each point, in the order of measurement."""
     placed = [(n_rounds_of(trial), _make_placed(trial, spec_of(trial))) for trial in trials]
-    most = max((n_rounds for n_rounds, _ in placed), default=0)
-    return tuple(
-        (trial, round_)
-        for round_ in range(most)
-        for trial in _shuffle_systems(
-            [entry for n_rounds, entry in placed if n_rounds > round_], round_
-        )
-    )
+    for round_ in range(max((n_rounds for n_rounds, _ in placed), default=0)):
+        entries = [entry for n_rounds, entry in placed if n_rounds > round_]
+        for point, there in _shuffle_systems(entries, round_).items():
+            yield round_, point, there
 
 
 def shuffle_round(
@@ -47,7 +44,8 @@ def shuffle_round(
     Systems that prepare longest precede the others. The order is that of a hash of round and trial.
     It is the same on all machines, and an additional system does not change the order of others.
     """
-    return _shuffle_systems([_make_placed(trial, spec_of(trial)) for trial in trials], round_)
+    placed = [_make_placed(trial, spec_of(trial)) for trial in trials]
+    return [*chain.from_iterable(_shuffle_systems(placed, round_).values())]
 
 
 class _Placed(NamedTuple, Generic[Trial]):
@@ -63,7 +61,8 @@ def _make_placed(trial: Trial, spec: TrialSpec) -> _Placed[Trial]:
     return _Placed(format_point(spec), spec.trial_id, estimate_preparing_s(spec.adapter), trial)
 
 
-def _shuffle_systems(placed: Iterable[_Placed[Trial]], round_: int) -> list[Trial]:
+def _shuffle_systems(placed: Iterable[_Placed[Trial]], round_: int) -> dict[str, list[Trial]]:
+    """Return the trials by point."""
     points: dict[str, list[_Placed[Trial]]] = {}
     for entry in placed:
         points.setdefault(entry.point, []).append(entry)
@@ -72,7 +71,7 @@ def _shuffle_systems(placed: Iterable[_Placed[Trial]], round_: int) -> list[Tria
         drawn = hashlib.sha256(f"{round_} {entry.trial_id}".encode()).hexdigest()
         return -entry.preparing_s, drawn
 
-    return [entry.trial for there in points.values() for entry in sorted(there, key=rank)]
+    return {at: [entry.trial for entry in sorted(there, key=rank)] for at, there in points.items()}
 
 
 def format_point(spec: TrialSpec) -> str:

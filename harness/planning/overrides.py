@@ -46,12 +46,11 @@ def read_points(
     overrides = [_parse(text) for text in texts]
     for text, override in zip(texts, overrides, strict=True):
         _check_kind(text, override, may_sweep)
-    arguments = [_list_arguments(override, conf_dir) for override in overrides]
-    if (n_trials := math.prod(map(len, arguments))) > MAX_TRIALS:
-        is_cut = max(map(len, arguments)) > MAX_TRIALS
+    axes = [_list_values(override, conf_dir) for override in overrides]
+    if (n_trials := math.prod(map(len, axes))) > MAX_TRIALS:
+        is_cut = max(map(len, axes)) > MAX_TRIALS
         many = f"more than {MAX_TRIALS}" if is_cut else str(n_trials)
         raise ConfigError(f"the sweep has {many} trials: expected at most {MAX_TRIALS}")
-    axes = [list(map(_read_value, single)) for single in arguments]
     keys = [_parse_key(text) for text in texts]
     return [dict(zip(keys, values, strict=True)) for values in product(*axes)]
 
@@ -105,23 +104,17 @@ def _check_kind(text: str, override: Override, may_sweep: bool) -> None:
         raise ConfigError(f"{text} has several values; set -m first to measure each")
 
 
-def _list_arguments(override: Override, conf_dir: Path) -> list[str]:
-    """Return an argument for each value of a key; of too many values only a few more."""
-    text = override.input_line or ""
+def _list_values(override: Override, conf_dir: Path) -> list[Any]:
+    """Return the values of a key; of more than MAX_TRIALS only one more."""
+    key, text = override.key_or_group, override.input_line or ""
     if not override.is_sweep_override():
-        return [text]
+        return [_to_plain(key, override.value(), text)]
     if not override.is_discrete_sweep():
         raise ConfigError(f"{text} is not a list of values; set KEY=A,B or range(A,B)")
-    values = islice(_iterate_sweep(override, conf_dir), MAX_TRIALS + 1)
-    arguments = [f"{override.key_or_group}={value}" for value in values]
-    if not arguments:
+    values = list(islice(_iterate_sweep(override, conf_dir), MAX_TRIALS + 1))
+    if not values:
         raise ConfigError(f"{text} has no value; set at least one")
-    return arguments
-
-
-def _read_value(text: str) -> Any:
-    override = _parse(text)
-    return _to_plain(override.key_or_group, override.value(), text)
+    return [_to_plain(key, value, str(value)) for value in values]
 
 
 def _iterate_sweep(override: Override, conf_dir: Path) -> Iterator[object]:
@@ -131,7 +124,7 @@ def _iterate_sweep(override: Override, conf_dir: Path) -> Iterator[object]:
         known = list_choices(override.key_or_group, conf_dir)
         return iter(value.filter(list(known)) if override.key_or_group in GROUPS else ())
     if not isinstance(value, RangeSweep):
-        return override.sweep_string_iterator()
+        return override.sweep_iterator()
     if value.start is None or value.stop is None or not value.step:
         raise ConfigError(f"{override.input_line} has no end; set start, stop and step")
     return iter(value.range())

@@ -8,14 +8,20 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dynbatch.harness.errors import BenchError, ConfigError, suggest_name
 from dynbatch.harness.planning.durations import parse_duration
 from dynbatch.harness.planning.grid import CLAIMS, SCALES
 from dynbatch.harness.planning.nodes import read_nodes
 from dynbatch.harness.trials.spec import DEVICES
-from dynbatch.harness.values.checked import check_count, check_path_text
+from dynbatch.harness.values.checked import (
+    OneOf,
+    check_count,
+    check_known,
+    check_path_text,
+    check_value,
+)
 from dynbatch.harness.values.paths import SNAKEFILE, find_data_root, is_checkout
 
 WORDS = {"scale": SCALES, "device": DEVICES}
@@ -31,10 +37,7 @@ def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> Non
 
     Snakemake reads values as YAML: `results_dir=2026` is a number, and `scale=` is null.
     """
-    for key in config:
-        if key not in KEYS:
-            known = f"{suggest_name(str(key), KEYS)}; choose one of {', '.join(KEYS)}"
-            raise ConfigError(f"--config {key} is unknown{known}")
+    check_known(config, KEYS, "--config ")
     for key, value in config.items():
         _check_value(key, value)
     if "data_root" not in config and environment.get("BENCH_DATA"):
@@ -51,10 +54,8 @@ def _check_value(key: str, value: Any) -> None:
         check_count("--config threads", value, 1)
     elif key == "budget":
         parse_duration(str(value))
-    elif key in WORDS and value not in WORDS[key]:
-        raise ConfigError(
-            f"--config {key}={value} is not allowed; choose one of {', '.join(WORDS[key])}"
-        )
+    elif key in WORDS:
+        check_value(f"--config {key}", value, Annotated[str, OneOf(WORDS[key])])
     elif key in PLACES:
         _check_path(key, value)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynbatch.harness.contracts.policy import list_policy_names
+from dynbatch.harness.contracts.policy import check_policy_name, list_policy_names
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.trials.sources import SourceHashes
 
@@ -49,9 +49,7 @@ class Sweep:
                     " lists"
                 )
         for policy in self.settings["policy"]:
-            if policy not in list_policy_names():
-                known = ", ".join(list_policy_names())
-                raise ConfigError(f"counts have unknown policy {policy}; choose one of {known}")
+            check_policy_name(policy)
 
     def get_values(self, key: str, default: str = "") -> Values:
         return self.settings.get(key, (default,))
@@ -111,12 +109,8 @@ def _select_policies(values: Values) -> Values:
         elif not value.startswith(LEFT_OUT):
             chosen.append(value)
     left_out = [value.removeprefix(LEFT_OUT) for value in values if value.startswith(LEFT_OUT)]
-    unknown = sorted(set(left_out) - set(list_policy_names()))
-    if unknown:
-        raise ConfigError(
-            f"counts exclude unknown policy {unknown[0]}; choose one of"
-            f" {', '.join(list_policy_names())}"
-        )
+    for name in left_out:
+        check_policy_name(name)
     return tuple(name for name in dict.fromkeys(chosen) if name not in left_out)
 
 

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dynbatch.harness.contracts.corpus import ANY, CLASSES
 from dynbatch.harness.contracts.model import Model, find_model_class
-from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.errors import BenchError, ConfigError, suggest_name
 from dynbatch.harness.machine.files import check_regular
 from dynbatch.harness.values.nested import find_texts
 from dynbatch.harness.values.paths import CONF_DIR
@@ -151,6 +151,17 @@ GROUPS = (*NAMED, "experiment")
 
 def list_choices(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
+
+
+def find_choice(group: str, name: str, conf_dir: Path) -> Path:
+    """Return the file of a group by name; raise ConfigError for an unknown name."""
+    known = list_choices(group, conf_dir)
+    if name not in known:
+        raise ConfigError(
+            f"{group}={name} is unknown{suggest_name(name, known)}; choose one of:"
+            f" {', '.join(known) or 'none'}"
+        )
+    return conf_dir / group / f"{name}.yaml"
 
 
 def read_choices(group: str, conf_dir: Path = CONF_DIR, *keys: str) -> dict[str, dict[str, Any]]:

@@ -8,19 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from dynbatch.harness.contracts.policy import LearningSettings
 from dynbatch.harness.errors import RecordError
-from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.records.files import replace_whole, write_whole
-from dynbatch.harness.records.record import LIMITED, TRIED_AGAIN
+from dynbatch.harness.records.record import read_valid
 from dynbatch.harness.trials.spec import Limits
 from dynbatch.harness.values.nested import flatten
 
-T = TypeVar("T")
 Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "invalid_data"]
 
 
@@ -125,14 +123,6 @@ class CountLabels:
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def is_valid_for(
-        self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
-    ) -> bool:
-        """Return whether this makes counting unnecessary; see Record.is_valid_for."""
-        asked_for = (count_id, source_sha256, own_data_sha256)
-        same = (self.count_id, self.source_sha256, self.own_data_sha256) == asked_for
-        return same and self.status not in TRIED_AGAIN
-
 
 @dataclass(frozen=True, kw_only=True)
 class CountRow(BatchCounts, CountLabels):
@@ -154,13 +144,6 @@ class FailedCount(CountLabels):
     reason: str
     limits: Limits
 
-    def is_valid_for(
-        self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
-    ) -> bool:
-        """Return whether another attempt would have the same result."""
-        alike = self.status not in LIMITED or self.limits == limits
-        return alike and super().is_valid_for(count_id, source_sha256, own_data_sha256, limits)
-
 
 AnyCount = CountRow | FailedCount
 _Either = Annotated[AnyCount, Field(discriminator="status")]
@@ -170,11 +153,11 @@ CSV_COLUMNS = {b"count_id", b"source_sha256"}  # among others
 
 
 def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
-    return _read(path, _ROWS)
+    return read_valid(path, _ROWS.validate_json, "a list of counts", "count")
 
 
 def read_count(path: Path) -> AnyCount:
-    return _read(path, _ONE)
+    return read_valid(path, parse_count, "a count", "count")
 
 
 def find_count(path: Path) -> AnyCount | None:
@@ -191,19 +174,6 @@ def parse_count(text: bytes) -> AnyCount:
         pydantic.ValidationError: The record is invalid.
     """
     return _ONE.validate_json(text)
-
-
-def _read(path: Path, kind: TypeAdapter[T]) -> T:
-    try:
-        return kind.validate_json(read_regular(path))
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read ({error.strerror}); count again") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise RecordError(
-            f"{path} has invalid batch counts: {where}: {first['msg']}; delete it and count again"
-        ) from error
 
 
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:

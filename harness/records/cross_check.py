@@ -88,7 +88,8 @@ def _read_fingerprints(folder: Path, workload: str) -> Iterator[Fingerprint]:
 def _find_faults(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
     votes: dict[str, Fingerprint] = {}
     for record, fingerprint in group:
-        votes.setdefault(find_framework(record), fingerprint)
+        framework = find_adapter_package(str(record.config["adapter"]))
+        votes.setdefault(framework, fingerprint)
     proved = [(record, fingerprint) for record, fingerprint in group if fingerprint.proved]
     if proved:
         right, trusted = proved[0][1], f"{proved[0][0].trial.system}, which the reference confirmed"
@@ -114,30 +115,21 @@ def _find_disagreement(group: Sequence[tuple[Record, Fingerprint]]) -> list[tupl
     return []
 
 
-def find_framework(record: Record) -> str:
-    return find_adapter_package(str(record.config["adapter"]))
-
-
 def _compute_median_fingerprint(fingerprints: Sequence[Fingerprint]) -> Fingerprint:
     """Return the median of each number that all fingerprints have."""
-    names = set.intersection(*(set(fingerprint.sketches) for fingerprint in fingerprints))
+    groups = {
+        name: zip(*(fingerprint.sketches[name] for fingerprint in fingerprints), strict=False)
+        for name in set.intersection(*(set(fingerprint.sketches) for fingerprint in fingerprints))
+    }
+    sketches = {name: tuple(map(_compute_median_sketch, group)) for name, group in groups.items()}
     return Fingerprint(
         workload=fingerprints[0].workload,
         losses=_compute_median_sketch([fingerprint.losses for fingerprint in fingerprints]),
-        sketches={
-            name: _compute_median_sketches(
-                [fingerprint.sketches[name] for fingerprint in fingerprints]
-            )
-            for name in names
-        },
+        sketches=sketches,
         pass_losses=_compute_median_sketch(
             [fingerprint.pass_losses for fingerprint in fingerprints]
         ),
     )
-
-
-def _compute_median_sketches(groups: Sequence[Sequence[Sketch]]) -> tuple[Sketch, ...]:
-    return tuple(_compute_median_sketch(sketches) for sketches in zip(*groups, strict=False))
 
 
 def _compute_median_sketch(sketches: Sequence[Sketch]) -> Sketch:

@@ -93,48 +93,39 @@ class Output:
         given_as: Option as the user types it, which messages put before the path.
         holds: Description of the content.
         is_ours: Returns whether the content of an existing file is of this kind.
+        suffixes: Suffixes that the file's name may have; empty for any.
         makes_folder: Whether a missing directory is created.
     """
 
     given_as: str
     holds: str
     is_ours: Callable[[bytes], bool]
+    suffixes: tuple[str, ...] = ()
     makes_folder: bool = True
 
     def check(self, path: Path) -> None:
-        """Check that the file may be written to `path`.
+        """Check that the file may be written to `path`, and that its name has an allowed suffix.
 
         A symbolic link is followed: its target is checked, and later replaced. An empty file may
         always be replaced.
         """
-        self.check_kind(path)
-        shown = f"{self.given_as}{path}"
-        with _convert_path_errors(shown, self.given_as):
-            content = read_regular(path) if path.exists() else b""
-        if content and not self.is_ours(content):
-            raise ConfigError(
-                f"{shown} exists and is not {self.holds}; choose another name or delete it"
-            )
-        with _convert_path_errors(shown, self.given_as):
-            _write_probe(resolve_target(path).parent, makes_folder=self.makes_folder)
-
-    def check_kind(self, path: Path) -> None:
-        """Check that `path` is a regular file or does not exist."""
         shown = f"{self.given_as}{path}"
         with _convert_path_errors(shown, self.given_as):
             kind = find_irregular_kind(path)
-        if kind is not None:
-            raise ConfigError(f"{shown} is {kind}; choose a file")
-
-
-def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=") -> None:
-    """Check that the name of a file has one of the suffixes."""
-    if path.suffix not in suffixes:
-        kinds = " or ".join(suffix.removeprefix(".").upper() for suffix in suffixes)
-        raise ConfigError(
-            f"{given_as}{path}, but {holds} {kinds}; choose a name that ends in"
-            f" {' or '.join(suffixes)}"
-        )
+            if kind is not None:
+                raise ConfigError(f"{shown} is {kind}; choose a file")
+            if self.suffixes and path.suffix not in self.suffixes:
+                kinds = " or ".join(suffix.removeprefix(".").upper() for suffix in self.suffixes)
+                raise ConfigError(
+                    f"{shown}, but {self.holds} is {kinds}; choose a name that ends in"
+                    f" {' or '.join(self.suffixes)}"
+                )
+            content = read_regular(path) if path.exists() else b""
+            if content and not self.is_ours(content):
+                raise ConfigError(
+                    f"{shown} exists and is not {self.holds}; choose another name or delete it"
+                )
+            _write_probe(resolve_target(path).parent, makes_folder=self.makes_folder)
 
 
 def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:

@@ -151,11 +151,11 @@ def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
 
 def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
     """Check that no two records share a point and a round."""
-    duplicated = rows.duplicated([*by, *(["round"] if "round" not in by else [])], keep=False)
+    keys = list(dict.fromkeys([*by, "round"]))
+    duplicated = rows.duplicated(keys, keep=False)
     if not duplicated.any():
         return
     alike = rows[duplicated].reset_index(drop=True)
-    keys = [*by, *(["round"] if "round" not in by else [])]
     first = alike[alike.groupby(keys, sort=False, dropna=False).ngroup() == 0]
     trials = list(dict.fromkeys(first.trial_id.fillna("no record")))
     differing = [

@@ -8,9 +8,10 @@ converted.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -25,6 +26,7 @@ from dynbatch.harness.records.turns import Turn, collect_turn_seconds, compute_p
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
 
+T = TypeVar("T")
 SCHEMA_VERSION = 3
 Status = Literal[
     "ok",
@@ -36,7 +38,6 @@ Status = Literal[
     "invalid_data",
     "machine_mismatch",
 ]
-STATUSES = get_args(Status)
 
 # Nothing was measured, and the cause (a killed process, a missing framework, a file) may be fixed.
 TRIED_AGAIN = frozenset({"crash", "unsupported", "invalid_data", "machine_mismatch"})
@@ -284,15 +285,24 @@ def build_record_path(results_dir: Path, trial_id: str, round_: int | str) -> Pa
 
 
 def read_record(path: Path) -> Record:
+    kind = f"a record of schema {SCHEMA_VERSION}"
+    return read_valid(path, Record.model_validate_json, kind, "measure")
+
+
+def read_valid(path: Path, parse: Callable[[bytes], T], kind: str, repeat: str) -> T:
+    """Read and validate a file of records.
+
+    Args:
+        kind: Description of the content, for messages.
+        repeat: Verb of what replaces an invalid file.
+    """
     try:
-        return Record.model_validate_json(read_regular(path))
+        return parse(read_regular(path))
     except OSError as error:
-        raise RecordError(f"{path} cannot be read ({error.strerror}); measure it again") from error
+        raise RecordError(f"{path} cannot be read ({error.strerror}); {repeat} again") from error
     except ValidationError as error:
-        message = (
-            f"{path} is not a record of schema {SCHEMA_VERSION}: {describe_first_fault(error)}"
-        )
-        raise RecordError(f"{message}; delete it and measure again") from error
+        fault = describe_first_fault(error)
+        raise RecordError(f"{path} is not {kind}: {fault}; delete it and {repeat} again") from error
 
 
 def describe_first_fault(error: ValidationError) -> str:

@@ -7,21 +7,15 @@ record differs in any of these is measured again, because its numbers would not 
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from dynbatch.harness.contracts.corpus import (
-    OWN_SPLIT,
-    Corpus,
-    draw_mini_batches,
-    hash_inputs,
-    load_corpus,
-)
+from dynbatch.harness.contracts.corpus import OWN_SPLIT, Corpus, hash_inputs, load_corpus
 from dynbatch.harness.contracts.home import find_checksum, find_home
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.facts import describe_machine
@@ -29,6 +23,7 @@ from dynbatch.harness.records.cross_check import collect_hardware_facts
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.workload import draw_batches
 
 UNREADABLE = "unreadable"  # replaces the hash of inputs; no record has it
 _LIST_VERSIONS = """
@@ -50,8 +45,8 @@ class Present:
         self.sources = sources or SourceHashes()
         self._measures_here = measures_here
         self._own_data = OwnData()
-        self._machine: dict[str, Any] | None = None
-        self._installed: dict[str | None, Mapping[str, str]] = {}
+        self._describe_machine = functools.cache(lambda: describe_machine().to_dict())
+        self._list_versions = functools.cache(_list_versions)
 
     def is_kept(self, record: Record | None, spec: TrialSpec) -> bool:
         """Return whether a record makes measuring a trial's round unnecessary."""
@@ -73,25 +68,17 @@ class Present:
         return self._find_machine_change(record, spec) if self._measures_here else None
 
     def _find_machine_change(self, record: Record, spec: TrialSpec) -> str | None:
-        if self._machine is None:
-            self._machine = describe_machine().to_dict()
         theirs = collect_hardware_facts(record.machine, spec.device)
-        for name, value in collect_hardware_facts(self._machine, spec.device).items():
+        for name, value in collect_hardware_facts(self._describe_machine(), spec.device).items():
             if theirs[name] != value:
                 return f"{name} was {theirs[name]}, now {value}"
         # A record without a measurement does not depend on versions.
-        installed = self._find_versions(spec.python) if record.status == "ok" else {}
+        installed = self._list_versions(spec.python) if record.status == "ok" else {}
         for name, version in record.versions.items():
             current = installed.get(name, version)
             if version[:1].isdigit() and not are_same_versions(version, current):
                 return f"{name} was {version}, now {current}"
         return None
-
-    def _find_versions(self, python: str | None) -> Mapping[str, str]:
-        """Return the versions of an interpreter's packages; None means this interpreter."""
-        if python not in self._installed:
-            self._installed[python] = _list_versions(python)
-        return self._installed[python]
 
 
 def are_same_versions(version: str, other: str) -> bool:
@@ -107,6 +94,7 @@ def are_same_versions(version: str, other: str) -> bool:
 
 
 def _list_versions(python: str | None) -> Mapping[str, str]:
+    """Return the versions of an interpreter's packages; None means this interpreter."""
     if python is None:
         distributions = importlib.metadata.distributions()
         versions = {
@@ -128,7 +116,7 @@ class OwnData:
     """Hashes of inputs that a trial's settings do not determine: files without checksums."""
 
     def __init__(self) -> None:
-        self._corpora: dict[str, Corpus | None] = {}
+        self._load = functools.cache(load_identified)
         self._hashes: dict[str, str | None] = {}
 
     def hash_inputs(self, spec: TrialSpec) -> str | None:
@@ -141,43 +129,27 @@ class OwnData:
         if has_checksums(spec):
             return None
         drawn = [spec.batch_size, spec.n_mini_batches, spec.seed, spec.order, spec.timing.last]
-        key = json.dumps([*_identify_corpus(spec), *drawn, spec.timing.n_instances], default=str)
+        key = json.dumps([*identify_corpus(spec), *drawn, spec.timing.n_instances])
         if key not in self._hashes:
             self._hashes[key] = self._hash(spec)
         return self._hashes[key]
 
     def _hash(self, spec: TrialSpec) -> str | None:
         try:
-            corpus = self._load(spec)
+            corpus = self._load(*identify_corpus(spec))
         except (BenchError, ImportError):
             return UNREADABLE
-        if corpus.generated:
-            return None
-        only_first = bool(spec.timing.n_instances)
-        return hash_inputs(
-            draw_mini_batches(
-                corpus,
-                spec.batch_size,
-                spec.n_mini_batches,
-                spec.seed,
-                spec.order,
-                only_first=only_first,
-                last=spec.timing.last,
-            )
-        )
-
-    def _load(self, spec: TrialSpec) -> Corpus:
-        key = json.dumps(_identify_corpus(spec), default=str)
-        corpus = self._corpora.get(key)
-        if corpus is None:
-            options = spec.dataset_options
-            corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **options)
-            self._corpora[key] = corpus
-        return corpus
+        return None if corpus.generated else hash_inputs(draw_batches(spec, corpus))
 
 
-def _identify_corpus(spec: TrialSpec) -> tuple[object, ...]:
-    return spec.loader, spec.split, spec.data_root, dict(spec.dataset_options)
+def identify_corpus(spec: TrialSpec) -> tuple[str, str, str, str]:
+    """Return the loader, split, data root and options of a trial's corpus, as a key of caches."""
+    options = json.dumps(spec.dataset_options, sort_keys=True)
+    return spec.loader, spec.split, spec.data_root, options
+
+
+def load_identified(loader: str, split: str, root: str, options: str) -> Corpus:
+    return load_corpus(loader, split, Path(root), **json.loads(options))
 
 
 def has_checksums(spec: TrialSpec) -> bool:

@@ -221,10 +221,8 @@ def _find_loose_files(location: Path, form: Format[T]) -> list[Path]:
     if location.is_dir():
         paths = (path for path in location.rglob(form.pattern) if path.parent.name != "superseded")
         return sorted(paths)
-    is_one = form.packed == TRIALS.packed and not find_packed_files(
-        location
-    )  # only trials, not counts
-    return [location] if is_one else []
+    is_trial = form.packed == TRIALS.packed  # a single count is not read
+    return [location] if is_trial and not find_packed_files(location) else []
 
 
 def _deduplicate(items: Iterable[T], form: Format[T]) -> list[T]:
@@ -294,12 +292,13 @@ def merge(places: Iterable[Path]) -> dict[str, RecordSet]:
             machine differ; the message names the record and both paths.
     """
     held = {location: read_all_records([location]) for location in dict.fromkeys(places)}
+    trials = {location: stored.records for location, stored in held.items()}
     records = _merge_items(
-        {location: stored.records for location, stored in held.items()},
+        trials,
         lambda record: (record.trial_id, record.trial.round, name_machine_kind(record)),
         lambda a, b: a == b,
     )
-    _check_same_inputs({location: stored.records for location, stored in held.items()})
+    _check_same_inputs(trials)
     counts = _merge_items(
         {location: stored.counts for location, stored in held.items()},
         lambda row: (row.count_id, row.source_sha256),

@@ -42,7 +42,7 @@ from dynbatch.harness.planning.ordering import compute_shared_n_instances, shuff
 from dynbatch.harness.planning.overrides import Settings, read_points
 from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
 from dynbatch.harness.planning.yaml_files import convert_hydra_errors
-from dynbatch.harness.records.files import Output, check_suffix, check_writable
+from dynbatch.harness.records.files import Output, check_writable
 from dynbatch.harness.records.record import is_record, locate_record
 from dynbatch.harness.terminal.measurement import Measurement
 from dynbatch.harness.trials.spec import TrialSpec
@@ -57,8 +57,8 @@ def is_trace(content: bytes) -> bool:
         return False
 
 
-OUT = Output("out=", "a record", is_record)
-TRACE = Output("trace=", "a timeline", is_trace)
+OUT = Output("out=", "a record", is_record, (".json",))
+TRACE = Output("trace=", "a timeline", is_trace, (".json",))
 # Keys that the experiment defines itself, or that do not belong to a single trial.
 _NOT_PASSED_ON = (
     "experiment",
@@ -80,11 +80,6 @@ class BenchJob:
     settings: Settings
     config: BenchConfig
     conf_dir: Path = CONF_DIR
-
-    @property
-    def experiment(self) -> str | None:
-        """Experiment whose grid is measured; None: a single trial."""
-        return self.config.experiment
 
 
 def parse(arguments: Sequence[str]) -> list[BenchJob]:
@@ -178,8 +173,8 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
 def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement]:
     """Convert jobs to measurements, in the order of dynbatch.harness.planning.ordering."""
     command = shlex.join(["bench", *arguments])
-    alone = measure_same_instances([job for job in jobs if job.experiment is None])
-    jobs = [*alone, *(job for job in jobs if job.experiment is not None)]
+    alone = measure_same_instances([job for job in jobs if job.config.experiment is None])
+    jobs = [*alone, *(job for job in jobs if job.config.experiment is not None)]
     planned = [measurement for job in jobs for measurement in _plan_job(job, command)]
     planned = [
         measurement
@@ -224,7 +219,7 @@ def measure_same_instances(jobs: Sequence[BenchJob]) -> list[BenchJob]:
 
 def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
     config = job.config
-    if job.experiment is None:
+    if config.experiment is None:
         first, n_rounds = config.round, 1 if config.rounds is None else config.rounds
         specs = [resolve_spec(config, command, job.conf_dir)]
     else:
@@ -236,7 +231,7 @@ def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
             )
         first = 0
         choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
-        specs, n_rounds = plan_experiment(job.experiment, choices, config.rounds, extra)
+        specs, n_rounds = plan_experiment(config.experiment, choices, config.rounds, extra)
     check_count("rounds", n_rounds, 1, MAX_ROUNDS)
     rounds = range(first, first + n_rounds)
     return [
@@ -286,13 +281,9 @@ def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Me
     results = Path(config.results_dir)
     path = locate_record(results, spec) if config.out is None else Path(config.out)
     if config.out is not None:
-        OUT.check_kind(path)
-        check_suffix(path, "a record is", ".json")
         OUT.check(path)
     trace = None if config.trace is None else Path(config.trace)
     if trace is not None:
-        TRACE.check_kind(trace)
-        check_suffix(trace, "a timeline is", ".json", given_as="trace=")
         TRACE.check(trace)
         if trace.resolve() == path.resolve():
             raise ConfigError(f"trace={trace} is the file of the record; choose another file")
@@ -311,9 +302,8 @@ def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> I
             f"the CPU quota of {quota:.2g} cores pauses trials, which disturbs their turns; give"
             " the container whole CPUs (a CPU set)"
         )
-    chosen = {
-        job.experiment: build_pipeline_choices(job) for job in jobs if job.experiment is not None
-    }
+    asked = [job for job in jobs if job.config.experiment is not None]
+    chosen = {job.config.experiment: build_pipeline_choices(job) for job in asked}
     if not chosen:
         return
     places = (f"{name} at {choices.scale} scale" for name, choices in chosen.items())
@@ -341,10 +331,10 @@ def _format_plan(planned: Sequence[Measurement]) -> str:
 
 def _describe_fallbacks(job: BenchJob) -> Iterator[str]:
     """Yield a line for each fallback dataset, unless the user sets the dataset of every trial."""
-    if job.experiment is None or "dataset" in job.settings:
+    if job.config.experiment is None or "dataset" in job.settings:
         return
     choices = build_pipeline_choices(job)
-    for dataset, taken in find_fallbacks(job.experiment, choices).items():
+    for dataset, taken in find_fallbacks(job.config.experiment, choices).items():
         yield (
             f"{dataset} is not in {choices.data_root}: measuring fallback {taken};"
             f" to download it, run `bench-data fetch {dataset}`"

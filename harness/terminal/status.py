@@ -38,10 +38,6 @@ class AtWork:
     since: float
     at_most_s: float
 
-    def is_overdue(self, now: float) -> bool:
-        """Return whether the time limit has passed, for example because the node died."""
-        return now > self.since + self.at_most_s
-
 
 def find_node_name() -> str:
     """Return the scheduler's name of this machine, else its host name."""
@@ -106,7 +102,7 @@ def format_status(plan: RunPlan, working: Sequence[AtWork], now: float) -> Itera
     yield f"{n_done} of {n_steps} steps of the run started {began} are done; {left} left"
     for work in working:
         for_s = format_duration(max(0.0, now - work.since))
-        doubt = ": its node may be dead" if work.is_overdue(now) else ""
+        doubt = ": its node may be dead" if now > work.since + work.at_most_s else ""
         yield f"{work.node}  job {work.job}  {work.what}, for {for_s}{doubt}"
     if not working:
         yield "no job is active on a node; a run on one machine shows its progress in its terminal"

@@ -47,7 +47,7 @@ class SourceHashes:
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
-        self._modules = Modules()
+        self._read: ReadModule = functools.cache(_read_module)
         self._sha256_of: Callable[[Path], bytes] = functools.cache(_hash_file)
 
     def hash_trial(self, spec: TrialSpec) -> str:
@@ -67,7 +67,7 @@ class SourceHashes:
         Args:
             named: See find_imported_files.
         """
-        files = find_imported_files(roots, named, self._modules)
+        files = find_imported_files(roots, named, self._read)
         for name, path in list(files.items()):
             files |= _find_programs(name, path)
         return hash_files(files, self._sha256_of)
@@ -82,7 +82,7 @@ class SourceHashes:
             named.update(list_policy_names())
         if spec.system_options.get("backend", "auto") == "auto":
             named.update(DEFAULT_BACKENDS.get(spec.device, ()))
-        adapter = self._modules.read(spec.adapter)
+        adapter = self._read(spec.adapter)
         if adapter is not None:
             named.update(adapter.texts)
         return self.hash_modules(roots, named)
@@ -115,21 +115,14 @@ class SourceModule:
     tables: tuple[str, ...]
 
 
-class Modules:
-    """Cache of modules by name, which is valid while no file changes."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, SourceModule | None] = {}
-
-    def read(self, name: str) -> SourceModule | None:
-        """Return the facts about a module's file; None if it is not Python source."""
-        if name not in self._known:
-            path = find_module_file(name)
-            self._known[name] = None if path is None else _read_module(path, name)
-        return self._known[name]
+ReadModule = Callable[[str], SourceModule | None]
 
 
-def _read_module(path: Path, name: str) -> SourceModule:
+def _read_module(name: str) -> SourceModule | None:
+    """Return the facts about a module's file; None if it is not Python source."""
+    path = find_module_file(name)
+    if path is None:
+        return None
     imports, texts = find_mentions(path, name)
     packages = (text.rstrip(".") for text in texts if _MODULE_NAME.fullmatch(text))
     below = (text for text in texts if _MODULE_BELOW.fullmatch(text))
@@ -145,7 +138,7 @@ def _read_module(path: Path, name: str) -> SourceModule:
 
 
 def find_imported_files(
-    roots: Iterable[str], named: Collection[str] = (), modules: Modules | None = None
+    roots: Iterable[str], named: Collection[str] = (), read: ReadModule = _read_module
 ) -> dict[str, Path]:
     """Return the files of modules and of everything they import, by module name.
 
@@ -153,9 +146,8 @@ def find_imported_files(
 
     Args:
         named: Names of modules that count as imported if a file has their package in a string.
-        modules: Cache of modules.
+        read: Returns the facts about a module, perhaps from a cache.
     """
-    modules = modules or Modules()
     names = [name for name in named if name.isidentifier()]
     waiting = list(roots)
     followed = {PACKAGE, *(name.partition(".")[0] for name in waiting)}
@@ -166,7 +158,7 @@ def find_imported_files(
         if name in seen:
             continue
         seen.add(name)
-        module = modules.read(name) if name.partition(".")[0] in followed else None
+        module = read(name) if name.partition(".")[0] in followed else None
         if module is not None:
             files[name] = module.path
             waiting += [*module.imports, *_find_by_name(module, names)]
@@ -215,11 +207,7 @@ def hash_files(files: Mapping[str, Path], sha256_of: Callable[[Path], bytes] = _
 
 def hash_contents(files: Mapping[str, Path]) -> str:
     """Hash files by name and content, for pages that quote code."""
-    digest = hashlib.sha256()
-    for name, path in sorted(files.items()):
-        digest.update(f"{name}\0".encode())
-        digest.update(_hash_content(path))
-    return digest.hexdigest()
+    return hash_files(files, _hash_content)
 
 
 def _hash_content(path: Path) -> bytes:

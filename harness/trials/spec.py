@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Le
 
 from dynbatch.harness.contracts.corpus import LAST, ORDERS
-from dynbatch.harness.contracts.home import SPLITS
+from dynbatch.harness.contracts.home import Split
 from dynbatch.harness.contracts.policy import LearningSettings, is_learned
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.checked import (
@@ -114,7 +114,7 @@ class Settings:
     """Settings that a trial takes unchanged, whatever its system, model and dataset."""
 
     policy: str | None = None  # None: the system's own
-    split: Annotated[str, OneOf(SPLITS)] = "train"
+    split: Split = "train"
     order: Annotated[str, OneOf(ORDERS)] = DEFAULT_ORDER  # see corpus.draw_mini_batches
     batch_size: Size
     hidden_size: Size

@@ -16,6 +16,7 @@ from dynbatch.harness.contracts.corpus import (
     AUTO,
     BINARIZE,
     NONE,
+    Corpus,
     draw_mini_batches,
     hash_inputs,
     load_corpus,
@@ -34,6 +35,7 @@ from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.values.instances import Instance
 from dynbatch.harness.vertex.program import VertexFunction
 
 
@@ -123,17 +125,7 @@ def load_workload(spec: TrialSpec) -> Workload:
     """Load the corpus, and draw weights and mini-batches."""
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
     model = build_model(spec, corpus.sizes)
-    n_wanted = spec.n_mini_batches
-    only_first = bool(spec.timing.n_instances)
-    batches = draw_mini_batches(
-        corpus,
-        spec.batch_size,
-        n_wanted,
-        spec.seed,
-        spec.order,
-        only_first=only_first,
-        last=spec.timing.last,
-    )
+    batches = draw_batches(spec, corpus)
     check_ids(model, batches)
     flat = [instance for mini_batch in batches for instance in mini_batch]
     return Workload(
@@ -142,6 +134,19 @@ def load_workload(spec: TrialSpec) -> Workload:
         mini_batches=batches,
         check_instances=flat[: spec.timing.n_check_instances],
         inputs_sha256=hash_inputs(batches),
+    )
+
+
+def draw_batches(spec: TrialSpec, corpus: Corpus) -> list[tuple[Instance, ...]]:
+    """Draw the fixed list of mini-batches of a trial."""
+    return draw_mini_batches(
+        corpus,
+        spec.batch_size,
+        spec.n_mini_batches,
+        spec.seed,
+        spec.order,
+        only_first=bool(spec.timing.n_instances),
+        last=spec.timing.last,
     )
 
 
@@ -154,12 +159,14 @@ class Use:
 
     Attributes:
         what: Description of an entry, for messages.
+        table: Name of the table that is looked up; empty for the scores of a loss.
     """
 
     function: str
     pull: str
     what: str
     n_entries: int
+    table: str = ""
 
 
 def check_ids(model: Model, mini_batches: Sequence[Sequence[Any]]) -> None:
@@ -177,14 +184,10 @@ def count_lookups(model: Model, instances: Sequence[Any]) -> dict[str, NDArray[n
     mini_batch = model.mini_batch(instances)
     lookups: dict[str, NDArray[np.intp]] = {}
     for function in trace_functions(model).values():
-        for node in function.nodes:
-            if node.op == "lookup":
-                table, row = (function.nodes[i] for i in node.inputs)
-                use = Use(function.name, row.name, table.name, table.shape[0])
+        for use in _find_uses(function):
+            if use.table:
                 counts = np.bincount(_select_ids(mini_batch, use), minlength=use.n_entries)
-                lookups[table.name] = (
-                    lookups[table.name] + counts if table.name in lookups else counts
-                )
+                lookups[use.table] = lookups.get(use.table, 0) + counts
     return lookups
 
 
@@ -194,7 +197,8 @@ def _find_uses(function: VertexFunction) -> Iterator[Use]:
         operands = [function.nodes[i] for i in node.inputs]
         if node.op == "lookup":
             table, row = operands
-            yield Use(function.name, row.name, f"row of the table {table.name}", table.shape[0])
+            what = f"row of the table {table.name}"
+            yield Use(function.name, row.name, what, table.shape[0], table.name)
         elif node.op == "pick_neg_log_softmax":
             logits, label = operands
             yield Use(function.name, label.name, "score of the layer under the loss", logits.width)

@@ -32,6 +32,12 @@ def as_int_array(values: object) -> IntArray:
     return array
 
 
+def convert_attributes(owner: object, *names: str) -> None:
+    """Convert attributes of a frozen instance with as_int_array."""
+    for name in names:
+        object.__setattr__(owner, name, as_int_array(getattr(owner, name)))
+
+
 def draw_uniforms(n: int, *key: int) -> Floats:
     """Return n uniform random numbers in [0, 1) that depend only on the key."""
     return (_draw_raw(n, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import PurePath
@@ -154,18 +154,25 @@ def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> 
     if not isinstance(values, Mapping):
         raise ConfigError(f"{location}={show(values)} is not allowed: expected {_MAPPING}")
     hints, built = find_field_types(kind), {}
-    for key in values:
-        if key not in hints:
-            raise ConfigError(
-                f"{above}{key} is unknown{f' in {owner}' if owner else ''}"
-                f"{suggest_name(str(key), hints)}; choose one of: {', '.join(hints)}"
-            )
+    check_known(values, hints, above, owner)
     for item in _list_fields(kind):
         if item.name in values:
             built[item.name] = _build(item, values[item.name], above)
         elif item.is_needed:
             raise ConfigError(f"{location or 'it'} has no {item.name}; add it")
     return kind(**built)
+
+
+def check_known(
+    keys: Iterable[Any], known: Collection[str], above: str = "", owner: str = ""
+) -> None:
+    """Check that keys are known; `above` and `owner` as in `read`."""
+    for key in keys:
+        if key not in known:
+            raise ConfigError(
+                f"{above}{key} is unknown{f' in {owner}' if owner else ''}"
+                f"{suggest_name(str(key), known)}; choose one of: {', '.join(known)}"
+            )
 
 
 def _build(item: _Field, value: Any, above: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.errors import ScheduleError
-from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.arrays import IntArray, as_int_array, convert_attributes
 
 UNBATCHABLE = 0
 NO_TYPE = -1
@@ -55,9 +55,7 @@ class Graph:
 
     def __post_init__(self) -> None:
         take = object.__setattr__
-        take(self, "types", as_int_array(self.types))
-        take(self, "arg_start", as_int_array(self.arg_start))
-        take(self, "args", as_int_array(self.args))
+        convert_attributes(self, "types", "arg_start", "args")
         n_types = self.n_types
         no_follows = len(self.follows) == 0
         take(
@@ -68,9 +66,8 @@ class Graph:
         take(
             self, "cheap", _to_flags(self.cheap) if len(self.cheap) else _build_none_cheap(n_types)
         )
-        for name in ("segments", "phases", "depths"):
-            if getattr(self, name) is not None:
-                take(self, name, as_int_array(getattr(self, name)))
+        given = ("segments", "phases", "depths")
+        convert_attributes(self, *(name for name in given if getattr(self, name) is not None))
         self._check()
         self._check_follows()
 
@@ -84,17 +81,14 @@ class Graph:
         segments: IntArray | None = None,
         phases: IntArray | None = None,
         depths: IntArray | None = None,
+        follows: IntArray | None = None,
+        cheap: NDArray[np.bool_] | None = None,
     ) -> Graph:
         """Build a graph from int32 arrays that the caller guarantees to be valid.
 
-        The arrays become read-only. No type follows another, and none is cheap.
+        The arrays become read-only. By default no type follows another, and none is cheap.
         """
-        types.setflags(write=False)
-        arg_start.setflags(write=False)
-        args.setflags(write=False)
-        for more in (segments, phases, depths):
-            if more is not None:
-                more.setflags(write=False)
+        n_types = len(type_names)
         made, take = object.__new__(cls), object.__setattr__
         take(made, "types", types)
         take(made, "arg_start", arg_start)
@@ -102,9 +96,12 @@ class Graph:
         take(made, "segments", segments)
         take(made, "phases", phases)
         take(made, "depths", depths)
+        take(made, "follows", _build_no_follows(n_types) if follows is None else follows)
+        take(made, "cheap", _build_none_cheap(n_types) if cheap is None else cheap)
+        for array in (types, arg_start, args, segments, phases, depths):
+            if array is not None:
+                array.setflags(write=False)
         take(made, "type_names", type_names)
-        take(made, "follows", _build_no_follows(len(type_names)))
-        take(made, "cheap", _build_none_cheap(len(type_names)))
         return made
 
     def _check(self) -> None:
@@ -216,10 +213,6 @@ class Graph:
     def n_types(self) -> int:
         return len(self.type_names)
 
-    @property
-    def has_followers(self) -> bool:
-        return self.follows is not _build_no_follows(self.n_types) and self.follows.max() != NO_TYPE
-
     def select_args(self, vertex: int) -> IntArray:
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
 
@@ -233,21 +226,16 @@ class Graph:
     ) -> Graph:
         """Build a graph of a single segment with this graph's types.
 
-        The arrays must be read-only and valid, for example parts of this graph's arrays. They are
-        not checked, which would take ten times as long as a policy does for a small part.
+        The arrays must be valid, for example parts of this graph's arrays. They are not checked,
+        which would take ten times as long as a policy does for a small part.
         """
-        made = object.__new__(Graph)
-        take = object.__setattr__
-        take(made, "types", types)
-        take(made, "arg_start", arg_start)
-        take(made, "args", args)
-        take(made, "type_names", self.type_names)
-        take(made, "follows", self.follows)
-        take(made, "cheap", self.cheap)
-        take(made, "segments", None)
-        take(made, "phases", phases)
-        take(made, "depths", depths)
-        return made
+        return Graph.from_valid_arrays(
+            *(types, arg_start, args, self.type_names),
+            phases=phases,
+            depths=depths,
+            follows=self.follows,
+            cheap=self.cheap,
+        )
 
 
 @functools.cache

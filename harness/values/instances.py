@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.errors import DataError
-from dynbatch.harness.values.arrays import IntArray, IntTable, as_int_array
+from dynbatch.harness.values.arrays import IntArray, IntTable, as_int_array, convert_attributes
 from dynbatch.harness.values.parsed import ParsedSentence, check_equally_long, check_ids
 
 TREE_ROWS = ("words", "labels", "left", "right")
@@ -96,8 +96,7 @@ class NaryTree:
     children: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("words", "labels", "child_start", "children"):
-            object.__setattr__(self, name, as_int_array(getattr(self, name)))
+        convert_attributes(self, "words", "labels", "child_start", "children")
         n, starts = self.n_vertices, self.child_start
         if n == 0:
             raise DataError("a tree has no vertices; it needs at least one leaf")
@@ -163,8 +162,7 @@ class Lattice:
     arcs: IntTable = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("tags", "arc_start", "sources", "tokens"):
-            object.__setattr__(self, name, as_int_array(getattr(self, name)))
+        convert_attributes(self, "tags", "arc_start", "sources", "tokens")
         self._check_lengths()
         object.__setattr__(self, "arc_counts", as_int_array(np.diff(self.arc_start)))
         self._check_arcs()
@@ -173,14 +171,10 @@ class Lattice:
             object.__setattr__(self, table, stacked)
 
     def _check_lengths(self) -> None:
-        n, starts = self.n_states, self.arc_start
+        n = self.n_states
         if n < 2:
             raise DataError(f"a lattice has {n} states; it needs at least 2, for one character")
-        if len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(self.sources):
-            raise DataError(
-                f"arc_start has {len(starts)} entries; it needs {n + 1}, from 0 to the number of"
-                f" arcs, {len(self.sources)}"
-            )
+        _check_starts("arc_start", self.arc_start, n, "arcs", len(self.sources))
         if len(self.tokens) != len(self.sources):
             raise DataError(
                 f"a lattice has {len(self.sources)} sources and {len(self.tokens)} tokens;"
@@ -246,18 +240,13 @@ class Chain:
     characters: IntArray = field(default_factory=lambda: as_int_array([]))
 
     def __post_init__(self) -> None:
-        for name in ("words", "labels", "char_start", "characters"):
-            object.__setattr__(self, name, as_int_array(getattr(self, name)))
+        convert_attributes(self, "words", "labels", "char_start", "characters")
         if len(self.char_start) == 0:
             object.__setattr__(self, "char_start", as_int_array(np.zeros(len(self.words) + 1)))
         check_ids("a sentence", words=self.words, labels=self.labels)
         check_equally_long(words=self.words, labels=self.labels)
-        starts, n = self.char_start, self.n_words
-        if len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(self.characters):
-            raise DataError(
-                f"char_start has {len(starts)} entries; it needs {n + 1}, from 0 to the number of"
-                f" characters, {len(self.characters)}"
-            )
+        starts = self.char_start
+        _check_starts("char_start", starts, self.n_words, "characters", len(self.characters))
         if (starts[1:] < starts[:-1]).any():
             raise DataError("char_start decreases; the letters of each word must be consecutive")
         if len(self.characters) and self.characters.min() < 0:
@@ -282,8 +271,7 @@ class SentencePair:
     target: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("source", "target"):
-            object.__setattr__(self, name, as_int_array(getattr(self, name)))
+        convert_attributes(self, "source", "target")
         check_ids("a sentence pair", source=self.source, target=self.target)
         if len(self.target) < 2:
             raise DataError(
@@ -293,6 +281,15 @@ class SentencePair:
     @property
     def n_steps(self) -> int:
         return len(self.target) - 1
+
+
+def _check_starts(name: str, starts: IntArray, n: int, what: str, n_members: int) -> None:
+    """Check the starts of n groups of members, but not their order."""
+    if len(starts) != n + 1 or starts[0] != 0 or starts[-1] != n_members:
+        raise DataError(
+            f"{name} has {len(starts)} entries; it needs {n + 1}, from 0 to the number of {what},"
+            f" {n_members}"
+        )
 
 
 Instance = Tree | NaryTree | Lattice | Chain | SentencePair | ParsedSentence

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dynbatch.harness.errors import DataError
-from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.arrays import IntArray, as_int_array, convert_attributes
 
 SHIFT, LEFT, RIGHT = 0, 1, 2
 MISSING = -1
@@ -45,12 +45,12 @@ class ParsedSentence:
     features: IntArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("words", "tags", "heads", "relations"):
-            object.__setattr__(self, name, as_int_array(getattr(self, name)))
-        check_ids("a parsed sentence", **{k: getattr(self, k) for k in ("words", "tags")})
-        check_ids("a parsed sentence", **{k: getattr(self, k) for k in ("heads", "relations")})
-        check_equally_long(words=self.words, tags=self.tags)
-        check_equally_long(heads=self.heads, relations=self.relations)
+        convert_attributes(self, "words", "tags", "heads", "relations")
+        tokens = {"words": self.words, "tags": self.tags}
+        arcs = {"heads": self.heads, "relations": self.relations}
+        check_ids("a parsed sentence", **tokens, **arcs)
+        check_equally_long(**tokens)
+        check_equally_long(**arcs)
         n = len(self.heads)
         if len(self.words) != n + 1:
             raise DataError(

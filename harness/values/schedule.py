@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynbatch.harness.errors import ScheduleError
-from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.arrays import IntArray, as_int_array, convert_attributes
 from dynbatch.harness.values.graph import UNBATCHABLE, Graph
 
 
@@ -26,8 +26,7 @@ class Schedule:
     segment_starts: IntArray | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", as_int_array(self.order))
-        object.__setattr__(self, "starts", as_int_array(self.starts))
+        convert_attributes(self, "order", "starts")
         self.check_starts()
         if self.segment_starts is not None:
             object.__setattr__(self, "segment_starts", as_int_array(self.segment_starts))
@@ -64,9 +63,6 @@ class Schedule:
     @property
     def n_batches(self) -> int:
         return len(self.starts) - 1
-
-    def select_batch(self, index: int) -> IntArray:
-        return self.order[self.starts[index] : self.starts[index + 1]]
 
 
 def check_schedule(graph: Graph, schedule: Schedule) -> None:

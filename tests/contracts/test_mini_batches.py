@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynbatch.harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs
-from dynbatch.harness.errors import ConfigError, DataError
+from dynbatch.harness.errors import DataError
 from dynbatch.harness.values.instances import Chain, Lattice, SentencePair, Tree, compute_sort_key
 from dynbatch.harness.values.parsed import ParsedSentence
 from tests.support.corpora import complete
@@ -22,11 +22,6 @@ def test_mini_batches_in_the_files_order_wrap_around() -> None:
     assert found == [[0, 1], [2, 3], [4, 0], [1, 2]]
 
 
-def test_one_pass_leaves_the_partial_mini_batch_out() -> None:
-    corpus = complete(n_leaves=2, n_instances=5)
-    assert indices(corpus, draw_mini_batches(corpus, 2, None, 0, "file")) == [[0, 1], [2, 3]]
-
-
 def test_shuffled_mini_batches_are_fixed_by_the_seed() -> None:
     corpus = complete(n_leaves=2, n_instances=20)
     one = indices(corpus, draw_mini_batches(corpus, 5, 8, seed=1))
@@ -38,13 +33,13 @@ def test_shuffled_mini_batches_are_fixed_by_the_seed() -> None:
 
 def sentences(lengths: list[int]) -> Corpus:
     chains = [Chain([0] * n, [0] * n) for n in lengths]  # type: ignore[arg-type]
-    return Corpus("made_up", "train", chains, {"words": 1}, True, "", "", "chain")
+    return Corpus("made_up", "train", chains, {"words": 1}, "", "", True, "chain")
 
 
 def test_by_length_similar_instances_share_a_mini_batch() -> None:
     lengths = [5, 1, 9, 3, 5, 2, 9, 4, 5, 1, 7, 5]
     corpus = sentences(lengths)
-    found = indices(corpus, draw_mini_batches(corpus, 3, None, seed=4, order="length"))
+    found = indices(corpus, draw_mini_batches(corpus, 3, 4, seed=4, order="length"))
     assert sorted(i for batch in found for i in batch) == list(range(12))
     spans = sorted((min(t), max(t)) for t in ([lengths[i] for i in batch] for batch in found))
     assert spans == [(1, 2), (3, 5), (5, 5), (7, 9)]
@@ -64,8 +59,8 @@ def test_seed_decides_equal_lengths_and_left_out_instances() -> None:
 
 
 @pytest.mark.parametrize("order", ["shuffled", "file", "length"])
-@pytest.mark.parametrize("n", [None, 1, 4])
-def test_no_mini_batch_has_an_instance_twice(n: int | None, order: str) -> None:
+@pytest.mark.parametrize("n", [1, 4])
+def test_no_mini_batch_has_an_instance_twice(n: int, order: str) -> None:
     corpus = complete(n_leaves=2, n_instances=5)
     for batch in indices(corpus, draw_mini_batches(corpus, 4, n, 0, order)):
         assert len(set(batch)) == 4
@@ -81,22 +76,6 @@ def test_every_kind_of_instance_has_a_length() -> None:
     chain = sentences([6]).instances[0]
     found = [compute_sort_key(instance) for instance in (tree, lattice, chain, pair, parsed)]
     assert found == [(4,), (1,), (6,), (3, 2), (2,)]
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "n", "order", "message"),
-    [
-        (0, 1, "file", "batch_size=0"),
-        (-1, None, "file", "batch_size=-1"),
-        (1, 0, "file", "n_mini_batches=0"),
-        (1, 1, "sorted", "order=sorted is unknown; choose one of shuffled, file, length"),
-    ],
-)
-def test_wrong_mini_batches_are_refused(
-    batch_size: int, n: int | None, order: str, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        draw_mini_batches(complete(n_leaves=2), batch_size, n, 0, order)
 
 
 def test_the_hash_of_inputs_sees_values_order_and_borders() -> None:

@@ -146,8 +146,8 @@ def test_a_claim_is_decidable_on_its_device(conf: Path) -> None:
     devices = ("cpu", "cuda")
     for printed, expected in (("cpu", ["cpu"]), ("cuda", ["cuda"]), ("any", ["cpu", "cuda"])):
         claim = read(conf, changed(device=printed))
-        assert [d for d in devices if claim.is_decidable("paper", d)] == expected
-        assert not any(claim.is_decidable("smoke", d) for d in devices)
+        assert [d for d in devices if not claim.explain_undecidable("paper", d)] == expected
+        assert all(claim.explain_undecidable("smoke", d) for d in devices)
 
 
 def test_a_step_is_compared_with_the_one_before_it(conf: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import yaml
@@ -21,6 +21,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
 from dynbatch.harness.trials.spec import Limits, Timing
 from dynbatch.harness.trials.workload import list_model_options
+from dynbatch.harness.values.checked import OneOf
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.systems.null_system import Adapter as NullSystem
 from tests.support.measured import MakeSpec, measure
@@ -40,6 +41,12 @@ WRONG_WORDS = ("nothing", "No", "OFF", "operatr", "stag", "pythn", "", " ")
 
 def values_against(hint: Any) -> Iterator[Any]:
     """Yield values that a type does not allow."""
+    if get_origin(hint) is Annotated:
+        plain, mark, *_ = get_args(hint)
+        texts = mark.texts if isinstance(mark, OneOf) else ()
+        yield from values_against(Literal[texts] if texts else plain)
+        yield from () if texts else (mark.ge - 1,)
+        return
     kinds = get_args(hint) if get_origin(hint) is not None else (hint,)
     if hint in WRONG:
         yield from WRONG[hint]

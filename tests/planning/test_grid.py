@@ -63,7 +63,7 @@ def others(**scale: Any) -> dict[str, Any]:
         ({**GOOD, "title": ""}, "has no title"),
         ({**GOOD, "scales": {}}, "has no scales"),
         ({**GOOD, "scales": {"smoke": "claim"}}, "the scale=claim is not allowed: expected a"),
-        ({**GOOD, "titel": "x"}, "unknown key 'titel', did you mean title?; choose one of"),
+        ({**GOOD, "titel": "x"}, "titel is unknown in experiment/one.yaml, did you mean title?"),
         ({**GOOD, "scales": {"paper": {}}}, "has no scale smoke; choose one of: paper"),
         (changed(blocks=[]), "has no blocks"),
         (changed(blocks=["system=vertex"]), "expected a mapping, got 'system=vertex'"),

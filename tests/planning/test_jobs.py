@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynbatch.harness.errors import OutputError
+from dynbatch.harness.planning import jobs
 from dynbatch.harness.planning.artifacts import PlannedTrial
 from dynbatch.harness.planning.job_specs import Step
 from dynbatch.harness.planning.jobs import (
@@ -52,8 +53,10 @@ def wanted(plan: list[PlannedTrial]) -> set[Step]:
     return {Step(trial.trial_id, round_) for trial in plan for round_ in range(trial.rounds)}
 
 
-def a_second(_: TrialSpec) -> float:
-    return 1.0
+@pytest.fixture
+def a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a round of any trial take a second."""
+    monkeypatch.setattr(jobs, "_estimate_usual_s", lambda _: 1.0)
 
 
 def test_jobs_have_the_steps_of_their_experiment_and_all_has_every_step(plans: Plans) -> None:
@@ -88,32 +91,34 @@ def test_prioritized_experiment_comes_first(plans: Plans) -> None:
     assert {step.round for step in last} == {2}
 
 
+@pytest.mark.usefixtures("a_second")
 @pytest.mark.parametrize("block_s", [0.1, 10.0, 1e6])
 def test_on_nodes_each_step_is_in_one_job_and_a_point_in_no_two(
     plans: Plans, specs: dict[str, TrialSpec], block_s: float
 ) -> None:
-    jobs = build_node_jobs(plans, block_s, RESULTS, a_second).values()
-    steps = [step for job in jobs for step in job.steps]
+    built = build_node_jobs(plans, block_s, RESULTS).values()
+    steps = [step for job in built for step in job.steps]
     assert set(steps) == set().union(*map(wanted, plans.values()))
     assert len(set(steps)) == len(steps)
-    points = [{format_point(specs[step.name]) for step in job.steps} for job in jobs]
+    points = [{format_point(specs[step.name]) for step in job.steps} for job in built]
     assert sum(map(len, points)) == len(set().union(*points))
 
 
-def n_points(jobs: dict[str, Job], specs: dict[str, TrialSpec]) -> list[int]:
+def n_points(built: dict[str, Job], specs: dict[str, TrialSpec]) -> list[int]:
     return sorted(
-        len({format_point(specs[one.name]) for one in job.steps}) for job in jobs.values()
+        len({format_point(specs[one.name]) for one in job.steps}) for job in built.values()
     )
 
 
+@pytest.mark.usefixtures("a_second")
 def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
     plans: Plans, specs: dict[str, TrialSpec]
 ) -> None:
     """A point of the table and the headline takes 8 steps; unrelated points are separate jobs."""
     for block_s, found in ((0.1, [1, 1, 1]), (15.9, [1, 1, 1]), (16.0, [1, 2]), (1e6, [1, 2])):
-        jobs = build_node_jobs(plans, block_s, RESULTS, a_second)
-        assert n_points(jobs, specs) == found
-    artifacts = {job.artifacts for job in jobs.values()}
+        built = build_node_jobs(plans, block_s, RESULTS)
+        assert n_points(built, specs) == found
+    artifacts = {job.artifacts for job in built.values()}
     assert artifacts == {frozenset({"table", "headline"}), frozenset({"apart"})}
 
 
@@ -127,14 +132,15 @@ def test_on_nodes_a_name_is_that_of_its_work_and_of_the_folder_of_results(plans:
     assert len(names & build_node_jobs(less, 1e6, RESULTS).keys()) == 1
 
 
+@pytest.mark.usefixtures("a_second")
 def test_a_job_may_take_three_times_as_planned_and_one_trial_its_limit(make_spec: MakeSpec) -> None:
     specs = [make_spec(limits=Limits(time_s=600.0)), make_spec(limits=Limits(time_s=60.0))]
-    assert estimate_runtime_min(specs, lambda _: 120.0) == 5 + round((3 * 240 + 600) / 60)
+    assert estimate_runtime_min(specs * 60) == 5 + round((3 * 120 + 600) / 60)
     days = 2 * 24 * 60
     long = make_spec(limits=Limits(time_s=60.0 * days))
-    assert estimate_runtime_min([long], lambda _: 0.0) == 5 + days
+    assert estimate_runtime_min([long]) == 5 + days
     endless = make_spec(limits=Limits(time_s=None))
-    assert estimate_runtime_min([endless], lambda _: 0.0) == 5 + 24 * 60
+    assert estimate_runtime_min([endless]) == 5 + 24 * 60
 
 
 @pytest.fixture

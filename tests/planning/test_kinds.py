@@ -121,9 +121,9 @@ def test_invalid_selection_gives_one_line(conf: Path, printed: object, words: st
         ({"kind": "framework", "name": "older"}, "has name=older; set name: fresh"),
         ({"kind": "framework", "models": ["some.no:LEVELS"]}, "models=some.no:LEVELS is not"),
         ({"kind": "framework", "models": ["some.module"]}, "expected PACKAGE:DICTIONARY"),
-        ({"kind": "framework", "variant_of": "pear"}, "variant_of=pear, which is not a system;"),
-        ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh, which is a variant;"),
-        ({"kind": "framework", "variant_of": "core"}, "variant_of=core, which is of kind"),
+        ({"kind": "framework", "variant_of": "pear"}, "variant_of=pear: expected a framework"),
+        ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh: expected a framework"),
+        ({"kind": "framework", "variant_of": "core"}, "variant_of=core: expected a framework"),
     ],
 )
 def test_invalid_system_gives_one_line(conf: Path, content: dict[str, object], words: str) -> None:

@@ -53,10 +53,9 @@ def test_all_policies_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) 
     before = parse_sweep("here", GOOD | {"policy": wanted}).get_values("policy")
     assert before[0] == "depth"
     assert sorted(before) == sorted(set(list_policy_names()) - {"beam_2"})
-    monkeypatch.setattr(
-        "dynbatch.harness.planning.sweep.list_policy_names",
-        lambda: (*list_policy_names(), "somebodys_own"),
-    )
+    names = (*list_policy_names(), "somebodys_own")
+    for module in ("planning.sweep", "contracts.policy"):
+        monkeypatch.setattr(f"dynbatch.harness.{module}.list_policy_names", lambda: names)
     after = parse_sweep("here", GOOD | {"policy": wanted}).get_values("policy")
     assert after == (*before, "somebodys_own")
 
@@ -76,8 +75,8 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
         ("model=tree_lstm", "expected a mapping, got 'model=tree_lstm'"),
         ({"model": "tree_lstm"}, "no dataset"),
         ({**GOOD, "policy": []}, "no policy"),
-        ({**GOOD, "policy": ["all", "not:agender"]}, "exclude unknown policy agender"),
-        ({**GOOD, "policy": "agender"}, "unknown policy agender; choose one of agenda,"),
+        ({**GOOD, "policy": ["all", "not:agender"]}, "policy=agender is unknown"),
+        ({**GOOD, "policy": "agender"}, "policy=agender is unknown, did you mean agenda"),
         ({**GOOD, "offset": [0, 8]}, "2 values of offset"),
         ({**GOOD, "out": "here.json"}, "out, which the pipeline sets"),
         ({**GOOD, "records": "here"}, "records, which the pipeline sets"),

@@ -12,7 +12,6 @@ from dynbatch.harness.records.cross_check import (
     check_builds,
     cross_check_records,
     cross_check_rounds,
-    find_framework,
     find_other_fingerprints,
     hash_build,
     hash_group,
@@ -123,20 +122,6 @@ def test_whom_the_reference_confirmed_is_right(make: MakeRecord) -> None:
     proved = make("e", "on_torch", fingerprint(proved=True))
     shown = cross_check_records([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
     assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]
-
-
-@pytest.mark.parametrize(
-    ("adapter", "framework"),
-    [
-        ("dynbatch.systems.on_torch.levels", "on_torch"),
-        ("my_system", "my_system"),
-        ("mine.fast", "mine"),
-    ],
-)
-def test_framework_is_found_from_any_adapter_module_path(
-    make_record: MakeRecord, adapter: str, framework: str
-) -> None:
-    assert find_framework(make_record(config={"adapter": adapter})) == framework
 
 
 def test_only_equal_workloads_are_compared(make: MakeRecord) -> None:

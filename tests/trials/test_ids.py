@@ -97,7 +97,7 @@ def test_a_corpus_whose_ids_exceed_its_sizes_is_refused(
     chains = [Chain(as_int_array([0]), as_int_array(np.array([word])))] * 2
 
     def load(*arguments: object, **options: object) -> Corpus:
-        return Corpus("made_up", "train", chains, {"words": 11}, True, "", "", "chain")
+        return Corpus("made_up", "train", chains, {"words": 11}, "", "", True, "chain")
 
     monkeypatch.setattr(dynbatch.harness.trials.workload, "load_corpus", load)
     spec = make_spec(model="var_lstm", model_options={})

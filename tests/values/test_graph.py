@@ -86,10 +86,10 @@ def test_cheap_needs_one_entry_a_type() -> None:
         graph_of([1, 2], [[], [0]], cheap=[True])
 
 
-def test_has_followers_reflects_follower_types() -> None:
+def test_a_graph_that_is_taken_as_it_is_has_the_defaults_and_can_be_read_only() -> None:
     plain = graph_of([1, 2], [[], [0]])
-    assert not plain.has_followers
-    assert graph_of([1, 2], [[], [0]], follows=[-1, -1, 1]).has_followers
-    given = (plain.types.copy(), plain.arg_start.copy(), plain.args.copy(), plain.type_names)
-    assert not Graph.from_valid_arrays(*given).has_followers
-    assert not Graph(*given, np.array([-1, -1, -1])).has_followers
+    given = (plain.types.copy(), plain.arg_start.copy(), plain.args.copy())
+    graph = Graph.from_valid_arrays(*given, plain.type_names)
+    assert graph.follows.tolist() == [NO_TYPE] * 3
+    assert graph.cheap.tolist() == [False] * 3
+    assert not any(array.flags.writeable for array in given)

@@ -7,6 +7,7 @@ import pytest
 
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.schedule import Schedule, check_schedule
+from tests.support.policies import batches as batches_of
 from tests.support.random_graphs import graph_of
 
 GRAPH = graph_of([1, 1, 2, 0, 0], [[], [], [0, 1], [], []])
@@ -20,8 +21,7 @@ def schedule_of(*batches: list[int]) -> Schedule:
 def test_batches_are_slices_of_the_order() -> None:
     schedule = schedule_of([0, 1], [2])
     assert schedule.n_batches == 2
-    assert schedule.select_batch(0).tolist() == [0, 1]
-    assert schedule.select_batch(1).tolist() == [2]
+    assert batches_of(schedule) == [[0, 1], [2]]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_schedule_that_is_taken_as_it_is_can_be_read_only() -> None:
     order, starts = np.array([1, 0, 3, 4, 2], np.int32), np.array([0, 2, 3, 4, 5], np.int32)
     schedule = Schedule.from_valid_arrays(order, starts)
     check_schedule(GRAPH, schedule)
-    assert (schedule.n_batches, schedule.select_batch(0).tolist()) == (4, [1, 0])
+    assert (schedule.n_batches, batches_of(schedule)[0]) == (4, [1, 0])
     assert not schedule.order.flags.writeable
     assert not schedule.starts.flags.writeable
 
