@@ -21,6 +21,7 @@ from dynbatch.harness.values.paths import (
     is_part_of,
 )
 from tests.support.layers import MODULES
+from tests.support.processes import end_python
 
 FOLDERS = ("harness", "systems", "datasets", "plots", "conf", "workflow")
 CODE = (*FOLDERS[:4], "scripts", "tests")
@@ -56,10 +57,7 @@ def test_no_module_is_imported_under_two_names() -> None:
     above = (f"{PACKAGE}.harness.commands.", f"{PACKAGE}.plots.")
     adapters = {system.adapter for system in read_systems(CONF_DIR)}
     names = sorted({name for name in MODULES if name.startswith(above)} | adapters)
-    done = subprocess.run(
-        [sys.executable, "-c", TWICE, str(ROOT), *names],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = end_python("-c", TWICE, str(ROOT), *names)
     assert done.stdout == "True []\n[]\n", done.stdout + done.stderr[-2000:]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +18,10 @@ import dynbatch.harness.terminal.measurement
 from dynbatch.harness.api import build_overrides
 from dynbatch.harness.errors import ConfigError, RecordError
 from dynbatch.harness.records.tidy import build_frame
-from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import run_python
 from tests.support.records import plain_record
 
+Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.usefixtures("shared_servers")
 TINY: dict[str, Any] = {
     "model": "tree_fc",
@@ -38,8 +37,7 @@ def test_importing_the_package_loads_nothing() -> None:
         "import sys, dynbatch; print(sorted(set(dir(dynbatch)) & {'frame', 'measure', 'numbers'}),"
         " [name for name in ('pandas', 'numpy', 'hydra', 'dynbatch.plots') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout == "['frame', 'measure', 'numbers'] []\n", done.stderr
+    assert run_python("-c", program) == "['frame', 'measure', 'numbers'] []\n"
 
 
 def test_every_name_is_there_and_no_other() -> None:
@@ -58,7 +56,7 @@ def test_a_mistake_is_one_error_without_those_of_hydra(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_is_measured_once_and_its_frame_returned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def measure(**keys: Any) -> pd.DataFrame:
         return dynbatch.measure(TINY, results_dir=tmp_path, rounds=2, **keys)
@@ -96,9 +94,7 @@ def test_programs_of_others_measure_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_keeps_its_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_sweep_keeps_its_records(tmp_path: Path, monkeypatch: Patch) -> None:
     work: Callable[..., Any] = dynbatch.harness.terminal.measurement.measure_block
     left = iter([True])
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import run_python
 
 TESTS = ROOT / "tests"
 HOUSE = ("systems", "datasets", "plots", "scripts")  # and every folder of harness/
@@ -85,7 +84,4 @@ def test_triton_after_tensorflow_does_not_end_a_process_of_the_suite() -> None:
     pytest.importorskip("triton")
     pytest.importorskip("tensorflow")
     program = "import tests.conftest, tensorflow, triton; print('both')"
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (0, "both\n"), ended.stderr[-500:]
+    assert run_python("-c", program) == "both\n"

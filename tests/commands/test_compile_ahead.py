@@ -9,9 +9,7 @@ import pytest
 
 from dynbatch.harness.commands import compile_ahead
 from dynbatch.harness.compiler import compiled, object_code
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    load_matmul_kernels,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.errors import CompileError
 from dynbatch.harness.values.paths import ROOT, is_part_of
 

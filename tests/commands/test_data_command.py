@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from dynbatch.harness.planning.requests import check_keys
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.corpora import IWSLT, PTB, UD, WIKINER, load, write
 from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
+from tests.support.processes import run_python
 from tests.support.refusals import read_refusal
 
 Output = pytest.CaptureFixture[str]
@@ -207,8 +206,7 @@ def test_loading_a_corpus_needs_no_network_code_and_no_framework() -> None:
         "import dynbatch.datasets.sst;"
         "print([m for m in ('urllib.request', 'torch', 'llvmlite') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run_python("-c", code) == "[]\n"
 
 
 def test_describe_finds_the_format_of_a_file_of_ones_own(tmp_path: Path, capsys: Output) -> None:

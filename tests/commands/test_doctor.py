@@ -20,6 +20,9 @@ from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import MakeSpec
 
+Patch = pytest.MonkeyPatch
+Output = pytest.CaptureFixture[str]
+
 FLOOD_AND_DIE = """\
 import os
 import signal
@@ -32,8 +35,8 @@ os.kill(os.getpid(), signal.SIGRTMIN + 6)
 def test_doctor_reports_runnable_systems_and_failure_reasons(
     make_spec: MakeSpec,
     make_module: Callable[[str], str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: Output,
+    monkeypatch: Patch,
 ) -> None:
     good = make_spec(system="good", system_options={"fault": "null"})
     skipping = make_spec(system="skipping", system_options={"fault": "skip"})
@@ -59,7 +62,7 @@ def test_doctor_reports_runnable_systems_and_failure_reasons(
 
 
 @pytest.mark.slow
-def test_every_system_is_checked_with_a_supported_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_system_is_checked_with_a_supported_model(monkeypatch: Patch) -> None:
     """All adapters of a framework share one process, because its import takes a second or more."""
     asked: dict[tuple[str, str], list[TrialSpec]] = {}
 
@@ -98,7 +101,7 @@ def test_only_certain_reasons_spare_a_process(
 
 
 def test_planning_asks_systems_while_it_holds_the_gpu(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """The check may run a kernel, so no other run measures on the GPU meanwhile."""
     monkeypatch.setattr(locks, "find_used_gpu", lambda: "A GPU, GPU-1")
@@ -138,7 +141,7 @@ def test_system_that_kills_its_process_is_reported(
 
 
 @pytest.mark.slow
-def test_the_engine_is_measured_against_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_measured_against_itself(monkeypatch: Patch) -> None:
     monkeypatch.setattr(doctor, "SECONDS_OF_ITSELF", 0.0)
     (ratio,) = doctor.measure_against_itself(1)
     assert 0.1 < ratio < 10

@@ -38,6 +38,7 @@ from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import MakeSpec
 from tests.support.records import MakeRecord
 
+Output = pytest.CaptureFixture[str]
 HERE = Nodes("small", n_cpus=len(list_usable_cpus()), memory_gib=0.5)
 
 
@@ -86,7 +87,7 @@ def test_planned_trial_matches_its_bench_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nodes", [None, HERE])
 def test_trials_are_measured_round_by_round_and_not_twice(
-    make_spec: MakeSpec, nodes: Nodes | None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    make_spec: MakeSpec, nodes: Nodes | None, tmp_path: Path, capfd: Output
 ) -> None:
     specs = [make_spec(batch_size=size, round=k) for k in (0, 1) for size in (1, 2)]
     results = tmp_path / "results"
@@ -239,9 +240,7 @@ def test_another_machine_than_was_planned_for_is_a_status(
     assert read_record(record_at(tmp_path, spec)).status == "ok", "what is measured stays"
 
 
-def test_other_code_measures_nothing(
-    make_spec: MakeSpec, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_other_code_measures_nothing(make_spec: MakeSpec, tmp_path: Path, capfd: Output) -> None:
     spec = make_spec()
     assert done_by(replace(order(tmp_path, [spec], nodes=HERE), code="3.11.0-beef")) == 1
     assert not record_at(tmp_path, spec).exists()

@@ -29,6 +29,7 @@ from tests.support.sandbox import (
     with_own_cache,
 )
 
+Patch = pytest.MonkeyPatch
 Output = pytest.CaptureFixture[str]
 SWEEP = ("-m", "system=reference,null", "rounds=2", *TINY)
 N_RECORDS = 4
@@ -44,7 +45,7 @@ def fake(results: Path, fault: str, *more: str) -> list[str]:
 
 
 def test_other_data_under_the_same_name_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+    tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     command = [*SWEEP[:3], "dataset=sst", "dataset.options.sha256=null", *SWEEP[6:]]
     command = [*command, f"results_dir={tmp_path}/results", f"data_root={tmp_path}/data"]
@@ -60,9 +61,7 @@ def test_other_data_under_the_same_name_are_measured(
     assert len({record.inputs_sha256 for record in records_in(tmp_path / "results").values()}) == 1
 
 
-def test_nothing_is_measured_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
+def test_nothing_is_measured_twice(tmp_path: Path, monkeypatch: Patch, capsys: Output) -> None:
     command = [*SWEEP, f"results_dir={tmp_path}"]
     assert main(command) == 0
     first = records_in(tmp_path)
@@ -87,7 +86,7 @@ def _assert_rounds_interleave(lines: list[str]) -> None:
 
 @pytest.mark.slow
 def test_changed_code_and_force_measure_again_and_keep_the_old_record_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     command = fake(tmp_path, "null")
     assert main(command) == 0

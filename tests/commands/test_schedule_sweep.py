@@ -13,6 +13,7 @@ from dynbatch.harness.counts.request import expand_points
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.config import Composer
 
+Output = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.slow  # together they take seconds
 
 GENERATED = "dataset=sst_synthetic,lattice_synthetic"
@@ -71,9 +72,7 @@ SIZES = ("batch_size=2,3", *SMALL, "policy=agenda,sufficient")
 TIMES = ("schedule_s", "counted_at")
 
 
-def test_rows_identify_the_counted_settings(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_rows_identify_the_counted_settings(capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "new" / "rows.json"
     assert main([*SWEEP, *SIZES, f"out={file}", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -94,7 +93,7 @@ def test_rows_identify_the_counted_settings(
         assert (row["split"], row["offset"]) == ("train", 0)
 
 
-def test_a_row_of_a_sweep_is_that_of_its_mini_batch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_of_a_sweep_is_that_of_its_mini_batch(capsys: Output) -> None:
     def rows(*arguments: str) -> list[dict[str, object]]:
         assert main([*arguments, *SMALL, "policy=depth", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
@@ -106,14 +105,14 @@ def test_a_row_of_a_sweep_is_that_of_its_mini_batch(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("name", ["--draw", "--draw-policy", "save_policy"])
 def test_pictures_and_saved_policies_are_of_one_mini_batch(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: Output
 ) -> None:
     file = f"{name}={tmp_path / 'a.png'}"
     assert main([*SWEEP, "batch_size=2", "policy=fsm_sort", file]) == 1
     assert f"{name} expects one mini-batch, got 4" in capsys.readouterr().err
 
 
-def test_csv_output_path_gives_csv_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_output_path_gives_csv_rows(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "rows.csv"
     typed = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=2", *SMALL]
     assert main([*typed, "policy=depth,fsm_sort", "n_following=1", f"out={file}", "--json"]) == 0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,22 +9,10 @@ import pytest
 from dynbatch.harness.commands import bench
 from dynbatch.harness.machine.facts import list_usable_cpus
 from dynbatch.harness.records.record import read_record
-from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import run_python
 from tests.support.refusals import read_refusal
 
 OWN = "(3 (2 a) (2 b))\n(1 c)\n(3 (1 a) (2 (1 b) (1 c)))\n"
-
-
-def run(folder: Path, *typed: str) -> subprocess.CompletedProcess[str]:
-    """Run `bench` in a process of its own, whose CPUs it may restrict."""
-    return subprocess.run(
-        [sys.executable, "-m", "dynbatch.harness.commands.bench", *typed, f"results_dir={folder}"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
 
 
 def test_a_trial_runs_pinned_without_time_limit_and_with_a_partial_mini_batch(
@@ -36,15 +21,15 @@ def test_a_trial_runs_pinned_without_time_limit_and_with_a_partial_mini_batch(
     file = tmp_path / "mine.txt"
     file.write_text(OWN)
     cpu = list_usable_cpus()[-1]
-    typed = ["system=null", "dataset=trees", f"dataset.path={file}", "batch_size=2"]
-    typed += [f"cpu={cpu}", "limits.time_s=null", "timing.last=keep", "timing.min_seconds=0.05"]
-    done = run(tmp_path / "results", *typed)
-    assert done.returncode == 0, done.stderr
+    typed = ["system=null", "dataset=trees", f"dataset.path={file}", "batch_size=2", f"cpu={cpu}"]
+    typed += ["limits.time_s=null", "timing.last=keep", "timing.min_seconds=0.05"]
+    typed += [f"results_dir={tmp_path / 'results'}"]
+    run_python("-m", bench.__name__, *typed)  # in its own process, whose CPUs it may restrict
     (record,) = map(read_record, (tmp_path / "results").rglob("r0.json"))
     assert list(record.machine["usable_cpus"]) == [cpu]
     assert record.config["limits"]["time_s"] is None
     assert (record.n_mini_batches, record.n_instances) == (2, 3)
-    assert run(tmp_path / "results", *typed).returncode == 0
+    run_python("-m", bench.__name__, *typed)
     (again,) = map(read_record, (tmp_path / "results").rglob("r0.json"))
     assert again.started_at == record.started_at  # the pinned CPUs are the same: not measured again
 

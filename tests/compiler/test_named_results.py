@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import end_python
 
 Longs = NDArray[np.int64]
 
@@ -89,7 +88,5 @@ def test_a_signal_ends_no_process() -> None:
         "raises = False\n"
         "signal.setitimer(signal.ITIMER_REAL, 0)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = end_python("-c", program)
     assert (done.returncode, done.stderr) == (0, "")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dynbatch.harness.engine.switches import CHOICES, Switches
 from dynbatch.harness.planning.grid import list_experiment_names
-from dynbatch.harness.records.record import STATUSES, Record
+from dynbatch.harness.records.record import Record, Status
 from dynbatch.harness.values.paths import ROOT
 from scripts import write_results
 from scripts.write_pages import END, MarkedPage
@@ -46,7 +47,7 @@ def test_every_value_of_a_switch_is_named(name: str) -> None:
 
 
 def test_every_status_is_explained() -> None:
-    assert set(STATUSES) - {"ok"} <= read_first_cells("measuring.md")
+    assert set(get_args(Status)) - {"ok"} <= read_first_cells("measuring.md")
 
 
 def test_every_test_of_the_campaign_is_promised() -> None:

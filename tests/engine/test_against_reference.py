@@ -29,6 +29,7 @@ from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import (
     ONE_BY_ONE,
     POLICIES,
+    SWITCHES,
     NoClock,
     all_switches,
     disagreements,
@@ -38,7 +39,6 @@ from tests.support.engine_runs import (
 from tests.support.pairwise import pairwise_choices
 from tests.support.random_programs import RandomModel, Recipe, recipes, sketches
 from tests.support.sketches import Sketch
-from tests.support.switch_values import SWITCHES
 
 PLAIN = Switches(backend="stepwise")
 

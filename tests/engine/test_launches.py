@@ -15,6 +15,7 @@ from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.schedule import Schedule
 from tests.support.engine_models import example
 from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.policies import batches as batches_of
 from tests.support.random_graphs import graph_of
 
 # Batches as lists of the functions of their vertices.
@@ -40,14 +41,11 @@ def test_launches_are_the_batches_by_function(batches: list[list[int]], seed: in
     mini_batch, schedule = mini_batch_of(batches, seed)
     launches = split_into_launches(mini_batch, schedule)
     expected, firsts = [], [0]
-    for b in range(schedule.n_batches):
-        members = schedule.select_batch(b).tolist()
+    for members in batches_of(schedule):
         functions = list(dict.fromkeys(mini_batch.functions[members].tolist()))
         expected += [[v for v in members if mini_batch.functions[v] == f] for f in functions]
         firsts.append(len(expected))
-    assert [launches.select_batch(k).tolist() for k in range(launches.n_batches)] == expected
-    assert launches.segment_starts is not None
-    assert schedule.segment_starts is not None
+    assert batches_of(launches) == expected
     assert launches.segment_starts.tolist() == [firsts[b] for b in schedule.segment_starts]
 
 
@@ -76,5 +74,4 @@ def test_batches_of_several_shapes_are_right_and_counted_once(
     assert disagreements(result, run_reference(model, weights, instances, "train")) == []
     n_launches = len(adapter.engine.laid_out.layout.batches)
     assert result.counters.n_batches == adapter.schedule.n_batches < n_launches
-    assert result.counters.lower_bound is not None
     assert result.counters.lower_bound <= result.counters.n_batches

@@ -6,6 +6,7 @@ The shapes are those for which the layout guarantees few copies.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,11 @@ from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.values.schedule import Schedule
 from dynbatch.systems.on_core.vertex import Adapter
-from tests.support.engine_models import BINARY, EXAMPLES, tree
+from tests.support.engine_models import BINARY, EXAMPLES, chain, tree
 from tests.support.engine_runs import prepared
 from tests.support.plain_layout import PlainLayout, plain_layout
 from tests.support.random_graphs import graph_of, graphs, graphs_in_segments
 from tests.support.sketch_models import SIZES, ChainLSTM
-from tests.support.sketches import Sketch
 
 
 def test_types_that_write_a_common_state_share_rows_transitively() -> None:
@@ -58,10 +58,6 @@ def _adapter(model: Model, layout: str, fusion: bool = False, policy: str = "fro
     return prepared(model, draw_initial_weights(model, 0), switches, policy)
 
 
-def _chain(length: int) -> Sketch:
-    return Sketch([("first", [])] + [("step", [k]) for k in range(length - 1)])
-
-
 CHAINS = {
     (layout, fusion): _adapter(ChainLSTM(SIZES), layout, fusion)
     for layout in ("read_order", "policy")
@@ -72,15 +68,15 @@ CHAINS = {
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=6))
 def test_chains_of_any_lengths_copy_nothing(lengths: list[int]) -> None:
-    chains = [_chain(length) for length in lengths]
+    chains = [chain(length) for length in lengths]
     for fusion in (True, False):
         assert _forward(CHAINS["read_order", fusion], chains) == 0
 
 
 def test_chains_that_end_early_are_copied_in_the_policy_s_order() -> None:
-    chains = [_chain(2), _chain(3)]  # the second step reads the second row of two
-    assert _forward(CHAINS["policy", False], [_chain(3), _chain(2), _chain(3)]) > 0
-    assert _forward(CHAINS["read_order", False], [_chain(3), _chain(2), _chain(3)]) == 0
+    chains = [chain(2), chain(3)]  # the second step reads the second row of two
+    assert _forward(CHAINS["policy", False], [chain(3), chain(2), chain(3)]) > 0
+    assert _forward(CHAINS["read_order", False], [chain(3), chain(2), chain(3)]) == 0
     assert _forward(CHAINS["policy", False], chains) == 0  # one row is always consecutive
 
 
@@ -107,7 +103,7 @@ def test_complete_trees_copy_nothing_at_all(variant: str, policy: str, n_trees: 
         assert adapter.engine.backend.tally.bytes_copied == 0
 
 
-@pytest.mark.parametrize("name", ["tree_lstm", "tree_fc_fold", "chain_gru", "shared_children"])
+@pytest.mark.parametrize("name", ["tree_lstm", "tree_fc_fold", "tree_gru", "shared_children"])
 def test_reading_order_copies_no_more_than_the_policy_s(name: str) -> None:
     model, instances = EXAMPLES[name]
     ordered, plain = (
@@ -237,9 +233,7 @@ def test_one_call_equals_one_array_after_the_other(case: Any, reorder: bool) -> 
 @given(graphs_in_segments(), st.integers(1, 3))
 def test_segments_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n: int) -> None:
     """Vertices of the graph are numbered segment by segment."""
-    assert graph.segments is not None
     graph = in_order_of_segments(graph)
-    assert graph.segments is not None
     spaces = as_int_array([t % n for t in range(graph.n_types)])
     fields = number_fields({t: Reads((None,), ()) for t in range(graph.n_types)}, graph.n_types)
     policy, nobody = load_policy("frontier"), as_int_array([])
@@ -252,7 +246,6 @@ def test_segments_one_by_one_take_the_rows_that_they_have_together(graph: Graph,
         starts = graph.arg_start[first : end + 1]
         args = graph.args[starts[0] : starts[-1]]
         piece = graph.build_part(graph.types[first:end], as_int_array(starts - starts[0]), args)
-        assert schedule.segment_starts is not None
         begin, last = schedule.segment_starts[r : r + 2].tolist()
         order = schedule.order[schedule.starts[begin] : schedule.starts[last]] - first
         own = Schedule(order, schedule.starts[begin : last + 1] - schedule.starts[begin])
@@ -272,16 +265,12 @@ def test_segments_one_by_one_take_the_rows_that_they_have_together(graph: Graph,
 
 
 def in_order_of_segments(graph: Graph) -> Graph:
-    assert graph.segments is not None
     order = np.argsort(graph.segments, kind="stable")
     new = np.empty(len(order), dtype=np.int64)
     new[order] = np.arange(len(order))
     args = [new[graph.select_args(v)].tolist() for v in order]
     found = graph_of(graph.types[order].tolist(), args, graph.n_types, graph.follows.tolist())
-    return Graph(
-        found.types, found.arg_start, found.args, found.type_names, found.follows,
-        segments=graph.segments[order],
-    )  # fmt: skip
+    return replace(found, segments=graph.segments[order])
 
 
 PAIR = Graph(types=[1, 2], arg_start=[0, 0, 2], args=[0, 0], type_names=("none", "leaf", "pair"))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import get_address
 from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from dynbatch.harness.engine.backends.compiled import steps
+from dynbatch.harness.engine.backends.compiled import memory, steps
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
 from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
     BLOCK,
@@ -26,9 +26,11 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.models.seq2seq import Seq2Seq
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.reference import run_reference
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_runs import disagreements, prepared, run
-from tests.support.instances import random_sentences, random_tree
+from tests.support.instances import draw_trees, random_sentences
 
+Patch = pytest.MonkeyPatch
 TREES = ModelSizes(LANES, {"words": 11, "classes": LANES}, embedding_size=5)
 PAIRS = ModelSizes(LANES + 3, {"source_words": 9, "target_words": LANES}, embedding_size=5)
 N_STEPS = 3
@@ -75,96 +77,85 @@ def test_rows_are_multiplied_as_numpy_does(columns: int, adds: bool) -> None:
 
 
 @pytest.fixture
-def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def packs_all(monkeypatch: Patch) -> None:
     """Pack matrices of any size, on any processor; copies are current for any number of rows."""
     monkeypatch.setattr(steps, "is_packed", lambda k, m: m % COLUMNS == 0)
     for name in ("PACKED_FROM", "PACKED_FROM_IN_TRAINING"):
         monkeypatch.setattr(steps, name, 1)
 
 
-def draw(model: Model) -> list[object]:
+def started(
+    model: Model, mode: str = "train", blas: str = "auto", threads: int = 1
+) -> tuple[Adapter, list[object]]:
+    """Return an adapter of the compiled backend, and three instances."""
+    instances: list[object] = draw_trees(TREES, (1, 9, 4))
     if isinstance(model, Seq2Seq):
-        return list(random_sentences("sentence_pair", (5, 1, 3), PAIRS, 0, 0.0))
-    rng = np.random.default_rng(0)
-    return [random_tree(n, TREES, rng) for n in (1, 9, 4)]
+        instances = random_sentences("sentence_pair", (5, 1, 3), PAIRS, 0, 0.0)
+    switches, weights = Switches(backend="compiled", blas=blas), draw_initial_weights(model, 0)
+    return prepared(model, weights, switches, mode=mode, threads=threads), instances
+
+
+def check(adapter: Adapter, model: Model, instances: list[object], mode: str = "train") -> None:
+    """Compare a mini-batch with the reference at the current parameters, and update them."""
+    reference = run_reference(model, adapter.parameters(), instances, mode)
+    found = run(adapter, instances, update=mode == "train")
+    assert disagreements(found, reference) == []
+
+
+of_models = pytest.mark.parametrize(
+    "model", [TreeLSTM(TREES), Seq2Seq(PAIRS)], ids=lambda model: model.name
+)
 
 
 @pytest.mark.usefixtures("packs_all")
-@pytest.mark.parametrize("model", [TreeLSTM(TREES), Seq2Seq(PAIRS)], ids=lambda model: model.name)
+@of_models
 @pytest.mark.parametrize(("blas", "threads"), [("auto", 1), ("auto", 2), ("openblas", 1)])
 def test_every_mini_batch_has_current_copies(model: Model, blas: str, threads: int) -> None:
     """Also in the step after an update; nothing is packed without the engine's kernels."""
-    weights, instances = draw_initial_weights(model, seed=0), draw(model)
-    adapter = prepared(model, weights, Switches(backend="compiled", blas=blas), threads=threads)
+    adapter, instances = started(model, blas=blas, threads=threads)
     for _ in range(N_STEPS):
-        now = adapter.parameters()
-        result = run(adapter, instances, update=True)
-        assert disagreements(result, run_reference(model, now, instances, "train")) == []
+        check(adapter, model, instances)
     packed = adapter.engine.backend._parameters._packed
     assert bool(packed) == (blas == "auto")
 
 
 @pytest.mark.usefixtures("packs_all")
-@pytest.mark.parametrize("model", [TreeLSTM(TREES), Seq2Seq(PAIRS)], ids=lambda model: model.name)
-def test_inference_packs_once(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    weights, instances = draw_initial_weights(model, seed=0), draw(model)
-    adapter = prepared(model, weights, Switches(backend="compiled"), mode="infer")
-    expected = run_reference(model, weights, instances, "infer")
-    assert disagreements(run(adapter, instances), expected) == []
-    monkeypatch.setattr(
-        "dynbatch.harness.engine.backends.compiled.memory.pack_columns", None
-    )  # another copy would fail
-    assert disagreements(run(adapter, instances[:2]), expected) != [], "it is another mini-batch"
-    assert disagreements(run(adapter, instances), expected) == []
+@of_models
+def test_inference_packs_once(model: Model, monkeypatch: Patch) -> None:
+    adapter, instances = started(model, "infer")
+    check(adapter, model, instances, "infer")
+    monkeypatch.setattr(memory, "pack_columns", None)  # another copy would fail
+    check(adapter, model, instances[:2], "infer")
+    check(adapter, model, instances, "infer")
 
 
-@pytest.mark.parametrize("n_trees", [3, 30])
-def test_in_training_few_rows_do_not_pay_for_packing(
-    n_trees: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mini-batches of one sentence trained at half the speed when they packed after each update."""
+def test_in_training_only_mini_batches_of_many_rows_are_packed(monkeypatch: Patch) -> None:
+    """Copies are current again after mini-batches that did not use them.
+
+    Mini-batches of one sentence trained at half the speed when they packed after each update.
+    """
+    packed: list[object] = []
     monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
     monkeypatch.setattr(steps, "PACKED_FROM_IN_TRAINING", 64)
+    monkeypatch.setattr(memory, "pack_columns", lambda *given: packed.append(pack_columns(*given)))
     model = TreeLSTM(TREES)
-    weights, instances = draw_initial_weights(model, seed=0), draw(model) * (n_trees // 3)
-    adapter = prepared(model, weights, Switches(backend="compiled"))
-    run(adapter, instances, update=True)
-    packed: list[object] = []
-    monkeypatch.setattr(
-        "dynbatch.harness.engine.backends.compiled.memory.pack_columns",
-        lambda *given: packed.append(pack_columns(*given)),
-    )
-    expected = run_reference(model, adapter.parameters(), instances, "train")
-    assert disagreements(run(adapter, instances), expected) == []
-    assert bool(packed) == (n_trees == 30)
+    adapter, few = started(model)
+    many = few * 10
+    for instances in (many, many, few, few, many, few, many):
+        packed.clear()
+        check(adapter, model, instances)
+        assert bool(packed) == (instances is many)
 
 
 @pytest.mark.usefixtures("packs_all")
 def test_with_wide_vectors_stages_of_all_rows_are_not_packed_in_training(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
-    model = TreeLSTM(TREES)
-    weights, instances = draw_initial_weights(model, seed=0), draw(model)
     packed = {}
     for lanes in (8, 16):
         monkeypatch.setattr(steps, "LANES", lanes)
-        adapter = prepared(model, weights, Switches(backend="compiled"))
-        expected = run_reference(model, weights, instances, "train")
-        assert disagreements(run(adapter, instances), expected) == []
+        model = TreeLSTM(TREES)
+        adapter, instances = started(model)
+        check(adapter, model, instances)
         packed[lanes] = set(adapter.engine.backend._parameters._packed)
     assert set() < packed[16] < packed[8]
-
-
-def test_copies_are_current_again_after_mini_batches_that_did_not_use_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Updates between mini-batches whose rows lie on both sides of the limit."""
-    monkeypatch.setattr(steps, "is_packed", lambda k, m: m % LANES == 0)
-    monkeypatch.setattr(steps, "PACKED_FROM_IN_TRAINING", 64)
-    model = TreeLSTM(TREES)
-    weights, few = draw_initial_weights(model, seed=0), draw(model)
-    adapter = prepared(model, weights, Switches(backend="compiled"))
-    for instances in (few * 10, few, few, few * 10, few, few * 10):
-        now = adapter.parameters()
-        result = run(adapter, instances, update=True)
-        assert disagreements(result, run_reference(model, now, instances, "train")) == []

@@ -14,6 +14,7 @@ import pytest
 from llvmlite import ir
 from numpy.typing import NDArray
 
+from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.object_code import Loaded, load_ir
 from dynbatch.harness.compiler.pointers import call, get_address
 from dynbatch.harness.engine.backends.compiled.steps import NO_LIMIT
@@ -59,7 +60,6 @@ from dynbatch.harness.engine.cpu_kernels.vectors import (
     write_sums_of_rows,
 )
 from dynbatch.harness.errors import UnsupportedTrial
-from tests.support.compiled_products import add_outer, multiply
 from tests.support.kernel_calls import Reported, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
@@ -77,12 +77,56 @@ def shape_of(k: int, m: int, transposed: bool) -> tuple[int, int]:
 
 
 def scratch_of(way: Way) -> Scratch:
-    assert LIBRARY is not None
     return make_blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
 
 
 def drawn(*shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+@compiled
+def _multiply(
+    context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
+    out: int, out_row: int, start: int, start_row: int,
+) -> None:  # fmt: skip
+    blas.multiply(
+        context, x, x_row, n, w, rows, columns, transposed, out, out_row, start, start_row
+    )
+
+
+@compiled
+def _add_outer(
+    context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
+    adds: int,
+) -> None:  # fmt: skip
+    blas.add_outer(context, x, x_row, k, dy, dy_row, m, n, out, adds)
+
+
+def multiply(
+    x: Matrix, weight: Matrix, out: Matrix, scratch: Scratch, *, transposed: bool = False,
+    start: Matrix | None = None,
+) -> None:  # fmt: skip
+    """Compute out = start + x W, or start + x W^T; x, out and start may be parts of wider rows.
+
+    A start with one dimension is that of every row.
+    """
+    reported = Reported(scratch=scratch)
+    rows, columns = weight.shape
+    _multiply(
+        reported.address, get_address(x), x.strides[0], len(x), get_address(weight), rows, columns,
+        int(transposed), get_address(out), out.strides[0],
+        0 if start is None else get_address(start),
+        0 if start is None or start.ndim == 1 else start.strides[0],
+    )  # fmt: skip
+
+
+def add_outer(x: Matrix, dy: Matrix, out: Matrix, scratch: Scratch, *, adds: bool) -> None:
+    """Compute out = x^T dy, or add it to out."""
+    reported = Reported(scratch=scratch)
+    _add_outer(
+        reported.address, get_address(x), x.strides[0], x.shape[1], get_address(dy),
+        dy.strides[0], dy.shape[1], len(x), get_address(out), int(adds),
+    )  # fmt: skip
 
 
 def assert_products(n: int, k: int, m: int, scratch: Scratch) -> None:
@@ -159,7 +203,6 @@ def test_a_packed_copy_is_used_between_its_limits_for_up_to_packed_rows_at_once(
 
 @needs_blas
 def test_products_that_threads_share_stay_whole() -> None:
-    assert LIBRARY is not None
     limits = [prepare_libraries("auto", n_threads).scratch[0][LIMIT] for n_threads in (2, 1)]
     assert limits == [0, LIBRARY.limit]
 
@@ -167,7 +210,6 @@ def test_products_that_threads_share_stay_whole() -> None:
 @needs_blas
 def test_openblas_alone_leaves_nothing_to_onednn() -> None:
     chosen = prepare_libraries("openblas", 1)
-    assert LIBRARY is not None
     assert chosen.names == LIBRARY.name
     assert chosen.scratch[0][ONEDNN_FROM] == NEVER
 

@@ -42,7 +42,6 @@ def _in_wider(n: int, width: int) -> Floats:
 def _is_alone(rows: Floats) -> bool:
     """Return whether nothing outside the rows of `_in_wider` was written."""
     whole = rows.base
-    assert whole is not None
     return int(np.isnan(whole).sum()) == whole.size - rows.size
 
 

@@ -21,12 +21,13 @@ from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import POLICIES, prepared, run
 
+Patch = pytest.MonkeyPatch
 MODELS = ("seq2seq", "parser")
 FORWARD = ("eager", "batch", "lazy")
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def watched(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
         dynbatch.harness.engine.engine, "choose_backend", lambda *_: CountingBackend
     )
@@ -39,9 +40,6 @@ def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
 
 def segments_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
     """Return the segments of the vertices that a batch runs or reads."""
-    assert engine.laid_out.mini_batch.segments is not None
-    assert isinstance(engine.backend, CountingBackend)
-    assert engine.backend.rows is not None
     rows = engine.backend.rows.types[type_id]
     whole = position == ALL_ROWS
     start, end = (0, rows.n_rows) if whole else rows.starts[position : position + 2].tolist()
@@ -51,7 +49,6 @@ def segments_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
 def seen_by_segment(adapter: Adapter) -> list[set[int]]:
     """Return, for each reading of the loss, the segments of everything that ran before it."""
     backend = adapter.engine.backend
-    assert isinstance(backend, CountingBackend)
     seen: list[set[int]] = [set()]
     for event in backend.events:
         if event is None:
@@ -66,7 +63,6 @@ def seen_by_segment(adapter: Adapter) -> list[set[int]]:
 
 def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
     backend = adapter.engine.backend
-    assert isinstance(backend, CountingBackend)
     adapter.load(instances)
     backend.events.clear()
     run_forward(adapter)
@@ -102,7 +98,6 @@ def test_the_loss_of_a_segment_is_read_before_the_next_one_starts(
         adapter = adapter_of(name, policy, **switches)
         seen = run_watched(adapter, instances)
         mini_batch = adapter.mini_batch
-        assert mini_batch.segments is not None
         assert seen == [{r} for r in range(mini_batch.segments.max() + 1)], policy
         assert adapter.schedule.n_batches >= len(seen)
         assert adapter.effective_options()["evaluated"] == "segment by segment"
@@ -111,9 +106,7 @@ def test_the_loss_of_a_segment_is_read_before_the_next_one_starts(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_engine_that_batches_across_segments_is_noticed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_batches_across_segments_is_noticed(name: str, monkeypatch: Patch) -> None:
     instances = EXAMPLES[name][1]
     adapter = adapter_of(name)
     # Outputs of all segments together, as a stage after the last batch.
@@ -187,7 +180,6 @@ def test_outputs_go_back_at_once_unless_nothing_is_put_off(lazy: bool) -> None:
     adapter = prepared(model, weights, Switches(lazy_batching=lazy))
     run(adapter, instances)
     backend = adapter.engine.backend
-    assert isinstance(backend, CountingBackend)
     back = [b for stage, type_id, b in backend.batches if stage == "backward" and type_id < 0]
     n_segments = len(adapter.engine.laid_out.segments)
     assert back == ([ALL_ROWS] if lazy else list(range(n_segments)))
@@ -206,8 +198,6 @@ def test_output_vertices_inherit_segment_of_their_inputs() -> None:
     model, instances = EXAMPLES["parser"]
     plain = model.mini_batch(instances)
     found = VertexModel(model, outputs="vertices").mini_batch(instances)
-    assert plain.segments is not None
-    assert found.segments is not None
     n, of_read = plain.graph.n_vertices, plain.segments[plain.outputs].tolist()
     assert found.segments[:n].tolist() == plain.segments.tolist()
     assert found.segments[n:].tolist() == of_read * 2  # outputs, and then losses

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dynbatch.harness.contracts.policy import load_policy
 from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.engine.backend import Backend
 from dynbatch.harness.engine.backends.cuda import backend as cuda
@@ -23,14 +22,10 @@ from dynbatch.harness.engine.backends.cuda import memory
 from dynbatch.harness.engine.backends.cuda.backend import explain_unsupported_gpu
 from dynbatch.harness.engine.backends.stepwise import backend as stepwise
 from dynbatch.harness.engine.backends.stepwise import rows
-from dynbatch.harness.engine.engine import Engine
-from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda, main
 from dynbatch.harness.errors import UnsupportedTrial
-from dynbatch.harness.granularity.vertices import VertexModel
 from dynbatch.harness.machine.facts import GpuReading
 from dynbatch.harness.measuring.processes.child import is_out_of_memory
-from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_setting import Setting
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
@@ -54,21 +49,16 @@ class Transfers(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_mini_batch_is_one_upload_and_nobody_waits(name: str) -> None:
-    described, instances, weights = example(name)
-    model = VertexModel(described, deduplicate_inputs=False, outputs="stage")
-    functions, output = model.functions, model.output
-    engine = Engine(
-        functions, output, weights, Switches(), "meta", train=True, kind=stepwise.Backend
-    )
+    setting = Setting(name, kind=stepwise.Backend, device="meta")
+    instances = setting.instances
     for part in (instances, instances[:1], instances * 3):
-        mini_batch = model.mini_batch(part)
-        schedule = schedule_in_segments(load_policy("frontier"), mini_batch.graph)
+        mini_batch = setting.model.mini_batch(part)
         with Transfers() as transfers:
-            engine.arrange(mini_batch, schedule)
+            setting.arrange(mini_batch)
             assert transfers.n_uploads == 1
-            engine.forward()
-            engine.backward()
-            engine.update(0.1)
+            setting.engine.forward()
+            setting.engine.backward()
+            setting.engine.update(0.1)
             assert transfers.n_uploads == 1
 
 
@@ -106,71 +96,73 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return as_if
 
 
-def test_a_build_for_cpus(pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    pretend(cuda=None)
-    assert (
-        "is built for CPUs: expected a build for CUDA (driver: none); install NVIDIA's driver, o"
-        in str(explain_no_cuda())
-    )
-    assert main() == 0
-    assert capsys.readouterr().out.strip() == explain_no_cuda()
-
-
-def test_a_driver_that_is_too_old(
-    pretend: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line has what was found, what is needed, and a build that fits."""
-    pretend(sees=False)
-    monkeypatch.setattr(torch_cuda, "describe_driver", lambda: ("535.54", (12, 2)))
-    assert str(explain_no_cuda()).endswith(
+FULL = torch.OutOfMemoryError("CUDA out of memory")
+BUSY = RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+OLD_DRIVER = "535.54", (12, 2)
+Processes = tuple[int, ...] | None  # of a GPU; None if it cannot be read
+Reasons = list[tuple[dict[str, Any], Processes, str | None]]
+# A build and a GPU, the processes that use the GPU, and why this process cannot.
+REASONS: Reasons = [
+    (
+        {"cuda": None},
+        (),
+        "is built for CPUs: expected a build for CUDA (driver: 535.54 for CUDA 12.2); run make",
+    ),
+    # What was found, what is needed, and a build that fits.
+    (
+        {"sees": False},
+        (),
         " finds no usable GPU: expected a driver for CUDA 12.8, got 535.54 for CUDA 12.2;"
-        " run make install TORCH_INDEX=cu122, or set device=cpu"
-    )
+        " run make install TORCH_INDEX=cu122, or set device=cpu",
+    ),
+    (
+        {"error": RuntimeError(NO_CODE)},
+        (),
+        "cannot compute on A GPU (CUDA error: no kernel image",
+    ),
+    ({"error": FULL}, (7,), None),
+    ({"error": BUSY}, (7,), None),
+    ({"error": BUSY}, None, "busy or unavailable"),  # in a mode that lets no process use it
+    ({}, (), None),
+]
 
 
-def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:
-    pretend(error=RuntimeError(NO_CODE))
-    printed = str(explain_no_cuda())
-    assert "cannot compute on A GPU (CUDA error: no kernel image" in printed
-    assert "\n" not in printed
-
-
-def test_a_gpu_that_can_be_used(
+@pytest.mark.parametrize(("changes", "processes", "reason"), REASONS)
+def test_the_reason_why_torch_cannot_use_a_gpu_is_one_line(
     pretend: Callable[..., None],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    processes: Processes,
+    reason: str | None,
 ) -> None:
-    pretend()
-    assert explain_no_cuda() is None
-    for answer in (None, "no C compiler"):  # of a kernel that is compiled and run apart
-        cuda._explain_failing_kernel_once.cache_clear()
-        monkeypatch.setattr(cuda, "explain_failing_kernel", lambda answer=answer: answer)
-        assert explain_unsupported_gpu() == answer
+    pretend(**changes)
+    reading = None if processes is None else GpuReading(None, False, {}, processes)
+    monkeypatch.setattr(torch_cuda, "read_gpu", lambda: reading)
+    monkeypatch.setattr(torch_cuda, "describe_driver", lambda: OLD_DRIVER)
+    found = explain_no_cuda()
+    assert (found is None) == (reason is None)
+    assert (reason or "") in (found or "")
     assert main() == 0
-    assert capsys.readouterr().out.strip() == ""
+    assert capsys.readouterr().out == f"{found or ''}\n"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
-    ],
-)
-def test_a_gpu_that_others_use_can_be_used(
-    pretend: Callable[..., None], error: RuntimeError, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(error=error)
-    monkeypatch.setattr(torch_cuda, "read_gpu", lambda: GpuReading(None, False, {}, (7,)))
-    assert explain_no_cuda() is None
-
-
-def test_a_gpu_that_lets_no_process_use_it_cannot_be_used(
+def test_without_a_driver_one_is_to_be_installed(
     pretend: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(error=RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"))
-    monkeypatch.setattr(torch_cuda, "read_gpu", lambda: None)
-    assert "busy or unavailable" in str(explain_no_cuda())
+    pretend(cuda=None)
+    monkeypatch.setattr(torch_cuda, "describe_driver", lambda: None)
+    assert "(driver: none); install NVIDIA's driver, or" in str(explain_no_cuda())
+
+
+@pytest.mark.parametrize("answer", [None, "no C compiler"])
+def test_a_kernel_is_compiled_and_run_apart(
+    pretend: Callable[..., None], monkeypatch: pytest.MonkeyPatch, answer: str | None
+) -> None:
+    pretend()
+    cuda._explain_failing_kernel_once.cache_clear()
+    monkeypatch.setattr(cuda, "explain_failing_kernel", lambda: answer)
+    assert explain_unsupported_gpu() == answer
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (13, 0)])

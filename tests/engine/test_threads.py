@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
 from tests.support.stage_instructions import instructions_of
 
+Patch = pytest.MonkeyPatch
 needs_futex = pytest.mark.skipif(not HAS_FUTEX, reason="there is nothing to park threads with")
 MISSED, MEETINGS = 0, 1  # counters of _visit
 
@@ -67,16 +69,10 @@ def _team(n: int) -> Team:
     return Team(n, chosen.copy_for_thread, chosen.enter)
 
 
-class Visits:
-    """Callee for _visit on an array."""
-
-    def __init__(self, n_threads: int) -> None:
-        self._seen = np.zeros((n_threads, 2), np.int64)
-        self.function, self.argument = _visit.address, get_address(self._seen)
-
-
 def _visits(n_threads: int, n: int) -> Call:
-    return Call(Visits(n_threads), np.zeros((n, 2), np.int32))
+    seen = np.zeros((n_threads, 2), np.int64)
+    callee = SimpleNamespace(function=_visit.address, argument=get_address(seen), seen=seen)
+    return Call(callee, np.zeros((n, 2), np.int32))
 
 
 def _own_threads() -> int:
@@ -152,9 +148,7 @@ def test_threads_are_started_once_parked_when_idle_and_end_with_their_team() -> 
         time.sleep(0.001)
 
 
-def test_missing_futex_falls_back_to_one_thread_and_is_recorded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_missing_futex_falls_back_to_one_thread_and_is_recorded(monkeypatch: Patch) -> None:
     monkeypatch.setattr(teams, "HAS_FUTEX", False)
     backend = Backend(Switches(), "cpu", 2)
     assert backend.facts()["threads"].startswith("1 of 2: ")

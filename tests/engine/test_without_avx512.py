@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,13 +14,12 @@ import torch
 from dynbatch.harness.compiler.object_code import get_host_target
 from dynbatch.harness.engine.cpu_kernels.blas import prepare_libraries
 from dynbatch.harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    LANES,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
 from dynbatch.harness.measuring.processes import launch
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import ROOT
 from tests.support.measured import measure_alone
+from tests.support.processes import end_python
 
 PLUGIN = "tests.support.avx2_cpu"
 HERE = "tests/engine/test_without_avx512.py"
@@ -80,7 +78,6 @@ def test_make_accepts_known_cpu_only_from_command_line() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(LANES == 8, reason="the whole suite runs with 8 lanes here")
 def test_products_and_threads_are_right_without_avx512() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider"]
-    found = subprocess.run([*command, *CHOSEN], cwd=ROOT, capture_output=True, text=True)
+    found = end_python("-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", *CHOSEN)
     assert found.returncode == 0, found.stdout[-4000:]
     assert HERE not in found.stdout, "a test of this file was skipped"

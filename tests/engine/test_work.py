@@ -12,7 +12,7 @@ from dynbatch.harness.contracts.model import ModelSizes, trace_functions
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.lowering.lower import lower
-from dynbatch.harness.engine.lowering.plan import STAGES, MatmulStep, SinkStep
+from dynbatch.harness.engine.lowering.plan import STAGES, MatmulStep, Plan, SinkStep, Step
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.work import (
     TotalWork,
@@ -37,23 +37,20 @@ def scheduled(name: str, policy: str, mode: str = "train", **switches: Any) -> A
 
 def product_flop(adapter: Adapter) -> int:
     """Return the operations of matmuls with parameters only."""
-    engine = adapter.engine
+
+    def products_of(plan: Plan, stage: str) -> list[Step]:
+        return [
+            step
+            for step in plan.list_steps(stage)
+            if isinstance(step, MatmulStep)
+            or (isinstance(step, SinkStep) and plan.nodes[step.node].op == "outer_sum")
+        ]
+
     only = {
-        t: replace(
-            plan,
-            **{
-                stage: tuple(
-                    step
-                    for step in plan.list_steps(stage)
-                    if isinstance(step, MatmulStep)
-                    or (isinstance(step, SinkStep) and plan.nodes[step.node].op == "outer_sum")
-                )
-                for stage in STAGES
-            },
-        )
-        for t, plan in engine.plans.items()
+        t: replace(plan, **{stage: products_of(plan, stage) for stage in STAGES})
+        for t, plan in adapter.engine.plans.items()
     }
-    return compute_arranged_work(only, engine.laid_out.arrangement).n_flop
+    return compute_arranged_work(only, adapter.engine.laid_out.arrangement).n_flop
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])

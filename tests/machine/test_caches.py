@@ -300,21 +300,18 @@ def test_it_is_worked_out_once_by_this_process_and_by_others(tmp_path: Path) -> 
     assert len(CALLS) == 1
 
 
-def test_edit_or_another_argument_recomputes_the_result(tmp_path: Path) -> None:
+def test_other_content_argument_or_code_recomputes_the_result(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
     ask = cache_on_disk(words_of)
     path = write(tmp_path / "a.txt", "one", 1)
     assert ask(path, "") == ["one"]
     assert ask(write(path, "two", 2), "") == ["two"]
     assert ask(path, "?") == ["two?"]
     assert len(CALLS) == 3
-
-
-def test_code_hash_is_part_of_cache_key(tmp_path: Path, monkeypatch: Patch) -> None:
-    path = write(tmp_path / "a.txt", "one", 1)
-    cache_on_disk(words_of)(path, "")
     monkeypatch.setattr(caches, "_hash_code", lambda file: b"edited")
-    cache_on_disk(words_of)(path, "")
-    assert len(CALLS) == 2
+    assert cache_on_disk(words_of)(path, "?") == ["two?"]
+    assert len(CALLS) == 4
 
 
 @pytest.mark.parametrize("damage", ["cut off", "a pipe"])

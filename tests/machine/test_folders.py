@@ -23,6 +23,8 @@ from dynbatch.harness.machine.folders import (
 )
 from tests.support.refusals import expect_refusal
 
+Patch = pytest.MonkeyPatch
+
 PROGRAM = """
 import contextlib, sys
 from dynbatch.harness.machine.folders import make_process_folder, make_temporary_folder
@@ -36,7 +38,7 @@ IN_A_BLOCK = PROGRAM.format("make_temporary_folder()")
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: Patch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make_process_folder.cache_clear()
     yield tmp_path / "cache"
@@ -60,9 +62,7 @@ def test_it_goes_with_the_process() -> None:
     assert not folder.exists()
 
 
-def test_folders_of_killed_processes_are_removed_and_live_ones_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_folders_of_killed_processes_are_removed_and_live_ones_kept(monkeypatch: Patch) -> None:
     (killed, left), (living, held) = started(), started()
     killed.kill()
     killed.communicate(timeout=60)
@@ -88,7 +88,7 @@ def test_libraries_get_a_folder_of_the_cache_or_of_the_process(home: Path) -> No
 
 
 def test_next_block_deletes_only_folders_of_killed_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)  # so that it is read again
@@ -112,7 +112,7 @@ def test_next_block_deletes_only_folders_of_killed_processes(
     assert not held.exists()
 
 
-def test_a_block_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(FileNotFoundError), make_temporary_folder() as folder:
         (folder / "nowhere" / "file").touch()
@@ -120,7 +120,7 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def memory(tmp_path: Path, monkeypatch: Patch) -> Path:
     folder = tmp_path / "memory"
     folder.mkdir()
     monkeypatch.setattr(module, "MEMORY", folder)
@@ -144,7 +144,7 @@ def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path)
 
 
 def test_cleanup_preserves_machine_lock_folder(
-    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """Both may be in one directory, and no process locks the directory of the locks."""
     monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(memory))

@@ -66,9 +66,7 @@ CPUS = (
 )
 
 
-def test_a_cpu_of_another_name_or_other_instructions_is_another(
-    monkeypatch: Patch,
-) -> None:
+def test_a_cpu_of_another_name_or_other_instructions_is_another(monkeypatch: Patch) -> None:
     def fingerprint(cpu: tuple[str, ...], mhz: int) -> str:
         lines = [f"cpu MHz\t: {mhz}", *cpu, *cpu]
         monkeypatch.setattr(facts, "read_lines", lambda _: lines)
@@ -84,9 +82,7 @@ def test_a_cpu_of_another_name_or_other_instructions_is_another(
 HIDDEN = ["processor\t: 0", "cpu family\t: 25", "model\t\t: 1", "model name\t: AMD EPYC"]
 
 
-def test_generations_with_one_name_differ_in_family_or_model(
-    monkeypatch: Patch,
-) -> None:
+def test_generations_with_one_name_differ_in_family_or_model(monkeypatch: Patch) -> None:
     later = [line.replace(": 1", ": 17") for line in HIDDEN]
     named = [*HIDDEN[:-1], "model name\t: AMD EPYC 7763 64-Core Processor"]
     arm = ["Features\t: asimd", "CPU part\t: 0xd0c"]

@@ -17,6 +17,8 @@ from dynbatch.harness.planning.artifacts import build_choices
 from dynbatch.harness.planning.nodes import check_machine
 from tests.support.measured import MakeSpec
 
+Patch = pytest.MonkeyPatch
+Output = pytest.CaptureFixture[str]
 Done = subprocess.CompletedProcess[str]
 
 
@@ -36,7 +38,7 @@ def _asked_anew() -> Iterator[None]:
     ],
 )
 def test_its_reason_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, code: int, out: str, error: str, printed: str | None
+    monkeypatch: Patch, code: int, out: str, error: str, printed: str | None
 ) -> None:
     def run(command: Any, **_: Any) -> Done:
         assert command[-1] == ASKED
@@ -48,7 +50,7 @@ def test_its_reason_is_one_line(
     assert (found or "").startswith(printed or "")
 
 
-def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_answer(monkeypatch: Patch) -> None:
     def run(command: Any, **_: Any) -> Done:
         raise subprocess.TimeoutExpired(command, 1.0)
 
@@ -62,7 +64,7 @@ def test_gpu_check_completes_on_current_machine() -> None:
     assert printed is None or "PyTorch" in printed
 
 
-def test_a_gpu_that_torch_can_use_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_torch_can_use_is_the_default(monkeypatch: Patch) -> None:
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: True)
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "explain_unusable_gpu", lambda: None)
     choices = build_choices({}, {})
@@ -70,7 +72,7 @@ def test_a_gpu_that_torch_can_use_is_the_default(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_gpu_that_torch_cannot_use_stops_unless_the_cpu_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, make_spec: MakeSpec
+    monkeypatch: Patch, make_spec: MakeSpec
 ) -> None:
     reason = "expected a driver for CUDA 13.0, got 570.1 for CUDA 12.8"
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: True)
@@ -92,8 +94,8 @@ def test_a_gpu_that_torch_cannot_use_stops_unless_the_cpu_is_asked_for(
     ],
 )
 def test_libraries_that_nothing_here_uses_are_reported(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Patch,
+    capsys: Output,
     names: tuple[str, ...],
     has_gpu: bool,
     n_unused: int,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.errors import BenchError, ConfigError, DataError, OutputError
+from dynbatch.harness.measuring.processes import child
 from dynbatch.harness.measuring.processes.child import REFUSED, refuse, report_progress
 from dynbatch.harness.measuring.processes.child_output import (
     BoundedLog,
@@ -18,8 +18,10 @@ from dynbatch.harness.measuring.processes.child_output import (
     read_last_line,
     read_refusal,
 )
-from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import end_python
 from tests.support.refusals import expect_refusal
+
+Patch = pytest.MonkeyPatch
 
 MODULE = """
 import atexit
@@ -41,11 +43,8 @@ def main(words):
 
 def begun(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
     (folder / "some_module.py").write_text(MODULE.format(end=end), encoding="utf-8")
-    child = "dynbatch.harness.measuring.processes.child"
-    command = [sys.executable, "-m", child, str(os.getpid()), "some_module"]
-    search = os.pathsep.join([str(ROOT), str(folder)])
-    environment = {**os.environ, "PYTHONPATH": search}
-    return subprocess.run([*command, "a", "b"], capture_output=True, text=True, env=environment)
+    command = ["-m", child.__name__, str(os.getpid()), "some_module", "a", "b"]
+    return end_python(*command, PYTHONPATH=str(folder))
 
 
 @pytest.mark.parametrize("code", [0, 7])
@@ -81,9 +80,7 @@ def test_truncated_output_gives_one_line(tmp_path: Path, content: str) -> None:
     assert read_refusal(tmp_path / "spec.json", -9) is None
 
 
-def test_a_full_disk_leaves_one_that_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_one_that_is_cut_off(tmp_path: Path, monkeypatch: Patch) -> None:
     def full(path: Path, *_: object, **__: object) -> int:
         path.touch()
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

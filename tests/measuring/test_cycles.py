@@ -27,9 +27,7 @@ from dynbatch.harness.trials.spec import Timing
 Speed = Callable[[int, int], float]  # seconds of a member's pass in a cycle
 
 
-def run_cycles(
-    timings: list[Timing], speed: Speed, *, disturbed: Speed = lambda *_: 0.0
-) -> dict[int, Progress]:
+def run_cycles(timings: list[Timing], speed: Speed) -> dict[int, Progress]:
     """Run cycles until no member needs further passes."""
     progress = {number: Progress(timing) for number, timing in enumerate(timings)}
     for cycle in range(10 * MAX_PASSES):
@@ -38,8 +36,7 @@ def run_cycles(
             return progress
         for number in active:
             seconds = speed(number, cycle)
-            doubt = bool(disturbed(number, cycle))
-            progress[number].add(cycle, PassReport(seconds, seconds, doubt))
+            progress[number].add(cycle, PassReport(seconds, seconds, False))
     raise AssertionError("the cycles do not end")
 
 
@@ -197,8 +194,7 @@ def measure_in_turns(
         {cycle: (done.seconds, done.is_disturbed) for cycle, done in found[number].whole.items()}
         for number in (1, 0)
     )
-    ratio = compute_ratio(own, base)
-    return ratio
+    return compute_ratio(own, base)
 
 
 def measure_one_by_one(

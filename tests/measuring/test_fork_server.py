@@ -19,8 +19,10 @@ from dynbatch.harness.measuring.processes.launch import build_server_key
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Timing, TrialSpec
-from tests.support.in_time import wait_for
+from tests.support.in_time import wait_until
 from tests.support.measured import MakeSpec
+
+Patch = pytest.MonkeyPatch
 
 pytestmark = [
     pytest.mark.slow,
@@ -134,13 +136,11 @@ def test_a_killed_server_costs_no_round(noted: Noted) -> None:
         noted.measure(spec, servers)
         (server,) = psutil.Process().children()
         server.kill()
-        assert wait_for(lambda: server.status() == psutil.STATUS_ZOMBIE)
+        assert wait_until(lambda: server.status() == psutil.STATUS_ZOMBIE)
         assert noted.measure(spec, servers).status == "ok"
 
 
-def test_servers_take_no_more_than_their_share_of_memory(
-    noted: Noted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_take_no_more_than_their_share_of_memory(noted: Noted, monkeypatch: Patch) -> None:
     """Those that are out of use end, and no more are started."""
     spec, keys = noted.build_spec(), []
     for value in ("a", "b"):

@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -17,17 +18,27 @@ from dynbatch.harness.measuring import worker
 from dynbatch.harness.measuring.processes.child import REFUSED
 from dynbatch.harness.measuring.processes.launch import build_worker_environment
 from dynbatch.harness.measuring.worker import write_measured
+from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Timing
 from tests.support import odd_system
 from tests.support.measured import MakeSpec, OwnTurns, measure
 from tests.support.refusals import expect_refusal, read_refusal
 
+Output = pytest.CaptureFixture[str]
+Measured = Callable[..., Record]
+Patch = pytest.MonkeyPatch
 REFERENCE_IS_FINITE = "the reference is finite there; fix the system, not the model"
 
 
+@pytest.fixture
+def measured(make_spec: MakeSpec, tmp_path: Path) -> Measured:
+    """Return a function that measures a trial in this process."""
+    return lambda **changes: measure(make_spec(**changes), tmp_path)
+
+
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
-    record = measure(make_spec(mode=mode, command="bench some=thing"), tmp_path)
+def test_a_good_trial(measured: Measured, mode: str) -> None:
+    record = measured(mode=mode, command="bench some=thing")
     assert (record.status, record.reason) == ("ok", None)
     assert record.check.status == "ok"
     assert record.check.max_rel_err == 0.0
@@ -48,10 +59,8 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert reported == ({"backward", "update"} if mode == "train" else set())
 
 
-def test_speed_follows_from_passes_and_counters_from_the_warm_up(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    record = measure(make_spec(), tmp_path)
+def test_speed_follows_from_passes_and_counters_from_the_warm_up(measured: Measured) -> None:
+    record = measured()
     passes_s = iter(record.passes_s)
     turns = [(statistics.median(islice(passes_s, t.n_passes)), t) for t in record.turns]
     undisturbed = [seconds for seconds, turn in turns if not turn.is_disturbed]
@@ -62,11 +71,9 @@ def test_speed_follows_from_passes_and_counters_from_the_warm_up(
     assert record.n_launches is None
 
 
-def test_shape_compilations_are_counted_and_timed_separately(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_shape_compilations_are_counted_and_timed_separately(measured: Measured) -> None:
     slow = {"fault": "sleep:0.2", "at": "compile_for"}
-    record = measure(make_spec(system_options=slow), tmp_path)
+    record = measured(system_options=slow)
     assert record.status == "ok", record.reason
     assert record.n_compilations == 2  # once for each mini-batch
     assert record.compile_s >= 2 * 0.2  # it sleeps for each
@@ -74,25 +81,25 @@ def test_shape_compilations_are_counted_and_timed_separately(
     assert "recompiled_while_timed" not in record.warnings
 
 
-def test_compilation_during_timing_gives_warning(make_spec: MakeSpec, tmp_path: Path) -> None:
-    record = measure(make_spec(system_options={"fault": "compiles_always"}), tmp_path)
+def test_compilation_during_timing_gives_warning(measured: Measured) -> None:
+    record = measured(system_options={"fault": "compiles_always"})
     assert "recompiled_while_timed" in record.warnings
 
 
 def test_compilations_of_the_warm_up_are_counted_too(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, monkeypatch: Patch
 ) -> None:
     """Verification takes eight runs, so the two mini-batches of the first pass are 9 and 10."""
     monkeypatch.setattr(
         odd_system.Adapter, "n_compilations", lambda self: max(0, min(self.n_runs, 10) - 8)
     )
-    record = measure(make_spec(), tmp_path)
+    record = measured()
     assert record.n_compilations == 2
     assert "recompiled_while_timed" not in record.warnings
 
 
 def test_a_gpu_that_others_use_or_that_is_slowed_down_gives_warnings(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, monkeypatch: Patch
 ) -> None:
     seen = Slowdown(
         is_throttled=True,
@@ -101,43 +108,37 @@ def test_a_gpu_that_others_use_or_that_is_slowed_down_gives_warnings(
         gpu_others=(0, 2),
     )
     monkeypatch.setattr(worker.SlowdownWatch, "stop", lambda _: seen)
-    record = measure(make_spec(), tmp_path)
+    record = measured()
     assert {"throttled", "gpu_shared"} <= {*record.warnings}
     assert record.gpu_clocks_mhz == (1980, 1200)
     assert record.gpu_limited_s == {"heat": 0.25}
     assert record.gpu_others == (0, 2)
 
 
-def test_pass_with_repeated_instances_gives_warning(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_pass_with_repeated_instances_gives_warning(measured: Measured) -> None:
     few = {"n_leaves": 4, "n_instances": 3, "seed": 0}
-    record = measure(make_spec(dataset_options=few), tmp_path)  # two mini-batches of two
+    record = measured(dataset_options=few)  # two mini-batches of two
     assert "repeated_instances" in record.warnings
-    assert "repeated_instances" not in measure(make_spec(), tmp_path / "other").warnings
+    assert "repeated_instances" not in measured().warnings
 
 
-def test_steps_too_small_for_float32_are_no_wrong_result(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_steps_too_small_for_float32_are_no_wrong_result(measured: Measured) -> None:
     """The loss of a single mini-batch often stays the same for some passes."""
     timing = Timing(n_mini_batches=1, min_seconds=0.0, max_seconds=0.1, min_passes=50, last="keep")
     own = {"adapter": "dynbatch.systems.on_core.vertex", "policy": "agenda", "batch_size": 64}
-    record = measure(make_spec(**own, timing=timing, learning_rate=1e-7), tmp_path)
+    record = measured(**own, timing=timing, learning_rate=1e-7)
     assert (record.status, record.reason, record.n_instances) == ("ok", None, 8)
 
 
-def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> None:
-    first = measure(make_spec(), tmp_path)
-    other_system = measure(
-        make_spec(system="null", adapter="dynbatch.systems.null_system", hidden_size=9), tmp_path
-    )
-    other_seed = measure(make_spec(seed=1), tmp_path)
+def test_equal_inputs_have_equal_hashes(measured: Measured) -> None:
+    first = measured()
+    other_system = measured(system="null", adapter="dynbatch.systems.null_system", hidden_size=9)
+    other_seed = measured(seed=1)
     assert first.inputs_sha256 == other_system.inputs_sha256 != other_seed.inputs_sha256
 
 
-def test_the_null_system_is_not_checked_and_still_timed(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    record = measure(make_spec(adapter="dynbatch.systems.null_system"), tmp_path)
+def test_the_null_system_is_not_checked_and_still_timed(measured: Measured, tmp_path: Path) -> None:
+    record = measured(adapter="dynbatch.systems.null_system")
     assert record.status == "ok"
     assert record.check.status == "skipped"
     assert None not in record.phases_s.values()
@@ -145,8 +146,8 @@ def test_the_null_system_is_not_checked_and_still_timed(
 
 
 @pytest.mark.parametrize("fault", ["wrong_loss", "wrong_gradient", "nan_outputs"])
-def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: str) -> None:
-    record = measure(make_spec(system_options={"fault": fault}), tmp_path)
+def test_a_wrong_result_has_no_time(measured: Measured, fault: str) -> None:
+    record = measured(system_options={"fault": fault})
     assert record.status == "wrong_result"
     assert record.check.status == "failed"
     assert (record.passes_s, record.instances_per_s) == ((), None)
@@ -154,10 +155,10 @@ def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: 
 
 
 def test_nan_loss_in_timed_mini_batch_is_reported_with_cause(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(odd_system.Adapter, "last_loss", lambda _: float("nan"))
-    record = measure(make_spec(), tmp_path)
+    record = measured()
     assert record.reason == f"the loss of mini-batch 0 is nan; {REFERENCE_IS_FINITE}"
 
 
@@ -171,9 +172,9 @@ def test_nan_loss_in_timed_mini_batch_is_reported_with_cause(
     ],
 )
 def test_failed_measurement_records_status_and_reason(
-    make_spec: MakeSpec, tmp_path: Path, fault: str, status: str, reason: str
+    measured: Measured, fault: str, status: str, reason: str
 ) -> None:
-    record = measure(make_spec(system_options={"fault": fault}), tmp_path)
+    record = measured(system_options={"fault": fault})
     assert record.status == status
     assert (record.reason or "").startswith(reason)
     assert record.passes_s == ()
@@ -193,7 +194,7 @@ def test_failed_measurement_records_status_and_reason(
 def test_wrong_input_is_one_line_and_no_record(
     make_spec: MakeSpec,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Output,
     changes: dict[str, object],
     words: str,
 ) -> None:
@@ -238,7 +239,7 @@ def test_a_worker_loads_no_framework_of_others(
 
 
 def test_memory_is_given_back_before_the_warm_up_and_not_after(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, monkeypatch: Patch
 ) -> None:
     """Memory that the warm-up has faulted in stays resident for the first timed pass.
 
@@ -260,7 +261,7 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
     for name in {*before_the_baseline, *around_the_passes}:
         note(name)
     monkeypatch.setattr(odd_system.Adapter, "reset_peak_memory", lambda _: order.append("own"))
-    assert measure(make_spec(), tmp_path).status == "ok"
+    assert measured().status == "ok"
     around_the_passes.insert(-1, "own")  # the framework's
     assert order == before_the_baseline + around_the_passes
 
@@ -281,25 +282,18 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
     ],
 )
 def test_invalid_adapter_return_value_is_named_in_error(
-    make_spec: MakeSpec,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    returned: object,
-    words: str,
+    measured: Measured, monkeypatch: Patch, method: str, returned: object, words: str
 ) -> None:
     monkeypatch.setattr(odd_system.Adapter, method, lambda self: returned)
     start = f"tests.support.odd_system: {method}() returned "
     with expect_refusal(start, words, kind=TypeError):
-        measure(make_spec(), tmp_path)
+        measured()
 
 
-def test_numbers_of_numpy_are_numbers(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_of_numpy_are_numbers(measured: Measured, monkeypatch: Patch) -> None:
     monkeypatch.setattr(odd_system.Adapter, "n_compilations", lambda self: np.int64(3))
     monkeypatch.setattr(odd_system.Adapter, "peak_memory_bytes", lambda self: np.int64(7))
     monkeypatch.setattr(odd_system.Adapter, "data_movement_fraction", lambda self: np.float32(0.5))
-    record = measure(make_spec(), tmp_path)
+    record = measured()
     assert (record.n_compilations, record.peak_memory_bytes) == (3, 7)
     assert record.data_movement_fraction == 0.5

@@ -35,6 +35,8 @@ from tests.support import saboteurs
 from tests.support.instances import draw_trees
 from tests.support.measured import MakeSpec
 
+Patch = pytest.MonkeyPatch
+
 
 @pytest.fixture
 def spec(make_spec: MakeSpec) -> TrialSpec:
@@ -103,7 +105,7 @@ def test_fingerprint_identifies_incorrect_mini_batch(spec: TrialSpec, workload: 
 
 
 def test_large_results_are_kept_of_the_first_mini_batches(
-    spec: TrialSpec, workload: Workload, monkeypatch: pytest.MonkeyPatch
+    spec: TrialSpec, workload: Workload, monkeypatch: Patch
 ) -> None:
     system = prepared("Honest", spec, workload)
     result = compute_fingerprint(system, workload, "w") and system.result()
@@ -149,9 +151,7 @@ SIZES = ModelSizes(8, {"words": 16, "classes": 2})
         (TreeLSTM(SIZES), 0),
     ],
 )
-def test_inputs_of_relus_are_counted(
-    model: Model, n_inputs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_of_relus_are_counted(model: Model, n_inputs: int, monkeypatch: Patch) -> None:
     instances = draw_trees(SIZES, [5, 5, 5])
     assert not is_kinked(model, instances)
     monkeypatch.setattr(mini_batch_check, "N_INPUTS", n_inputs)

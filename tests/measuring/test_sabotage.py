@@ -17,6 +17,7 @@ from dynbatch.harness.records.record import Record, locate_record
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from tests.support.measured import MakeSpec, measure, measure_at, spec_of
 
+Patch = pytest.MonkeyPatch
 PARAMETERS = ("embedding", "W", "b_leaf", "U", "b", "F_1", "F_2", "b_f", "W_out")
 
 
@@ -107,7 +108,7 @@ SABOTAGES = [
 
 
 @pytest.fixture(autouse=True)
-def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_turns(monkeypatch: Patch) -> None:
     """Do not fill turns with passes: those that work untimed would run hundreds of them."""
     monkeypatch.setattr(passes, "TURN_S", 1e-3)
 
@@ -132,7 +133,7 @@ def test_sabotage_is_caught(make_spec: MakeSpec, tmp_path: Path, sabotage: Sabot
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=name_of)
 def test_it_is_its_guards_that_catch_it(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: Patch, sabotage: Sabotage
 ) -> None:
     for guard in sabotage.guards:
         for owner, name, stand_in in GUARDS[guard]:
@@ -164,7 +165,7 @@ def test_a_clock_in_a_system_is_found(
     make_spec: MakeSpec,
     make_module: Callable[[str], str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     adapter = make_module(KNOWS_WHAT_IT_COST)
     spec = make_spec(adapter=adapter, timing=QUICK)

@@ -241,10 +241,13 @@ def ratio_of(system: Slow, seen_s: float = 2.0) -> float:
     return measure_unseen_ratio(Passes(system, system.now_ns), MINI_BATCHES, [seen_s] * 3)
 
 
+@pytest.mark.parametrize("slowdown", [1, 3])
 @pytest.mark.parametrize(("slower", "is_wrong"), [(0.9, False), (1.5, False), (9.0, True)])
-def test_slower_unseen_inputs_are_detected(slower: float, is_wrong: bool) -> None:
+def test_slower_unseen_inputs_are_detected(slower: float, is_wrong: bool, slowdown: int) -> None:
+    """Also after a slowdown of the machine, which makes nobody else guilty."""
     system = Slow()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
+    system.run_s *= slowdown
     system.unseen_s = slower * system.run_s
     ratio = ratio_of(system)
     assert ratio == pytest.approx(slower, rel=JITTER)
@@ -283,17 +286,6 @@ def test_shape_compilation_does_not_count_as_slow_unseen_inputs() -> None:
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.unseen_s = 9 * system.run_s
     assert ratio_of(system) == pytest.approx(1.0, rel=JITTER)
-
-
-@pytest.mark.parametrize("unseen_s", [2.0, 6.0])
-def test_a_machine_that_became_slower_makes_nobody_guilty(unseen_s: float) -> None:
-    """After a threefold slowdown, only a system that is slower on unseen mini-batches fails."""
-    system = Slow()
-    system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
-    system.run_s, system.unseen_s = 3 * system.run_s, 3 * unseen_s
-    ratio = ratio_of(system)
-    assert ratio == pytest.approx(unseen_s / 2.0, rel=JITTER)
-    assert (find_unseen_fault(ratio) is not None) == (unseen_s > 2.0)
 
 
 def test_a_cache_as_large_as_a_pass_is_found_while_times_are_taken_again() -> None:

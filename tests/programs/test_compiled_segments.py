@@ -96,7 +96,6 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
     script = (many, unary, many, Call("leaf", (), 2), many)
     adapter = live_adapter(ScriptedModel(), RecordingOptions(hoisting=False))
     check_same(adapter, [Scripted(script, k) for k in range(3)])
-    assert adapter.live is not None
     (one,) = adapter.live.engine.seen
     function = adapter.live.recording.type_names.index("many")
     assert function in one.arrangement.types.scattered
@@ -118,7 +117,6 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(CompiledSegments, "run", noting)
     adapter.run(NoClock())
-    assert adapter.live is not None
     seen = adapter.live.engine.seen
     assert len(met) == len(seen) > 3
     for ours, one in zip(met, seen, strict=True):
@@ -133,17 +131,14 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_python_planning_or_execution_disables_compiled_segments(options: dict[str, Any]) -> None:
     adapter = live_adapter(ScriptedModel(), **options)
     check_result(run(adapter, LARGE), ScriptedModel(), LARGE)
-    assert adapter.live is not None
     assert adapter.live.engine._current is None
 
 
 def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next() -> None:
     adapter = live_adapter(ScriptedModel())
-    assert adapter.live is not None
     for batch in (LARGE, SMALL):
         run(adapter, batch)
     segments = adapter.live.engine._current
-    assert segments is not None
     before, decoded = segments.kept.table.copy(), segments._decoded.table.copy()
     for batch in (SMALL, LARGE, LARGE[::-1], FORKED):
         run(adapter, batch)
@@ -181,12 +176,10 @@ def test_error_is_reported_and_leaves_no_state() -> None:
 def test_check_uses_the_executed_schedule() -> None:
     """The check uses the schedule that ran, not that of another pass over the same graph."""
     adapter = live_adapter(ScriptedModel())
-    assert adapter.live is not None
     engine = adapter.live.engine
     for name, message in (("order", "exactly once"), ("row", "rows of a graph segment")):
         assert run(adapter, LARGE)
         adapter.run(NoClock())
-        assert engine._current is not None
         engine._current.kept[name][0] = engine._current.kept[name][1] = 1
         with pytest.raises(ScheduleError, match=message):
             adapter.result()

@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
-from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.contracts.model import Model, ModelSizes
 from dynbatch.harness.engine import live
 from dynbatch.harness.engine.backends.compiled import live_segments
 from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments, divide_ticks
@@ -32,8 +31,9 @@ from tests.support.compiled_segments import MADE_BY_PYTHON
 from tests.support.engine_runs import NoClock, run
 from tests.support.given_out import count_given_out
 from tests.support.instances import random_sentences
-from tests.support.run_programs import SEED, OwnArrays, check_result
+from tests.support.run_programs import OwnArrays, check_result, infer_adapter
 
+Patch = pytest.MonkeyPatch
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 SENTENCES = random_sentences("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)
 MODELS: list[Model] = [DRNN(SIZES, p_child=0.9, generations=4), StackRNN(SIZES)]
@@ -45,10 +45,7 @@ needs_cycles = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs 
 
 
 def warm(model: Model, threads: int = 1) -> Adapter:
-    adapter = Adapter(
-        RunSettings("infer", "cpu", threads, 1, 0.1, 0, options={"execution": "interleaved"})
-    )
-    adapter.prepare(model, draw_initial_weights(model, 1))
+    adapter = infer_adapter(model, threads, execution="interleaved")
     for _ in range(3):
         run(adapter, SENTENCES)
     return adapter
@@ -78,20 +75,17 @@ def test_whole_run_continues_interleaved_in_the_same_memory(threads: int, execut
     """
     model, one_word = OwnArrays(SIZES), SENTENCES[:1]
     assert uses_arrays(model)
-    settings = RunSettings("infer", "cpu", threads, 1, 0.1, 0, options={"execution": execution})
-    adapter = Adapter(settings)
-    adapter.prepare(model, draw_initial_weights(model, SEED))
+    adapter = infer_adapter(model, threads, execution=execution)
     was_live = []
     for batch in (one_word, SENTENCES, one_word, SENTENCES[::-1]):
         check_result(run(adapter, batch), model, batch)
         was_live.append(adapter.running is not None)
     assert was_live == [False, True, True, True]
-    assert adapter.running is not None
     assert len(adapter.running.engine.seen) > 1
     assert adapter.effective_options()["execution"] == "interleaved"
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Any:
+def counted(monkeypatch: Patch, owner: Any, name: str) -> Any:
     """Count all calls from Python."""
     function = getattr(owner, name)
     spy = create_autospec(function, side_effect=function)
@@ -102,7 +96,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Any:
 @needs_cycles
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
-def test_all_segments_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_segments_are_one_call(model: Model, monkeypatch: Patch) -> None:
     adapter = warm(model)
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
     segments, runs = (
@@ -114,7 +108,6 @@ def test_all_segments_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch
     assert programs.call_count == 1
     assert segments.call_count == 1, "of what is left behind the last segment"
     assert runs.call_count == layouts.call_count == 1, "of the outputs"
-    assert adapter.live is not None
     assert len(adapter.live.engine.seen) > 5
 
 
@@ -122,7 +115,7 @@ def test_all_segments_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
 def test_segments_by_themselves_are_those_that_python_makes(
-    model: Model, threads: int, monkeypatch: pytest.MonkeyPatch
+    model: Model, threads: int, monkeypatch: Patch
 ) -> None:
     """Also if memory has to be reallocated in the middle of a mini-batch."""
     small, large = SENTENCES[:1], SENTENCES * 9
@@ -132,8 +125,7 @@ def test_segments_by_themselves_are_those_that_python_makes(
             monkeypatch.setattr(CompiledSegments, "maker", MADE_BY_PYTHON)
         else:
             monkeypatch.undo()
-        adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
-        adapter.prepare(model, draw_initial_weights(model, 1))
+        adapter = infer_adapter(model, threads)
         for batch in (small, large, small, large[::-1]):
             found = run(adapter, batch)  # checks all schedules and row positions
             results.append((found.loss, found.outputs.tobytes(), found.counters))
@@ -143,7 +135,7 @@ def test_segments_by_themselves_are_those_that_python_makes(
 
 @needs_cycles
 @pytest.mark.slow
-def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_hears_of_all_phases(monkeypatch: Patch) -> None:
     """Each phase takes a fraction of one call, and none takes all of it."""
     adapter, shares = warm(MODELS[0]), list[dict[str, float]]()
     clock = NoClock()
@@ -163,13 +155,12 @@ def test_unknown_exit_code_raises() -> None:
 
 @needs_cycles
 @pytest.mark.slow
-def test_python_comes_by_after_many_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_comes_by_after_many_segments(monkeypatch: Patch) -> None:
     """Python handles signals then."""
     monkeypatch.setattr(compiled_programs, "MANY", 3)
     adapter = warm(make_recorded_model(MODELS[0], RecordingOptions()))
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
     adapter.run(NoClock())
-    assert adapter.live is not None
     n_segments = len(adapter.live.engine.seen)
     # Of four segments, three run by themselves, and one by Python.
     assert programs.call_count == -(-(n_segments + 1) // 4)
@@ -178,9 +169,7 @@ def test_python_comes_by_after_many_segments(monkeypatch: pytest.MonkeyPatch) ->
 @needs_cycles
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_error_of_a_segment_by_itself_is_raised(
-    threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_a_segment_by_itself_is_raised(threads: int, monkeypatch: Patch) -> None:
     """The next mini-batch must not be affected."""
     adapter = warm(MODELS[0], threads)
     truth = adapter.result()
@@ -204,9 +193,7 @@ def fails(table: int, reorder: int) -> int:
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
 def test_many_mini_batches_do_not_leak_memory(model: Model) -> None:
     adapter = warm(model)
-    assert adapter.live is not None
     segments, memory = adapter.live.engine._current, adapter.engine.backend._memory
-    assert segments is not None
     tables, n_grown = segments.kept.table.copy(), memory.n_grown
     buffers = {key: id(array) for key, array in memory.buffers.items()}
     gc.collect()

@@ -335,7 +335,6 @@ def test_numbers_are_drawn_once_and_kept_with_their_instance() -> None:
     assert [len(numbers) for numbers in before] == [2 * s.n_words - 2 for s in SENTENCES]
     for numbers, sentence in zip(before, SENTENCES, strict=True):
         for key, number in numbers.items():
-            assert key is not None
             assert number == draw_chance(model.seed, model.key_of(sentence), *key)
     other = make_recorded_model(model, RecordingOptions(ghosts=False))
     other.mini_batch(SENTENCES[::-1])

@@ -96,7 +96,6 @@ def test_model_without_gradients_is_skipped_in_training() -> None:
     settings = RunSettings("train", "cpu", 1, 2, 0.1, 0, policy="agenda")
     for adapter in (vertex.Adapter, acrobat.Adapter, reference.Adapter):
         reason = adapter.skip(BERXIT, settings)
-        assert reason is not None
         assert "mode=train; set mode=infer" in reason
         assert adapter.skip(BERXIT, replace(settings, mode="infer")) is None
         assert adapter.skip(TRAINED[0], settings) is None
@@ -151,9 +150,6 @@ def computations(mini_batch: MiniBatch) -> list[str]:
 def test_reported_program_decisions_match_the_graph() -> None:
     """Baselines use these decisions; they must be those of the program."""
     stack, nested, grown = TRAINED
-    assert isinstance(stack, StackRNN)
-    assert isinstance(nested, NestedRNN)
-    assert isinstance(grown, DRNN)
     for sentence in SENTENCES:
         graph = stack.mini_batch([sentence]).graph
         actions = stack.replay_actions(sentence)
@@ -179,7 +175,6 @@ def n_grown(model: DRNN, sentence: Chain, place: Place) -> int:
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
 def test_every_decision_is_waited_for(model: ProgramModel) -> None:
     graph = model.mini_batch(SENTENCES).graph
-    assert graph.segments is not None
     longest = {
         "stack_rnn": 2 * max(sentence.n_words for sentence in SENTENCES) - 2,
         "nested_rnn": max(len(DECIDED[1].list_inner_counts(s)) for s in SENTENCES),  # type: ignore[attr-defined]

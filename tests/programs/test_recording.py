@@ -22,7 +22,8 @@ from dynbatch.harness.programs.model import make_recorded_model
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.schedule import check_schedule
-from tests.support.engine_runs import prepared, run
+from tests.support.engine_runs import BOTH, prepared, run
+from tests.support.engine_runs import SWITCHES as COMPILED
 from tests.support.pairwise import pairwise_choices
 from tests.support.policies import schedule_by
 from tests.support.run_programs import SEED, check_result
@@ -38,8 +39,6 @@ from tests.support.scripted_programs import (
     ScriptedModel,
     instances,
 )
-from tests.support.switch_values import BOTH
-from tests.support.switch_values import SWITCHES as COMPILED
 
 MODELS = [make_recorded_model(ScriptedModel(), options) for options in OPTIONS]
 WEIGHTS = draw_initial_weights(MODELS[0], SEED)
@@ -102,7 +101,6 @@ def test_ghosts_make_branches_meet(batch: list[Scripted]) -> None:
 def depths_behind(script: Script, seed: int) -> tuple[int, ...]:
     model = model_of(RecordingOptions(hoisting=False), seed)
     mini_batch = model.mini_batch([Scripted(script, 0)])
-    assert mini_batch.graph.depths is not None
     return tuple(mini_batch.graph.depths[mini_batch.outputs].tolist())
 
 
@@ -135,8 +133,6 @@ def test_no_operand_is_of_a_later_segment_phase_or_depth(
 ) -> None:
     """Segments, phases and depths are an order of execution that respects every dependency."""
     graph = model.mini_batch(batch).graph
-    assert graph.phases is not None
-    assert graph.depths is not None
     segments = np.zeros_like(graph.phases) if graph.segments is None else graph.segments
     place = list(zip(segments.tolist(), graph.phases.tolist(), graph.depths.tolist(), strict=True))
     for v in range(graph.n_vertices):

@@ -109,11 +109,9 @@ def test_requested_program_recording_runs_the_program(
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
 def test_model_with_waits_runs_live(model: ProgramModel, runs: list[int]) -> None:
     adapter = adapter_of(model)
-    assert adapter.live is not None
     assert adapter.live.recording is model.recording, "what feeds what is learned once"
     check_result(run(adapter, SENTENCES), model, SENTENCES)
     assert runs
-    assert adapter.running is not None
     assert len(adapter.running.engine.seen) > 1
     facts = adapter.effective_options()
     assert facts["execution"] == "interleaved"
@@ -187,15 +185,6 @@ def test_a_policy_that_is_chosen_runs_ahead() -> None:
     assert Adapter.skip(DRNN_MODEL, settings_of(execution="interleaved")) is None
 
 
-def test_a_model_without_a_program_needs_none() -> None:
-    model = TreeFC(SIZES)
-    adapter = adapter_of(model)
-    run(adapter, TREES)
-    facts = adapter.effective_options()
-    assert facts["recording"] == "arrays"
-    assert facts[SINCE] == "model tree_fc has no program"
-
-
 @settings(deadline=None, max_examples=25)
 @given(instances(), st.sampled_from(OPTIONS), st.sampled_from(("compiled", "stepwise")))
 def test_live_segments_match_direct_interpretation(
@@ -215,12 +204,14 @@ def test_live_segments_match_direct_interpretation(
         {"ghost_operators": False},
     ],
 )
-def test_model_without_a_program_is_reported(options: dict[str, Any]) -> None:
-    def reason_of(**own: Any) -> str | None:
-        return Adapter.skip(TreeFC(SIZES), settings_of(**own))
-
-    assert "model tree_fc has no program" in str(reason_of(**options))
-    assert reason_of() is None
+def test_model_without_a_program_needs_none_and_is_reported(options: dict[str, Any]) -> None:
+    model, reason = TreeFC(SIZES), "model tree_fc has no program"
+    assert reason in str(Adapter.skip(model, settings_of(**options)))
+    assert Adapter.skip(model, settings_of()) is None
+    adapter = adapter_of(model)
+    run(adapter, TREES)
+    facts = adapter.effective_options()
+    assert (facts["recording"], facts[SINCE]) == ("arrays", reason)
 
 
 def test_live_segments_count_the_work_of_those_that_are_recorded_ahead() -> None:

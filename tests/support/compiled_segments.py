@@ -27,7 +27,6 @@ RUN = CompiledSegments.run
 def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
     """Run a mini-batch by compiled code, and by the policy; Python starts every segment in both."""
     live, found = adapter.live, []
-    assert live is not None
     for is_kept in (True, False):
         calls = list[Any]()
         with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +53,6 @@ def _run_in_steps(segments: CompiledSegments, n: int, left: int, take_feeds: Any
 
 
 def _steps(segments: CompiledSegments, table: int, n: int) -> int:
-    assert segments.decoder is not None
     left = live_segments.decode_next(table, n, segments.decoder.base, int(segments.decoder.restart))
     if left != DONE:
         return left
@@ -88,7 +86,6 @@ def _noted(make: Any, calls: list[Any]) -> Any:
 def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
     adapter.load(batch)
     adapter.run(NoClock())  # runs again if blocks feed each other in a new way
-    assert adapter.live is not None
     assert adapter.live.engine._current is not None, "nothing was wrong, and so run with checks"
     (kept, kept_seen, kept_calls), (by_policy, seen, calls) = run_both(adapter, batch)
     np.testing.assert_array_equal(kept.outputs, by_policy.outputs)
@@ -98,13 +95,14 @@ def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
     assert len(kept_seen) == len(seen)
     policy = load_policy("inline_depth")
     for ours, theirs in zip(kept_seen, seen, strict=True):
-        asked = policy(ours.graph)
-        for name in ("order", "starts"):
-            of_theirs = getattr(theirs.schedule, name)
-            np.testing.assert_array_equal(getattr(ours.schedule, name), of_theirs)
-            np.testing.assert_array_equal(getattr(ours.schedule, name), getattr(asked, name))
-        for name in ("types", "arg_start", "args", "phases", "depths"):
-            np.testing.assert_array_equal(getattr(ours.graph, name), getattr(theirs.graph, name))
-        for name in ("numbers", "bounds", "counts", "batches", "n_rows"):
-            ours_of, theirs_of = ours.arrangement.types, theirs.arrangement.types
-            np.testing.assert_array_equal(getattr(ours_of, name), getattr(theirs_of, name))
+        for other in (theirs.schedule, policy(ours.graph)):
+            check_fields(ours.schedule, other, "order", "starts")
+        check_fields(ours.graph, theirs.graph, "types", "arg_start", "args", "phases", "depths")
+        types, names = ours.arrangement.types, ("numbers", "bounds", "counts", "batches", "n_rows")
+        check_fields(types, theirs.arrangement.types, *names)
+
+
+def check_fields(ours: Any, theirs: Any, *names: str) -> None:
+    """Check that attributes of both are equal arrays."""
+    for name in names:
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)

@@ -107,7 +107,6 @@ def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> N
 def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
     """Write an excerpt of a corpus, with some parts replaced, and return its directory."""
     home = find_home(f"dynbatch.datasets.{name}")
-    assert home is not None
     write(root / home.folder, EXCERPTS[name])
     for part, content in changed.items():
         write(root / home.folder, {home.locate_part(root, part).name: content})

@@ -18,9 +18,7 @@ from dynbatch.harness.engine.cpu_kernels.elementwise import (
     RowKind,
     write_group,
 )
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    LANES,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
 from dynbatch.harness.engine.lowering.plan import Operation
 from tests.support.kernel_calls import run_kernel
 
@@ -75,15 +73,11 @@ def computed(operator: str, *inputs: Floats, constant: float = 0.0, n_lanes: int
     return out[:n, :width].copy()
 
 
-def _summed(*values: Any) -> Any:
-    return functools.reduce(np.add, values)
-
-
 # In float64, clipped to the range of the float32 kernels.
 EXPECTED: Mapping[str, Callable[..., Any]] = {
     "bias": np.add,
     "add": np.add,
-    "sum": _summed,
+    "sum": lambda *values: functools.reduce(np.add, values),
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,

@@ -36,12 +36,17 @@ from tests.support.awkward_models import (
     TwoPulls,
 )
 from tests.support.instances import ALL_SIZES, LATTICES, random_sentences
-from tests.support.sketch_models import SIZES, ChainGRU, ChainLSTM, ChildSum, GatesApart
+from tests.support.sketch_models import SIZES, ChainLSTM, ChildSum, GatesApart
 from tests.support.sketches import Sketch
 
 EQUAL_SIZES = replace(SIZES, embedding_size=SIZES.hidden_size)
 
-CHAINS = [Sketch([("first", [])] + [("step", [k]) for k in range(n - 1)]) for n in (3, 1, 4, 2)]
+
+def chain(length: int) -> Sketch:
+    return Sketch([("first", [])] + [("step", [k]) for k in range(length - 1)])
+
+
+CHAINS = [chain(n) for n in (3, 1, 4, 2)]
 BINARY = [
     Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1]), ("inner", [2, 2]), ("inner", [2, 0])]),
     Sketch([("leaf", [])]),
@@ -106,7 +111,6 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "matrix_sum": (MatrixSum(SIZES), FORESTS),
     "child_sum": (ChildSum(SIZES), FORESTS),
     "chain_lstm": (ChainLSTM(SIZES), CHAINS),
-    "chain_gru": (ChainGRU(SIZES), CHAINS),
     "gates_apart": (GatesApart(SIZES), CHAINS),
     "shared_children": (SharedChildren(SIZES), BINARY),
     "shared_sums": (SharedSums(SIZES), BINARY),

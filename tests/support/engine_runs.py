@@ -11,7 +11,7 @@ import numpy as np
 
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.contracts.system import Result, RunSettings
-from dynbatch.harness.engine.switches import Switches
+from dynbatch.harness.engine.switches import LAYOUTS, Switches
 from dynbatch.harness.reference import ReferenceResult
 from dynbatch.systems.on_core.vertex import Adapter
 
@@ -35,6 +35,25 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
         "layout": "policy",
     },
 }  # fmt: skip
+
+
+BOTH = (True, False)
+# Switches of the compiled backend, with all their values. Libraries and precision have their own
+# tests (test_products.py). Switch `profile` only adds counters (test_programs.py).
+SWITCHES: dict[str, tuple[Any, ...]] = {
+    "layout": LAYOUTS,
+    "granularity": ("vertex", "operator"),
+    "lazy_batching": BOTH,
+    "hoisting": BOTH,
+    "fusion": BOTH,
+    "gather_fusion": BOTH,
+    "pre_gather_parameters": BOTH,
+    "deduplicate_inputs": BOTH,
+    "fold_tables": BOTH,
+    "share_products": BOTH,
+    "outputs": ("stage", "vertices"),
+    "loop": ("compiled", "python"),
+}
 
 
 class NoClock:

@@ -75,7 +75,6 @@ def load_made_up(
 def build_tables(experiment: Experiment) -> list[Table]:
     """Build the tables that an experiment declares."""
     table = experiment.declaration.table
-    assert table is not None
     module = importlib.import_module(f"dynbatch.plots.tables.{table['kind']}")
     return list(module.build(experiment))
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+POLL_S = 0.02
 
 
 @contextmanager
@@ -24,11 +27,13 @@ def in_time(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> bool:
-    """Wait until something has happened; return whether it has within the seconds."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if happened():
-            return True
-        time.sleep(0.05)
-    return False
+def wait_until(
+    happened: Callable[[], object],
+    seconds: float = 60.0,
+    process: subprocess.Popen[bytes] | None = None,
+) -> bool:
+    """Wait for an event, the end of a process or the time limit; return whether it happened."""
+    until = time.monotonic() + seconds
+    while not happened() and time.monotonic() < until and (not process or process.poll() is None):
+        time.sleep(POLL_S)
+    return bool(happened())

@@ -64,8 +64,7 @@ def failed_row(row: Mapping[str, Any], status: str, reason: str) -> dict[str, An
     kept += ("count_id", *(("learning",) if "learning" in row else ()))
     limits = {"time_s": 600.0, "memory_bytes": 0}
     failed = {"status": status, "reason": reason, "limits": limits}
-    names = {*kept, *({"count_id", "learning"} & set(row))}
-    return MADE_UP | {name: row[name] for name in names} | failed
+    return MADE_UP | {name: row[name] for name in kept} | failed
 
 
 def made_up_rows(sweep: Sweep) -> list[dict[str, Any]]:

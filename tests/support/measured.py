@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassR
 from dynbatch.harness.measuring.worker import write_measured
 from dynbatch.harness.records.record import Record, read_record
 from dynbatch.harness.trials.spec import Timing, TrialSpec
-from dynbatch.harness.values.paths import ROOT
 
 
 class OwnTurns:
@@ -79,12 +77,10 @@ def share_servers() -> Iterator[None]:
         yield
 
 
-def measure_alone(
-    spec: TrialSpec, path: Path, log: Path, *, records_invalid_data: bool = False
-) -> Record:
+def measure_alone(spec: TrialSpec, path: Path, log: Path) -> Record:
     """Measure a round as a block of its own; raise the error with which it was refused."""
     with ForkServers() as servers:
-        (outcome,) = measure_block([BlockEntry(spec, path, log, records_invalid_data)], servers)
+        (outcome,) = measure_block([BlockEntry(spec, path, log)], servers)
     if isinstance(outcome, BenchError):
         raise outcome
     return outcome
@@ -103,8 +99,7 @@ def start_block(spec: TrialSpec, folder: Path, n: int) -> subprocess.Popen[bytes
         f"paths = [(folder / f'{{k}}.json', folder / f'{{k}}.log') for k in range({n})];"
         "measure_block([BlockEntry(spec, *both) for both in paths], ForkServers())"
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-c", program], env=environment)
+    return subprocess.Popen([sys.executable, "-c", program])
 
 
 MakeSpec = Callable[..., TrialSpec]

@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,19 @@ def write_conf(folder: Path, **experiments: dict[str, Any]) -> None:
     shutil.copytree(CONF_DIR, folder / "conf", ignore=shutil.ignore_patterns("experiment"))
     (folder / "conf" / "experiment").mkdir()
     for name, content in experiments.items():
-        (folder / "conf" / "experiment" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+        write_experiment(folder, name, content)
+
+
+def write_experiment(folder: Path, name: str, content: dict[str, Any]) -> None:
+    (folder / "conf" / "experiment" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+
+
+@contextmanager
+def edit_experiment(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield an experiment, and write what the block makes of it."""
+    content = yaml.safe_load((folder / "conf" / "experiment" / f"{name}.yaml").read_text())
+    yield content
+    write_experiment(folder, name, content)
 
 
 HERE = ("scale=smoke", "device=cpu", "conf_dir=conf", "data_root=no_data")

@@ -20,6 +20,7 @@ from dynbatch.harness.engine.rows.fields import (
 )
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.schedule import Schedule
+from tests.support.policies import batches as batches_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def plain_layout(
     reorder: bool,
 ) -> PlainLayout:
     """Compute the layout of dynbatch.harness.engine.rows.layout.plan_layout."""
-    batches = [schedule.select_batch(k).tolist() for k in range(schedule.n_batches)]
+    batches = batches_of(schedule)
     if reorder:
         batches = in_reading_order(mini_batch, batches)
     functions = mini_batch.functions.tolist()

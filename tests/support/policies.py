@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from typing import Any
 
 from dynbatch.harness.contracts.policy import (
@@ -64,4 +65,4 @@ def types_in_order(graph: Graph, schedule: Schedule) -> list[int]:
 
 def batches(schedule: Schedule) -> list[list[int]]:
     """Return the vertices of each batch."""
-    return [schedule.select_batch(b).tolist() for b in range(schedule.n_batches)]
+    return [schedule.order[start:end].tolist() for start, end in pairwise(schedule.starts)]

@@ -9,19 +9,18 @@ import sys
 from dynbatch.harness.values.paths import ROOT
 
 
-def run_python(*arguments: str, **environment: str) -> str:
-    """Run Python with arguments and some environment variables changed; return what it prints.
+def end_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python to its end with some environment variables changed.
 
-    Raises:
-        AssertionError: if it fails, with its errors.
+    It finds all modules of the repository: tests/__init__.py sets PYTHONPATH.
     """
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=os.environ | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, *arguments]
+    changed = os.environ | environment
+    return subprocess.run(command, env=changed, cwd=ROOT, capture_output=True, text=True)
+
+
+def run_python(*arguments: str, **environment: str) -> str:
+    """Do the same for a program that must succeed, and return what it prints."""
+    done = end_python(*arguments, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout

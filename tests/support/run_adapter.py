@@ -250,8 +250,14 @@ def started(adapter: type[S], model: Model, mode: str = "train", **options: Any)
 
 def found_by(system: System, instances: Sequence[Any]) -> dict[str, Any]:
     """Return loss, outputs and gradients of a run without a step."""
-    found = evaluate(system, instances, "found")
-    return {name.rpartition(" ")[2].rpartition("/")[2]: np.asarray(value) for name, value in found}
+    system.load(instances)
+    system.run(NullClock(), update=False)
+    return values_of(system.result())
+
+
+def values_of(result: Result | ReferenceResult) -> dict[str, Any]:
+    found = {"loss": result.loss, "outputs": result.outputs, **result.gradients}
+    return {name: np.asarray(value) for name, value in found.items()}
 
 
 def assert_alike(found: dict[str, Any], expected: dict[str, Any], most: float = 1e-5) -> None:

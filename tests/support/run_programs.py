@@ -35,16 +35,21 @@ PLAIN = RecordingOptions()
 SEED = 3
 
 
-def live_adapter(
-    model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
-) -> Adapter:
-    """Return a prepared adapter with weights of SEED that runs programs instead of using arrays."""
-    options = {"execution": "interleaved", "recording": "program"} | options
-    options |= {"static_depths": how.hoisting, "program_phases": how.phases}
-    options |= {"ghost_operators": how.ghosts, "restart_depths": how.restart}
+def infer_adapter(model: Model, threads: int = 1, **options: Any) -> Adapter:
+    """Return a prepared adapter with weights of SEED."""
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
     adapter.prepare(model, draw_initial_weights(model, SEED))
     return adapter
+
+
+def live_adapter(
+    model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
+) -> Adapter:
+    """Return a prepared adapter that runs programs instead of using arrays."""
+    options = {"execution": "interleaved", "recording": "program"} | options
+    options |= {"static_depths": how.hoisting, "program_phases": how.phases}
+    options |= {"ghost_operators": how.ghosts, "restart_depths": how.restart}
+    return infer_adapter(model, threads, **options)
 
 
 def check_result(found: Result, model: Model, instances: Sequence[Any]) -> None:

@@ -223,14 +223,13 @@ class WorksInLoad(Honest):
         clock.mark("update" if self.trains else "forward")
 
 
-class WorksInSynchronize(Honest):
+class WorksInSynchronize(WorksInLoad):
     """System that computes in the first `synchronize` after `load`."""
 
     waits = False
 
     def load(self, instances: Sequence[Any]) -> None:
-        super().load(instances)
-        self.waits = True
+        self.instances, self.waits = instances, True
 
     def synchronize(self) -> None:
         if self.waits:
@@ -239,9 +238,7 @@ class WorksInSynchronize(Honest):
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self.synchronize()  # if it was not called before
-        if self.trains and update:
-            self.step(self.found.gradients)
-        clock.mark("update" if self.trains else "forward")
+        super().run(clock, update=update)
 
 
 class WorksWhenAsked(Honest):

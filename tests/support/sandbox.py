@@ -13,8 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +26,11 @@ from dynbatch.harness.compiler.object_code import FOLDER as OBJECT_CODE
 from dynbatch.harness.machine.caches import FOLDER as SOURCE
 from dynbatch.harness.machine.caches import NAME, make_cache_folder
 from dynbatch.harness.values.paths import ROOT
+from tests.support.in_time import wait_until
 
 MARK = "TEST_SANDBOX"  # environment variable that identifies processes, including detached ones
 MAX_TEXT = 200_000  # characters of a command's output that are read
 MAX_FILE_BYTES = 512 * 2**20  # a flood must not fill the disk of this machine
-POLL_S = 0.02
 LIMIT_S = 120.0  # for a command that takes seconds
 STACK = re.compile(r"^Traceback \(most recent call last\)|^  File \"[^\"]+\", line \d+", re.M)
 TINY = (
@@ -217,17 +216,6 @@ def logged_sweep(box: Sandbox, pause_s: float = 0.3) -> list[str]:
     log = f"+system.options.log={LOG}"  # relative, because names of records depend on all options
     pauses = f"+system.options.pause_s={pause_s},{pause_s + 0.001}"
     return bench(box, *ODD, log, pauses, "rounds=2", sweep=True)
-
-
-def wait_until(
-    happened: Callable[[], object],
-    seconds: float = 60,
-    process: subprocess.Popen[bytes] | None = None,
-) -> None:
-    """Wait for an event, the end of a process or the time limit, whichever is first."""
-    until = time.monotonic() + seconds
-    while not happened() and time.monotonic() < until and (not process or process.poll() is None):
-        time.sleep(POLL_S)
 
 
 def assert_ended(ended: Ended, codes: Collection[int]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.vertex import (
+    Symbol,
     VertexTracer,
     pick_neg_log_softmax,
     sigmoid,
@@ -83,71 +84,38 @@ class ChainLSTM(SketchModel):
         return {"W": (e, 4 * h), "U": (h, 4 * h), "b": (4 * h,)}
 
     def first(self, v: VertexTracer) -> None:
-        x = v.lookup("embedding", v.pull("word"))
-        i, _, o, u = v.split(x @ v.parameter("W") + v.parameter("b"), 4)
+        i, o, u = self.gates(v, "iou", None)
         c = sigmoid(i) * tanh(u)
         v.scatter(c=c, h=sigmoid(o) * tanh(c))
 
     def step(self, v: VertexTracer) -> None:
-        x, child = v.lookup("embedding", v.pull("word")), v.gather(0)
-        gates = x @ v.parameter("W") + child.h @ v.parameter("U") + v.parameter("b")
-        i, f, o, u = v.split(gates, 4)
+        child = v.gather(0)
+        i, f, o, u = self.gates(v, "ifou", child.h)
         c = sigmoid(i) * tanh(u) + sigmoid(f) * child.c
         v.scatter(c=c, h=sigmoid(o) * tanh(c))
 
-
-class ChainGRU(SketchModel):
-    """GRU over chains: h is multiplied by a matrix, and also read element by element."""
-
-    name = "chain_gru"
-    vertex_types = ("first", "step")
-
-    @property
-    def state(self) -> Mapping[str, int]:
-        return {"h": self.sizes.hidden_size}
-
-    def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
-        return {"W": (e, 2 * h), "U": (h, 2 * h), "b": (2 * h,), "W_n": (e, h), "U_n": (h, h)}
-
-    def first(self, v: VertexTracer) -> None:
-        x = v.lookup("embedding", v.pull("word"))
-        v.scatter(h=tanh(x @ v.parameter("W_n")))
-
-    def step(self, v: VertexTracer) -> None:
-        x, h = v.lookup("embedding", v.pull("word")), v.gather(0).h
-        gates = x @ v.parameter("W") + h @ v.parameter("U") + v.parameter("b")
-        r, z = v.split(sigmoid(gates), 2)
-        new = tanh(x @ v.parameter("W_n") + (r * h) @ v.parameter("U_n"))
-        v.scatter(h=new - z * new + z * h)
+    def gates(self, v: VertexTracer, names: str, h: Symbol | None) -> list[Symbol]:
+        """Return these gates of the word and of the child's h, before their sigmoid or tanh."""
+        found = v.lookup("embedding", v.pull("word")) @ v.parameter("W")
+        found = found if h is None else found + h @ v.parameter("U")
+        parts = dict(zip("ifou", v.split(found + v.parameter("b"), 4), strict=True))
+        return [parts[name] for name in names]
 
 
-class GatesApart(SketchModel):
-    """LSTM of ChainLSTM with a matrix and a bias per gate.
-
-    `W_i`, ... are columns of ChainLSTM's W, so that both can have the same weights.
-    """
+class GatesApart(ChainLSTM):
+    """LSTM of ChainLSTM with a matrix and a bias per gate."""
 
     name = "gates_apart"
-    vertex_types = ("first", "step")
-    gates = "ifou"
 
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {f"W_{gate}": (e, h) for gate in self.gates}
-        found |= {f"U_{gate}": (h, h) for gate in self.gates}
-        return found | {f"b_{gate}": (h,) for gate in self.gates}
+        found: dict[str, tuple[int, ...]] = {f"W_{gate}": (e, h) for gate in "ifou"}
+        found |= {f"U_{gate}": (h, h) for gate in "ifou"}
+        return found | {f"b_{gate}": (h,) for gate in "ifou"}
 
-    def first(self, v: VertexTracer) -> None:
-        x = v.lookup("embedding", v.pull("word"))
-        i, o, u = (x @ v.parameter(f"W_{gate}") + v.parameter(f"b_{gate}") for gate in "iou")
-        c = sigmoid(i) * tanh(u)
-        v.scatter(c=c, h=sigmoid(o) * tanh(c))
-
-    def step(self, v: VertexTracer) -> None:
-        x, child = v.lookup("embedding", v.pull("word")), v.gather(0)
-        i, f, o, u = (
-            x @ v.parameter(f"W_{gate}") + child.h @ v.parameter(f"U_{gate}")
-            + v.parameter(f"b_{gate}")
-            for gate in self.gates
-        )  # fmt: skip
-        c = sigmoid(i) * tanh(u) + sigmoid(f) * child.c
-        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+    def gates(self, v: VertexTracer, names: str, h: Symbol | None) -> list[Symbol]:
+        x, found = v.lookup("embedding", v.pull("word")), []
+        for name in names:
+            gate = x @ v.parameter(f"W_{name}")
+            gate = gate if h is None else gate + h @ v.parameter(f"U_{name}")
+            found.append(gate + v.parameter(f"b_{name}"))
+        return found

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.in_time import wait_for
+from tests.support.in_time import wait_until
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol")
@@ -94,7 +94,7 @@ class SmallSlurm:
         self._daemons["slurmctld"] = self._daemon([_which("slurmctld"), "-D"])
         for name in NODES:
             self.start_node(name)
-        assert wait_for(lambda: sorted(self.idle()) == list(NODES), PATIENCE_S), "no nodes"
+        assert wait_until(lambda: sorted(self.idle()) == list(NODES), PATIENCE_S), "no nodes"
 
     def start_node(self, name: str) -> None:
         self._daemons[name] = self._daemon([_which("slurmd"), "-D", "-N", name], {MARK: name})
@@ -172,7 +172,7 @@ class SmallSlurm:
         options = [f"--{option}={folder / name}" for option, name in places.items()]
         log = f"--log-file={folder / 'log'}"
         self._daemons["munged"] = self._daemon([_which("munged"), "--foreground", *options, log])
-        assert wait_for((folder / "socket").exists, PATIENCE_S), "no munge"
+        assert wait_until((folder / "socket").exists, PATIENCE_S), "no munge"
 
     def _daemon(
         self, command: list[str | None], more: Mapping[str, str] | None = None

@@ -82,7 +82,6 @@ class WalkedBackend(cuda.Backend):
         return self._list_work(*kernels)
 
     def _list_work(self, *kernels: str) -> Launches:
-        assert self._prepared is not None
         return [(Any, self._prepared.count_phases(kernel)) for kernel in kernels]  # type: ignore[misc]
 
     def _start_phase(self, kernel: str, number: int) -> None:
@@ -91,7 +90,6 @@ class WalkedBackend(cuda.Backend):
 
     def _bound(self, kernel: str) -> tuple[Launch, Words, Mapping[WordArray, tuple[int, int]]]:
         """Return kernels and addresses that a launch binds; words are read when it runs."""
-        assert self._prepared is not None
         lengths = list(map(len, self._prepared.indices))
         places, words = self._preparation.places, self._staging.words.numpy()
         indices = dict(zip(places, zip(places.values(), lengths, strict=True), strict=True))
@@ -203,7 +201,6 @@ class Walk:
     def store(
         self, columns: Columns, rows: Rows, values: Values, width: int, part: Any = None
     ) -> None:
-        assert isinstance(columns.row, Row)
         skipped, start = divmod(columns.start, columns.width)  # a block below the first rows
         index = self.index(columns.row, rows) + skipped
         cols = start + np.arange(width)[None, :]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.contracts.policy import load_policy
 from dynbatch.harness.granularity.operators import OperatorModel
 from dynbatch.harness.values.graph import Graph
-from dynbatch.harness.values.paths import ROOT
 from dynbatch.harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
 from tests.support.chain_models import (
     SENTENCES,
@@ -28,11 +26,11 @@ from tests.support.chain_models import (
     AffineBiLSTM,
     AffineBiLSTMChar,
 )
+from tests.support.processes import end_python
 from tests.support.random_graphs import graph_of
 from tests.support.sketch_models import SIZES, ChildSum
 from tests.support.sketches import some_forests
 
-PROGRAM = ROOT / "tests" / "support" / "dynet_batches.py"
 pytestmark = [
     pytest.mark.dynet,
     pytest.mark.skipif(find_spec("_dynet") is None, reason="DyNet is not installed"),
@@ -64,14 +62,7 @@ class Dynet(NamedTuple):
 @cache
 def dynet(policy: str, model: str) -> Dynet:
     """Run a program of dynet_batches."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(POLICIES[policy]), model],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-    )
+    done = end_python("tests/support/dynet_batches.py", str(POLICIES[policy]), model)
     assert done.returncode == 0, done.stderr
     printed = done.stdout + done.stderr
     sums = re.findall(r"esum expression (\d+)/", printed)
@@ -135,20 +126,31 @@ class AffineChildSum(ChildSum):
         v.scatter(c=c, h=sigmoid(o) * tanh(c))
 
 
-def kinds_of(graph: Graph, functions: Iterable[int]) -> Counter[str]:
+class Compared(NamedTuple):
+    """Operators of a model and of DyNet's program by kind, without parameters and sum of losses."""
+
+    graph: Graph
+    ours: Counter[str]
+    theirs: Counter[str]
+    n_parameters: int
+
+
+def compare(of_dynet: Dynet, model: Model, instances: Sequence[Any]) -> Compared:
     """Count operators, without their parameters and columns."""
-    return Counter(re.sub(r"^(?!sum)(\w+) .*", r"\1", graph.type_names[f]) for f in functions)
+    expanded, theirs = OperatorModel(model).mini_batch(instances), of_dynet.kinds.copy()
+    names = (expanded.graph.type_names[f] for f in expanded.functions)
+    ours = Counter(re.sub(r"^(?!sum)(\w+) .*", r"\1", name) for name in names)
+    n_parameters = theirs.pop("parameter")
+    assert theirs.pop(f"sum of {theirs['pick_neg_log_softmax']}") == 1
+    return Compared(expanded.graph, ours, theirs, n_parameters)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_operators_of_a_child_sum_are_dynets(policy: str) -> None:
     """Counts by kind and batches are equal, except for parameter nodes and the sum of losses."""
     theirs = dynet(policy, "child_sum")
-    expanded = OperatorModel(AffineChildSum(SIZES)).mini_batch(some_forests())
-    graph = expanded.graph
-    ours, names = kinds_of(graph, expanded.functions), theirs.kinds.copy()
-    n_parameters = names.pop("parameter") - ours.pop("zeros")
-    assert names.pop(f"sum of {names['pick_neg_log_softmax']}") == 1
+    graph, ours, names, n_parameters = compare(theirs, AffineChildSum(SIZES), some_forests())
+    n_parameters -= ours.pop("zeros")
     assert ours == names
     assert load_policy(policy)(graph).n_batches + n_parameters + 1 == len(theirs.batches)
 
@@ -161,14 +163,11 @@ def test_operators_of_a_tagger_are_dynets(policy: str) -> None:
     where each direction also looks up its own words.
     """
     theirs = dynet(policy, "bilstm")
-    expanded = OperatorModel(AffineBiLSTM(TAGGER.sizes)).mini_batch(SENTENCES)
-    ours, names = kinds_of(expanded.graph, expanded.functions), theirs.kinds.copy()
-    n_parameters, n_states = names.pop("parameter"), ours.pop("parameter")
-    assert names.pop(f"sum of {names['pick_neg_log_softmax']}") == 1
-    assert n_states == 4 * len(SENTENCES)
+    graph, ours, names, n_parameters = compare(theirs, AffineBiLSTM(TAGGER.sizes), SENTENCES)
+    assert ours.pop("parameter") == 4 * len(SENTENCES)
     names["lookup"] *= 2
     assert ours == names
-    n_batches = load_policy(policy)(expanded.graph).n_batches
+    n_batches = load_policy(policy)(graph).n_batches
     assert n_batches - 4 == len(theirs.batches) - n_parameters - 1
 
 
@@ -182,16 +181,13 @@ def test_componentwise_operators_of_letters_and_words_share_batches(policy: str)
     """
     theirs = dynet(policy, "bilstm_char")
     model = AffineBiLSTMChar(SPELLED_SIZES, mlp_size=SPELLER.mlp_size)
-    expanded = OperatorModel(model).mini_batch(SPELLED)
-    ours, names = kinds_of(expanded.graph, expanded.functions), theirs.kinds.copy()
-    n_parameters, n_states = names.pop("parameter"), ours.pop("parameter")
-    assert names.pop(f"sum of {names['pick_neg_log_softmax']}") == 1
-    assert n_states == 4 * len(SPELLED)
+    graph, ours, names, n_parameters = compare(theirs, model, SPELLED)
+    assert ours.pop("parameter") == 4 * len(SPELLED)
     n_letters = np.concatenate([np.diff(sentence.char_start) for sentence in SPELLED])
     names["lookup"] += n_letters.sum()
     names -= Counter(dict.fromkeys(("slice", "sigmoid"), 2 * np.count_nonzero(n_letters)))
     assert ours == names
-    n_batches = load_policy(policy)(expanded.graph).n_batches
+    n_batches = load_policy(policy)(graph).n_batches
     n_of_theirs = load_policy(policy)(drop_unread(theirs.graph)).n_batches
     assert n_batches - 4 == n_of_theirs - n_parameters - 1
 

@@ -6,10 +6,7 @@ All systems are compared with the reference in test_systems_agree.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,47 +16,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
+from dynbatch.harness.contracts.model import ModelSizes
 from dynbatch.harness.contracts.system import RunSettings, load_adapter
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock, PhaseClock, Sample
-from dynbatch.harness.models.berxit import Berxit
-from dynbatch.harness.models.birnn import BiRNN
-from dynbatch.harness.models.drnn import DRNN
 from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from dynbatch.harness.models.lattice_gru import LatticeGRU
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
-from dynbatch.harness.models.nested_rnn import NestedRNN
-from dynbatch.harness.models.stack_rnn import StackRNN
-from dynbatch.harness.programs.model import ProgramModel
 from dynbatch.harness.reference import run_reference
-from dynbatch.harness.values.instances import Chain
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import autobatch, build
 from dynbatch.systems.on_dynet.segments import GraphSegment, Needed, Part
 from dynbatch.systems.plans.programs import grow_tree
-from tests.support.instances import random_lattice, random_sentences
-from tests.support.run_adapter import UNEQUAL, Case, named, run_case
+from tests.support.processes import end_python, run_python
+from tests.support.run_adapter import CASES, UNEQUAL, Case, named, run_case, started
 
 NATIVE = build.SOURCE_BUILDS["cpu"]
 NO_DYNET = autobatch._explain_missing_dynet(autobatch.DynetOptions())
 ON_DYNET = pytest.mark.skipif(NO_DYNET is not None, reason=str(NO_DYNET))
 NOT_BUILT = build.explain_missing_build()
 ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
-
-
-def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a new process, because DyNet's settings apply to a whole process."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def result_of(function: str, *arguments: str, **environment: str) -> Any:
@@ -69,7 +45,7 @@ import json, sys
 from {__name__} import {function}
 print(json.dumps({function}(*sys.argv[1:])))
 """
-    printed = run_python("-c", program, *arguments, **environment).stdout
+    printed = run_python("-c", program, *arguments, **environment)
     return json.loads(printed.splitlines()[-1])
 
 
@@ -194,12 +170,6 @@ def test_phases_of_all_segments_add_up(system: autobatch.Adapter, machine: Machi
     assert round(sample.total_s * 1e9) == sum(found_ns.values())
 
 
-def test_outputs_are_in_the_order_of_instances(system: autobatch.Adapter, machine: Machine) -> None:
-    system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
-    run(system, machine)
-    assert system.result().outputs.tolist() == [[10.0], [20.0], [21.0]]
-
-
 def test_requested_value_is_computed_before_program_continues(
     system: autobatch.Adapter, machine: Machine
 ) -> None:
@@ -216,22 +186,13 @@ def test_requested_value_is_computed_before_program_continues(
     assert system.result().outputs.tolist() == [[10.0], [20.0]]
 
 
-SMALL = ModelSizes(4, {"words": 30, "classes": 3})
-PROGRAMS: dict[str, ProgramModel] = {
-    "birnn": BiRNN(SMALL),
-    "stack_rnn": StackRNN(SMALL),
-    "nested_rnn": NestedRNN(SMALL, fewest=1, most=4),
-    "berxit": Berxit(SMALL, layers=4, tokens=3, p_exit=0.3),
-    "drnn": DRNN(SMALL, p_child=0.8, generations=4),
-}
-CHAINS: list[Chain] = random_sentences("chain", (1, 5, 3, 6), SMALL, seed=3)
+PROGRAMS = ("birnn", "stack_rnn", "nested_rnn", "berxit", "drnn")
 
 
-def count_waits(model: ProgramModel, **options: str) -> int:
+def count_waits(name: str, **options: str) -> int:
     """Count the parts of a program that are evaluated without a loss."""
-    system = autobatch.Adapter(RunSettings("infer", "cpu", 1, len(CHAINS), 0.1, 0, options=options))
-    system.prepare(model, draw_initial_weights(model, 0))
-    system.load(CHAINS)
+    system = started(autobatch.Adapter, CASES[name].model, "infer", **options)
+    system.load(CASES[name].instances)
     build, parts = system._network.build, []
 
     def noted(instances: Any) -> Any:
@@ -246,8 +207,8 @@ def count_waits(model: ProgramModel, **options: str) -> int:
 
 def count_all_waits() -> dict[str, int]:
     """Count waits of all programs, and for DRNN also with breadth-first growth."""
-    found = {name: count_waits(model) for name, model in PROGRAMS.items()}
-    return found | {"drnn together": count_waits(PROGRAMS["drnn"], branches="together")}
+    found = {name: count_waits(name) for name in PROGRAMS}
+    return found | {"drnn together": count_waits("drnn", branches="together")}
 
 
 @pytest.fixture(scope="module")
@@ -263,23 +224,21 @@ def test_a_wait_for_each_segment_of_the_graph(n_waits: dict[str, int]) -> None:
     for name in ("birnn", "stack_rnn", "nested_rnn"):
         assert n_waits[name] == n_segments(name) - 1, name
     assert n_waits["drnn together"] == n_segments("drnn")
-    model = PROGRAMS["berxit"]
-    assert isinstance(model, Berxit)
-    longest = max(model.count_layers(sentence) for sentence in CHAINS)
+    model = CASES["berxit"].model
+    longest = max(map(model.count_layers, CASES["berxit"].instances))
     assert n_waits["berxit"] == min(longest, model.layers - 1) > 1, "nobody waits at the last layer"
 
 
 @pytest.mark.dynet
 @ON_DYNET
 def test_a_recursion_waits_for_each_node_of_the_largest_tree(n_waits: dict[str, int]) -> None:
-    model = PROGRAMS["drnn"]
-    assert isinstance(model, DRNN)
-    most = max(len(grow_tree(model, sentence).nodes) for sentence in CHAINS)
+    model, sentences = CASES["drnn"].model, CASES["drnn"].instances
+    most = max(len(grow_tree(model, sentence).nodes) for sentence in sentences)
     assert n_waits["drnn"] == most > n_waits["drnn together"]
 
 
 def n_segments(name: str) -> int:
-    segments = PROGRAMS[name].mini_batch(CHAINS).graph.segments
+    segments = CASES[name].model.mini_batch(CASES[name].instances).graph.segments
     return 1 if segments is None else int(segments.max()) + 1
 
 
@@ -296,7 +255,8 @@ def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[i
     """Six matmuls have one parameter as left factor, and six have computed matrices."""
     program = "tests/support/dynet_batches.py"
     folders = f"{NATIVE}:{ROOT}"
-    done = run_python(program, "1", "products", *patches, PYTHONPATH=folders)
+    done = end_python(program, "1", "products", *patches, PYTHONPATH=folders)
+    assert done.returncode == 0, done.stderr
     sizes = re.findall(r"BatchSize:(\d+) a \* a\n", done.stdout + done.stderr)
     assert [int(size) for size in sizes] == batches
 
@@ -345,10 +305,8 @@ def moved_fractions(module: str, autobatch: str, profile: str) -> list[float | N
     """Return the fraction of a training pass that copied operands of batches, read twice."""
     options = {"autobatch": autobatch, "profile": bool(profile)}
     options |= {} if module == CPP else {"build": "source"}
-    system = load_adapter(module)(RunSettings("train", "cpu", 1, 5, 0.1, 0, options=options))
-    model = LatticeLSTM(UNEQUAL)
-    system.prepare(model, draw_initial_weights(model, seed=0))
-    system.load([random_lattice(n, UNEQUAL, np.random.default_rng(n)) for n in (1, 7, 2, 12)])
+    system = started(load_adapter(module), CASES["lattice_lstm"].model, **options)
+    system.load(CASES["lattice_lstm"].instances)
     system.run(NullClock())
     return [system.data_movement_fraction() for _ in range(2)]
 

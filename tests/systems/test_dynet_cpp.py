@@ -6,10 +6,7 @@ All systems are compared with the reference in test_systems_agree, which covers 
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,66 +16,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.contracts.system import RunSettings, load_adapter
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.models.bilstm import BiLSTM
-from dynbatch.harness.models.bilstm_char import BiLSTMChar
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
-from dynbatch.harness.models.parser import Parser
-from dynbatch.harness.models.seq2seq import Seq2Seq
-from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_gru import TreeGRU
-from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.values.instances import Chain
-from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import build
-from dynbatch.systems.on_dynet.cpp import adapter
 from dynbatch.systems.on_dynet.cpp import adapter as cpp
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
 from dynbatch.systems.plans import columns
-from tests.support.instances import random_lattice, random_sentences, random_tree
-from tests.support.run_adapter import LETTERS, NO_LETTERS, PAIRS, PARSED, SIZES, UNEQUAL
+from tests.support.processes import run_python
+from tests.support.run_adapter import CASES, SIZES, UNEQUAL
 
 NATIVE = build.SOURCE_BUILDS["cpu"]
 NOT_BUILT = build.explain_missing_build()
 ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
 SETTINGS = RunSettings("train", "cpu", 1, 2, 0.1, 0)
-MODELS: dict[str, Model] = {
-    "tree_lstm": TreeLSTM(UNEQUAL),
-    "tree_lstm_child_sum": TreeLSTMChildSum(UNEQUAL),
-    "tree_fc": TreeFC(SIZES),
-    "tree_fc_cavs": TreeFC(SIZES, variant="cavs"),
-    "lattice_lstm": LatticeLSTM(UNEQUAL),
-    "var_lstm": VarLSTM(NO_LETTERS, layers=2),
-    "bilstm": BiLSTM(NO_LETTERS, layers=2, mlp_size=7),
-    "bilstm_char": BiLSTMChar(LETTERS),
-    "seq2seq": Seq2Seq(PAIRS),
-    "seq2seq_at_once": Seq2SeqAtOnce(PAIRS),
-    "parser": Parser(PARSED, tag_size=3, mlp_size=7),
-}
-LENGTHS = (1, 5, 3, 2, 5)
-
-
-def instances_of(model: Model) -> list[Any]:
-    """Draw instances of a model, with LENGTHS leaves, characters or words."""
-    rng = np.random.default_rng(4)
-    if model.instance_kind == "tree":
-        return [random_tree(n, UNEQUAL, rng) for n in LENGTHS]
-    if model.instance_kind == "lattice":
-        return [random_lattice(n, UNEQUAL, rng) for n in LENGTHS]
-    return random_sentences(model.instance_kind, LENGTHS, model.sizes, seed=4)
+NAMES = (
+    *("tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "lattice_lstm"),
+    *("var_lstm_layers", "bilstm_layers", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"),
+)
+MODELS = {name: CASES[name].model for name in NAMES}
 
 
 def test_sentences_are_found_again_in_their_columns() -> None:
-    chains = instances_of(MODELS["bilstm_char"])
-    sizes, words, labels, n_letters, letters = columns.build_chain_columns(
-        MODELS["bilstm_char"], chains
-    )
-    assert sizes.tolist() == list(LENGTHS)
+    model, chains = MODELS["bilstm_char"], CASES["bilstm_char"].instances
+    sizes, words, labels, n_letters, letters = columns.build_chain_columns(model, chains)
+    assert sizes.tolist() == list(CASES["bilstm_char"].sizes)
     assert np.count_nonzero(n_letters) not in (0, len(words))
     letter_ends = np.concatenate([[0], np.cumsum(n_letters)])
     for chain, (start, end) in zip(chains, pairwise([0, *np.cumsum(sizes)]), strict=True):
@@ -89,19 +54,19 @@ def test_sentences_are_found_again_in_their_columns() -> None:
             assert np.array_equal(getattr(found, name), getattr(chain, name)), name
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_columns_are_contiguous_int32_vectors(name: str) -> None:
     model = MODELS[name]
-    for column in adapter.PROGRAMS[model.name].build_columns(model, instances_of(model)):
+    for column in cpp.PROGRAMS[model.name].build_columns(model, CASES[name].instances):
         assert column.dtype == np.int32
         assert column.flags.c_contiguous
         assert column.ndim == 1
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
     model = MODELS[name]
-    weights, own_inputs = draw_initial_weights(model, seed=0), adapter.PROGRAMS[model.name]
+    weights, own_inputs = draw_initial_weights(model, seed=0), cpp.PROGRAMS[model.name]
     found = pieces_of(name)
     assert set(own_inputs.tables) & set(weights) <= set(found)
     for whole, (n, axis) in own_inputs.cuts.items():
@@ -110,28 +75,26 @@ def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
         parts = [found[f"{whole}.{k}"] for k in range(n)]
         assert len({part.shape for part in parts}) == 1
         assert np.array_equal(np.concatenate(parts, axis=axis), weights[whole])
-    again = adapter.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
+    again = cpp.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
     assert set(again) == set(weights)
     for weight, values in weights.items():
         assert np.array_equal(again[weight], values), weight
 
 
 def test_gates_of_lstms_have_the_order_of_dynet() -> None:
-    weights, h = draw_initial_weights(MODELS["bilstm"], seed=0), NO_LETTERS.hidden_size
-    found = pieces_of("bilstm")
+    weights, found = draw_initial_weights(MODELS["bilstm_layers"], 0), pieces_of("bilstm_layers")
     for letter in "WUb":
         for suffix in ("_forward", "_forward_2", "_backward", "_backward_2"):
             i, f, g, o = np.split(weights[letter + suffix], 4, axis=-1)
             assert np.array_equal(found[letter + suffix], np.concatenate([i, f, o, g], axis=-1))
-            assert i.shape[-1] == h
 
 
 @pytest.mark.parametrize("h", [MAX_FUSED, MAX_FUSED + 1])
 def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(h: int) -> None:
     """A graph that joined them would copy them in every mini-batch, and their gradients back."""
     weights = draw_initial_weights(LatticeLSTM(replace(UNEQUAL, hidden_size=h)), seed=0)
-    own_inputs = adapter.PROGRAMS["lattice_lstm"]
-    found = dict(adapter.split_weights(weights, own_inputs))
+    own_inputs = cpp.PROGRAMS["lattice_lstm"]
+    found = dict(cpp.split_weights(weights, own_inputs))
     for name in ("W_char", "U_char", "W_word", "U_word"):
         f, i, o, g = np.split(weights[name], 4, axis=-1)
         if h > MAX_FUSED:
@@ -140,7 +103,7 @@ def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(h: int) 
         else:
             assert np.array_equal(found[name], np.concatenate([i, f, o, g], axis=-1))
         assert (name in found) == (h <= MAX_FUSED)
-    again = adapter.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
+    again = cpp.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
     for name, values in weights.items():
         assert np.array_equal(again[name], values), name
 
@@ -148,12 +111,12 @@ def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(h: int) 
 def pieces_of(name: str) -> Mapping[str, Any]:
     model = MODELS[name]
     weights = draw_initial_weights(model, seed=0)
-    return dict(adapter.split_weights(weights, adapter.PROGRAMS[model.name]))
+    return dict(cpp.split_weights(weights, cpp.PROGRAMS[model.name]))
 
 
 def test_a_model_without_a_program_is_skipped() -> None:
     reason = cpp.Adapter.skip(TreeGRU(SIZES), SETTINGS)
-    known = ", ".join(sorted(adapter.PROGRAMS))
+    known = ", ".join(sorted(cpp.PROGRAMS))
     assert reason == f"model tree_gru is not written for DyNet in C++; it runs {known}"
     manual = RunSettings("train", "cpu", 1, 2, 0.1, 0, options={"batching": "manual"})
     reason = cpp.Adapter.skip(MODELS["parser"], manual)
@@ -168,7 +131,7 @@ def print_batches(adapter: str, name: str, autobatch: str, batching: str) -> Non
     model = MODELS[name]
     system = load_adapter(adapter)(RunSettings("train", "cpu", 1, 5, 0.1, 0, options=options))
     system.prepare(model, draw_initial_weights(model, seed=0))
-    system.load(instances_of(model))
+    system.load(CASES[name].instances)
     library = ctypes.CDLL(str(NATIVE / "libdynet.so"))
     ctypes.c_int.in_dll(library, "_ZN5dynet14profiling_flagE").value = 2
     system.run(NullClock())
@@ -177,16 +140,8 @@ def print_batches(adapter: str, name: str, autobatch: str, batching: str) -> Non
 def batches_of(*arguments: str) -> list[str]:
     """Run print_batches in a process of its own; every forward call starts with a line."""
     program = f"import sys\nfrom {__name__} import print_batches\nprint_batches(*sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    lines = re.findall(r"^(?:Forward Call|BatchSize:.*)$", done.stdout, re.MULTILINE)
+    printed = run_python("-c", program, *arguments, OMP_NUM_THREADS="1")
+    lines = re.findall(r"^(?:Forward Call|BatchSize:.*)$", printed, re.MULTILINE)
     return [re.sub(r" @ 0x\w+", "", line) for line in lines]
 
 
@@ -196,7 +151,7 @@ def batches_of(*arguments: str) -> list[str]:
 @pytest.mark.parametrize("autobatch", ["agenda", "depth"])
 @pytest.mark.parametrize(
     ("name", "batching"),
-    [*((name, "instance") for name in MODELS), ("bilstm", "manual")],
+    [*((name, "instance") for name in NAMES), ("bilstm_layers", "manual")],
 )
 def test_graphs_are_those_of_python_after_a_clock(name: str, batching: str, autobatch: str) -> None:
     """The first node of every forward call, which reads the clock, is the only difference."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib import util
 from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.machine.caches import NAME
-from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_torch.compiled import _find_compiler
+from tests.support.processes import end_python
 
 SAME = "one CPU"
 FIRST = """
@@ -78,14 +75,7 @@ def run(program: str, home: Path, cpu: str = SAME) -> list[str]:
     """Return the words that a new process prints; it must print nothing on stderr."""
     own = {"XDG_CACHE_HOME": str(home), "JAX_PLATFORMS": "cpu", "TESTED_CPU": cpu}
     quick = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST + program],
-        cwd=ROOT,
-        env=os.environ | own | quick,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = end_python("-c", FIRST + program, **own, **quick)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -27,12 +24,12 @@ from dynbatch.harness.reference import ReferenceResult, run_reference
 from dynbatch.harness.trials.workload import count_lookups
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet.build import explain_missing_build
+from tests.support.processes import run_python
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
-PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
 TOLERANCE = 1e-4  # relative to an array's largest entry
 STEP_TOLERANCE = 2e-3  # relative to the change of the loss: a difference of float32 losses
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 OWN_FRAMEWORKS = {
     "dynet": {"dynet"},
     "torch": {"torch"},
@@ -168,62 +165,16 @@ def run_group(together: Sequence[Variant], folder: Path) -> Path:
     """Run systems one after another in a process of their own."""
     options = json.dumps({"build": together[0].build} if together[0].build else {})
     configs = [str(ROOT / "conf" / "system" / f"{one.system}.yaml") for one in together]
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), options, together[0].device, *configs],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(THREADS, "1"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""  # records and tables may be written there
+    arguments = (str(folder), options, together[0].device, *configs)
+    printed = run_python("-m", "tests.support.run_adapter", *arguments, **THREADS)
+    assert printed == ""  # records and tables may be written there
     return folder
-
-
-def skipped_in(results: Found) -> dict[str, str]:
-    """Return the cases that the system does not run, with reasons."""
-    return {case: str(results[f"{case}/skip"]) for case in CASES if f"{case}/skip" in results}
-
-
-def of_every_case(results: Found, prove: Callable[[Mapping[str, Any], str], None]) -> None:
-    """Check every case that the system runs, and name all cases that fail.
-
-    One test covers all cases, because thousands of tests would have more overhead than comparisons.
-    """
-    skipped = skipped_in(results)
-    _of_cases(results, prove, [case for case in CASES if case not in skipped])
-
-
-def of_every_trained_case(results: Found, prove: Callable[[Mapping[str, Any], str], None]) -> None:
-    """Check every case whose model the system trains."""
-    modes = {case: str(results.get(f"{case}/mode", "none")) for case in CASES}
-    _of_cases(results, prove, [case for case, mode in modes.items() if mode == "train"])
-
-
-def _of_cases(
-    results: Found, prove: Callable[[Mapping[str, Any], str], None], cases: Sequence[str]
-) -> None:
-    if not cases:
-        pytest.skip("it runs no case like this")
-    wrong = []
-    for case in cases:
-        try:
-            prove(found_for(results, case), case)
-        except (AssertionError, KeyError) as error:
-            wrong.append(f"{case}: {type(error).__name__} {error}")
-    assert not wrong, "\n".join(wrong)
 
 
 def found_for(results: Found, case: str) -> dict[str, Any]:
     """Return the results of the system for a case."""
     prefix = f"{case}/"
     return {k.removeprefix(prefix): v for k, v in results.items() if k.startswith(prefix)}
-
-
-def mode_of(found: Mapping[str, Any]) -> str:
-    """Return the mode in which the system ran the case: "infer" if it does not train the model."""
-    return str(found["mode"])
 
 
 @cache
@@ -264,81 +215,86 @@ def names_in(found: Mapping[str, Any], prefix: str) -> set[str]:
 def test_skipped_cases_have_reasons(results: Found) -> None:
     """Skipped if the system skips any case, so that the list of skipped tests has the reasons."""
     cases_of: dict[str, list[str]] = {}
-    for case, reason in skipped_in(results).items():
-        assert reason, case
-        cases_of.setdefault(reason, []).append(case)
+    for case in CASES:
+        if f"{case}/skip" in results:
+            cases_of.setdefault(str(results[f"{case}/skip"]), []).append(case)
+    assert "" not in cases_of
     if cases_of:
         pytest.skip("; ".join(f"{', '.join(cases)}: {why}" for why, cases in cases_of.items()))
 
 
-def test_effective_options_include_every_option(results: Found) -> None:
-    """The engine omits options without effect; its own tests cover them."""
-
-    def prove(found: Mapping[str, Any], case: str) -> None:
-        options, effective_options = (
-            json.loads(str(found[key])) for key in ("options", "effective options")
-        )
-        if "backend" in options:  # it is the engine
-            return
-        assert set(options) <= set(effective_options)
-        said = {name: value for name, value in options.items() if name not in LEFT_OPEN}
-        assert {name: effective_options[name] for name in said} == said
-
-    of_every_case(results, prove)
+def effective_options_include_every_option(found: Found, case: str) -> None:
+    """Check systems except the engine, which omits options without effect and has its own tests."""
+    options, effective_options = (
+        json.loads(str(found[key])) for key in ("options", "effective options")
+    )
+    if "backend" in options:  # it is the engine
+        return
+    assert set(options) <= set(effective_options)
+    said = {name: value for name, value in options.items() if name not in LEFT_OPEN}
+    assert {name: effective_options[name] for name in said} == said
 
 
-def test_loss_outputs_and_gradients(results: Found) -> None:
+def loss_outputs_and_gradients(found: Found, case: str) -> None:
     """Results of a first run, a repeated one, one instance alone, and inference (no gradients)."""
-
-    def prove(found: Mapping[str, Any], case: str) -> None:
-        mode = mode_of(found)
-        assert_equal(found, "first", truth(case, mode))
-        assert_equal(found, "again", truth(case, mode))
-        assert_equal(found, "alone", truth_alone(case, mode))
-        assert_equal(found, "inferred", truth(case, "infer"))
-
-    of_every_case(results, prove)
+    mode = str(found["mode"])  # "infer" if the system does not train the model
+    assert_equal(found, "first", truth(case, mode))
+    assert_equal(found, "again", truth(case, mode))
+    assert_equal(found, "alone", truth_alone(case, mode))
+    assert_equal(found, "inferred", truth(case, "infer"))
 
 
-def test_one_step_of_plain_sgd(results: Found) -> None:
-    """Loss, outputs and gradients after the step, and the loss difference more precisely."""
-
-    def prove(found: Mapping[str, Any], case: str) -> None:
-        assert_equal(found, "stepped", truth_after_step(case))
-        expected = truth_after_step(case).loss - truth(case).loss
-        change = float(found["stepped/loss"]) - float(found["first/loss"])
-        assert abs(expected) > 1e-3 * abs(truth(case).loss)  # otherwise the test is too weak
-        assert change == pytest.approx(expected, rel=STEP_TOLERANCE)
-
-    of_every_trained_case(results, prove)
-
-
-def test_parameters_are_read_back_as_they_are(results: Found) -> None:
+def parameters_are_read_back_as_they_are(found: Found, case: str) -> None:
     """Parameters are bitwise equal to the given ones before any update."""
-
-    def prove(found: Mapping[str, Any], case: str) -> None:
-        for name, values in CASES[case].weights.items():
-            np.testing.assert_array_equal(found[f"kept/{name}"], values, err_msg=name)
-        assert names_in(found, "kept") == set(CASES[case].weights)
-
-    of_every_case(results, prove)
+    for name, values in CASES[case].weights.items():
+        np.testing.assert_array_equal(found[f"kept/{name}"], values, err_msg=name)
+    assert names_in(found, "kept") == set(CASES[case].weights)
 
 
-def test_parameters_are_read_back_one_step_further(results: Found) -> None:
-    def prove(found: Mapping[str, Any], case: str) -> None:
-        rate, gradients = CASES[case].learning_rate, truth(case).gradients
-        n_rows = count_lookups(CASES[case].model, CASES[case].instances)
-        weights = CASES[case].weights
-        step = SgdStep(weights, gradients, rate, n_rows)
-        for name, values in weights.items():
-            stepped = np.asarray(found[f"stepped parameters/{name}"], np.float64)
-            change = (values - stepped) / rate
-            assert is_within_tolerance(
-                change, gradients[name], step.compute_rounding(name) / rate
-            ), name
-        assert names_in(found, "stepped parameters") == set(weights)
+def one_step_of_plain_sgd(found: Found, case: str) -> None:
+    """Loss, outputs and gradients after the step, and the loss difference more precisely."""
+    assert_equal(found, "stepped", truth_after_step(case))
+    expected = truth_after_step(case).loss - truth(case).loss
+    change = float(found["stepped/loss"]) - float(found["first/loss"])
+    assert abs(expected) > 1e-3 * abs(truth(case).loss)  # otherwise the test is too weak
+    assert change == pytest.approx(expected, rel=STEP_TOLERANCE)
 
-    of_every_trained_case(results, prove)
+
+def parameters_are_read_back_one_step_further(found: Found, case: str) -> None:
+    rate, gradients, weights = CASES[case].learning_rate, truth(case).gradients, CASES[case].weights
+    n_rows = count_lookups(CASES[case].model, CASES[case].instances)
+    step = SgdStep(weights, gradients, rate, n_rows)
+    for name, values in weights.items():
+        stepped = np.asarray(found[f"stepped parameters/{name}"], np.float64)
+        rounding = step.compute_rounding(name) / rate
+        assert is_within_tolerance((values - stepped) / rate, gradients[name], rounding), name
+    assert names_in(found, "stepped parameters") == set(weights)
+
+
+OF_TRAINED = (one_step_of_plain_sgd, parameters_are_read_back_one_step_further)
+STATEMENTS = (
+    *(effective_options_include_every_option, loss_outputs_and_gradients),
+    *(parameters_are_read_back_as_they_are, *OF_TRAINED),
+)
+
+
+@pytest.mark.parametrize("holds", STATEMENTS, ids=lambda holds: holds.__name__)
+def test_it_holds_in_every_case(results: Found, holds: Callable[[Found, str], None]) -> None:
+    """Check every case that the system runs, or trains, and name all cases that fail.
+
+    One test covers all cases, because thousands of tests would have more overhead than comparisons.
+    """
+    modes = {case: str(results.get(f"{case}/mode", "skipped")) for case in CASES}
+    modes_of_it = ("train",) if holds in OF_TRAINED else ("train", "infer")
+    cases, wrong = [case for case, mode in modes.items() if mode in modes_of_it], []
+    if not cases:
+        pytest.skip("it runs no case like this")
+    for case in cases:
+        try:
+            holds(found_for(results, case), case)
+        except (AssertionError, KeyError) as error:
+            wrong.append(f"{case}: {type(error).__name__} {error}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,15 @@ import yaml
 from dynbatch.harness.records.record import read_record
 from dynbatch.harness.terminal.status import read_current_work
 from dynbatch.harness.values.paths import ROOT
-from tests.support.in_time import wait_for
-from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
+from tests.support.in_time import wait_until
+from tests.support.pipelines import (
+    SYSTEMS,
+    command,
+    edit_experiment,
+    environment,
+    records,
+    snakemake,
+)
 from tests.support.small_slurm import (
     NODES,
     PARTITION,
@@ -45,13 +52,10 @@ def slurm() -> Iterator[SmallSlurm]:
 @pytest.fixture
 def many(folder: Path) -> Path:
     """Return a working directory with an experiment of 20 trials and a description of nodes."""
-    place = folder / "conf" / "experiment"
-    (place / "small_curves.yaml").unlink()
-    content = yaml.safe_load((place / "small_table.yaml").read_text())
-    scale = content["scales"]["smoke"]
-    scale["rounds"] = N_ROUNDS
-    scale["blocks"] = [{"system": SYSTEMS, "batch_size": SIZES}]
-    (place / "small_table.yaml").write_text(yaml.safe_dump(content))
+    (folder / "conf/experiment/small_curves.yaml").unlink()
+    blocks = [{"system": SYSTEMS, "batch_size": SIZES}]
+    with edit_experiment(folder, "small_table") as content:
+        content["scales"]["smoke"] |= {"rounds": N_ROUNDS, "blocks": blocks}
     say_nodes(folder)
     return folder
 
@@ -121,16 +125,20 @@ def test_node_or_head_failure_loses_only_running_measurements(
 ) -> None:
     running = begin(many, "first.log")
     n_steps = len(SYSTEMS) * len(SIZES) * N_ROUNDS
-    assert wait_for(lambda: len(records(many)) >= 4 and NODES[1] in slurm.busy_nodes(), PATIENCE_S)
+    assert wait_until(
+        lambda: len(records(many)) >= 4 and NODES[1] in slurm.busy_nodes(), PATIENCE_S
+    )
     slurm.kill_node(NODES[1])
     at_death = records(many)
 
-    assert wait_for(lambda: len(records(many)) >= len(at_death) + 4, PATIENCE_S), "on the other"
+    assert wait_until(lambda: len(records(many)) >= len(at_death) + 4, PATIENCE_S), "on the other"
     assert running.poll() is None
     running.send_signal(signal.SIGKILL)
     running.wait()
     slurm.start_node(NODES[1])
-    assert wait_for(lambda: len(records(many)) > len(at_death) + 4, PATIENCE_S), "without its head"
+    assert wait_until(lambda: len(records(many)) > len(at_death) + 4, PATIENCE_S), (
+        "without its head"
+    )
     at_restart = records(many)
     assert len(at_restart) < n_steps
 
@@ -194,10 +202,9 @@ def test_cluster_error_gives_one_line(
 def test_another_kind_of_machine_is_a_record_and_is_measured_once_it_is_right(
     many: Path, begin: Begin
 ) -> None:
-    place = many / "conf" / "experiment" / "small_table.yaml"
-    content = yaml.safe_load(place.read_text())
-    content["scales"]["smoke"] |= {"rounds": 1, "blocks": [{"system": SYSTEMS, "batch_size": 1}]}
-    place.write_text(yaml.safe_dump(content))
+    blocks = [{"system": SYSTEMS, "batch_size": 1}]
+    with edit_experiment(many, "small_table") as content:
+        content["scales"]["smoke"] |= {"rounds": 1, "blocks": blocks}
     say_nodes(many, cpu="Z80")
     end(begin(many, "0.log"), many, "0.log")
     found = [read_record(path) for path in records(many)]

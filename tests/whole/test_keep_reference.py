@@ -22,6 +22,7 @@ from scripts import keep_reference
 from tests.support.records import content_of, write_made_up_records
 from tests.support.refusals import read_refusal
 
+Output = pytest.CaptureFixture[str]
 TABLE = "cavs_table1_tree_lstm"
 
 
@@ -95,9 +96,7 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
 
 
 @pytest.mark.slow
-def test_artifacts_are_kept_by_name(
-    choices: Choices, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_artifacts_are_kept_by_name(choices: Choices, tmp_path: Path, capsys: Output) -> None:
     write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     typed = [str(choices.results_dir), str(tmp_path / "some-machine" / "smoke"), "--only"]
     assert keep_reference.main([*typed, TABLE, "cavs_fig10a"]) == 1
@@ -142,9 +141,7 @@ def test_a_long_table_is_packed(tmp_path: Path) -> None:
             assert len(content) < table.stat().st_size / 6
 
 
-def test_a_folder_of_something_else_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_something_else_stays(tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "mine.png").write_bytes(b"mine")
     (tmp_path / "README.md").write_bytes(b"mine")
@@ -154,9 +151,7 @@ def test_a_folder_of_something_else_stays(
     assert content_of(tmp_path) == before
 
 
-def test_unkeepable_results_give_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unkeepable_results_give_one_line(tmp_path: Path, capsys: Output) -> None:
     assert keep_reference.main([str(tmp_path / "none"), str(tmp_path / "a")]) == 1
     read_refusal(capsys, "keep_reference: ")
     assert not (tmp_path / "a").exists()

@@ -16,7 +16,15 @@ from dynbatch.harness.planning.durations import DRAWN_S, estimate_usual_s
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.record import read_record
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.pipelines import HERE, SYSTEMS, command, environment, records, snakemake
+from tests.support.pipelines import (
+    HERE,
+    SYSTEMS,
+    command,
+    edit_experiment,
+    environment,
+    records,
+    snakemake,
+)
 from tests.support.sandbox import wait_until
 
 
@@ -110,13 +118,11 @@ def test_a_new_system_is_one_file_and_one_yaml(folder: Path) -> None:
     for path in (folder / "conf" / "system").glob("*.yaml"):
         if yaml.safe_load(path.read_text())["kind"] == "framework":
             path.unlink()  # no framework is needed for this
-    place = folder / "conf" / "experiment"
-    (place / "small_curves.yaml").unlink()
-    content = yaml.safe_load((place / "small_table.yaml").read_text())
-    content["compare"] = {"systems": ["reference", "kind:framework"]}
-    scale = content["scales"]["smoke"]
-    scale["blocks"] = [{"system": ["reference", "kind:framework"], "batch_size": 2}]
-    (place / "small_table.yaml").write_text(yaml.safe_dump(content))
+    (folder / "conf/experiment/small_curves.yaml").unlink()
+    compared = ["reference", "kind:framework"]
+    with edit_experiment(folder, "small_table") as content:
+        content["compare"] = {"systems": compared}
+        content["scales"]["smoke"]["blocks"] = [{"system": compared, "batch_size": 2}]
     (folder / "fresh_system.py").write_text(FRESH)
     fresh = {"name": "fresh", "kind": "framework", "label": "Fresh", "adapter": "fresh_system"}
     (folder / "conf" / "system" / "fresh.yaml").write_text(yaml.safe_dump(fresh))

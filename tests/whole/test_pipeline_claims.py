@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.pipelines import HERE, SYSTEMS, build_experiment, records, snakemake
+from tests.support.pipelines import HERE, SYSTEMS, edit_experiment, records, snakemake
 
 ON_PAPER = ["scale=paper", *HERE[1:]]
 
@@ -37,10 +37,8 @@ def write_claim(folder: Path, name: str, size: int, **changes: Any) -> None:
 @pytest.fixture
 def claiming(folder: Path) -> Path:
     """Return a working directory with claims about one batch size on each device."""
-    experiment = folder / "conf/experiment/small_table.yaml"
-    content = yaml.safe_load(experiment.read_text())
-    content["scales"]["paper"] = build_experiment({})["scales"]["smoke"]
-    experiment.write_text(yaml.safe_dump(content))
+    with edit_experiment(folder, "small_table") as content:
+        content["scales"]["paper"] = content["scales"]["smoke"]
     (folder / "conf/experiment/small_curves.yaml").unlink()
     shutil.copy(CONF_DIR / "experiment/claims.yaml", folder / "conf/experiment/claims.yaml")
     shutil.rmtree(folder / "conf/claims")

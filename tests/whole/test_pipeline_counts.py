@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dynbatch.harness.records.record import read_record
-from tests.support.pipelines import build_counts, records, snakemake
+from tests.support.pipelines import (
+    build_counts,
+    edit_experiment,
+    records,
+    snakemake,
+    write_experiment,
+)
 
 
 def counts_experiment(**limits: float) -> dict[str, Any]:
@@ -27,11 +32,9 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
 
     No experiment here has trials, so there is no table of records.
     """
-    place = folder / "conf" / "experiment"
     for name in ("small_curves", "small_table"):
-        (place / f"{name}.yaml").unlink()
-    content = counts_experiment(**{"limits.time_s": 2})
-    (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
+        (folder / f"conf/experiment/{name}.yaml").unlink()
+    write_experiment(folder, "small_counts", counts_experiment(**{"limits.time_s": 2}))
     snakemake(folder, "all")
     results = folder / "results"
     table = (results / "tables/small_counts.md").read_text()
@@ -45,8 +48,7 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
 
     records = {path: path.read_bytes() for path in (results / "raw/counts").glob("count-*.json")}
     assert len(records) == 3
-    content = counts_experiment(**{"limits.time_s": 3})
-    (place / "small_counts.yaml").write_text(yaml.safe_dump(content))
+    write_experiment(folder, "small_counts", counts_experiment(**{"limits.time_s": 3}))
     snakemake(folder, "all")
     changed = [path.name for path in records if path.read_bytes() != records[path]]
     assert [name.partition("-lattice")[0] for name in changed] == ["count-fsm_sort"]
@@ -63,7 +65,7 @@ def test_counts_run_concurrently_and_trials_alone(folder: Path) -> None:
     timed |= {"batch_size": 1, "timing.min_seconds": 0.01}
     content["scales"] = {"smoke": {"counts": [*quick, timed]}}
     content["table"] = {**content["table"], "columns": ["model", "batch_size"]}
-    (folder / "conf/experiment/small_counts.yaml").write_text(yaml.safe_dump(content))
+    write_experiment(folder, "small_counts", content)
     at_once = _at_once(snakemake(folder, "all", "--cores", "2"))
     assert ["count lattice_lstm"] * 2 in at_once
     alone = {"count tree_gru", "measure all"}
@@ -89,27 +91,20 @@ def _at_once(printed: str) -> list[list[str]]:
 WRONG = "(2 (1 a) (1 b)\n"  # one ")" too few
 
 
-def on_wrong_data(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the experiment with half of its trials on an invalid file, half on generated trees."""
-    smoke = content["scales"]["smoke"]
-    smoke["rounds"] = 1
-    wrong = {"dataset": "sst", "dataset.options.sha256": None}
-    smoke["blocks"] = [
-        {**smoke["blocks"][0], "batch_size": 1, **wrong},
-        {**smoke["blocks"][0], "batch_size": 2, "dataset": "sst_synthetic"},
-    ]
-    return content
-
-
 @pytest.mark.slow
 def test_invalid_data_gives_a_status_and_other_trials_continue(folder: Path) -> None:
-    place = folder / "conf" / "experiment"
-    (place / "small_curves.yaml").unlink()
-    table = place / "small_table.yaml"
-    table.write_text(yaml.safe_dump(on_wrong_data(yaml.safe_load(table.read_text()))))
+    """Half of the trials are on an invalid file, and half on generated trees."""
+    (folder / "conf/experiment/small_curves.yaml").unlink()
+    with edit_experiment(folder, "small_table") as content:
+        smoke, wrong = content["scales"]["smoke"], {"dataset.options.sha256": None}
+        smoke["blocks"] = [
+            {**smoke["blocks"][0], "batch_size": 1, "dataset": "sst", **wrong},
+            {**smoke["blocks"][0], "batch_size": 2, "dataset": "sst_synthetic"},
+        ]
+        smoke["rounds"] = 1
     count = {"model": "tree_lstm", "dataset": "sst", "batch_size": 1, "timing.min_seconds": 0}
     counted = build_counts({**count, "policy": ["agenda", "depth"]})
-    (place / "small_counts.yaml").write_text(yaml.safe_dump(counted))
+    write_experiment(folder, "small_counts", counted)
     (folder / "no_data" / "sst").mkdir(parents=True)
     (folder / "no_data" / "sst" / "train.txt").write_text(WRONG)
     snakemake(folder, "all")

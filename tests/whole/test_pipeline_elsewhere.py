@@ -6,14 +6,13 @@ import itertools
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.records.record import build_trial
 from dynbatch.harness.records.store import RecordSet, write_packed
 from tests.support.experiments import read_rows
-from tests.support.pipelines import snakemake
+from tests.support.pipelines import edit_experiment, snakemake
 from tests.support.records import MACHINE, made_up_record
 
 CONFIG = ("records=packed", "conf_dir=conf")
@@ -77,10 +76,8 @@ def test_records_of_elsewhere_are_drawn_again_only_if_something_changed(packed: 
 
 @pytest.mark.slow
 def test_an_experiment_that_cannot_be_drawn_is_named_in_one_line(packed: Path) -> None:
-    path = packed / "conf/experiment/small_curves.yaml"
-    content = yaml.safe_load(path.read_text())
-    content["figure"]["values"] = {"throughputs": "trees/s"}
-    path.write_text(yaml.safe_dump(content))
+    with edit_experiment(packed, "small_curves") as content:
+        content["figure"]["values"] = {"throughputs": "trees/s"}
     printed = snakemake(packed, "draw_all", config=CONFIG, returncode=1)
     assert "draw: small_curves: " in printed
     lines = (packed / "results/logs/report.log").read_text().splitlines()

@@ -6,10 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dynbatch.harness.records.record import read_record
-from tests.support.pipelines import SPEEDUPS, SYSTEMS, build_counts, build_experiment, snakemake
+from tests.support.pipelines import (
+    SYSTEMS,
+    build_counts,
+    edit_experiment,
+    snakemake,
+    write_experiment,
+)
 
 NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
 
@@ -17,14 +22,13 @@ NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
 @pytest.fixture
 def nasty(folder: Path) -> Path:
     """Return a working directory with a trial and a count; conf/ has a name that needs quotes."""
-    place = folder / "conf" / "experiment"
-    (place / "small_curves.yaml").unlink()
-    table = build_experiment(SPEEDUPS)
-    table["scales"]["smoke"] |= {"rounds": 1, "blocks": [{"system": SYSTEMS, "batch_size": 1}]}
+    (folder / "conf/experiment/small_curves.yaml").unlink()
+    blocks = [{"system": SYSTEMS, "batch_size": 1}]
+    with edit_experiment(folder, "small_table") as content:
+        content["scales"]["smoke"] |= {"rounds": 1, "blocks": blocks}
     counts = {"model": "tree_lstm", "dataset": "sst", "batch_size": 2, "policy": ["depth"]}
     counted = build_counts({**counts, "timing.min_seconds": 0})
-    (place / "small_table.yaml").write_text(yaml.safe_dump(table))
-    (place / "small_counts.yaml").write_text(yaml.safe_dump(counted))
+    write_experiment(folder, "small_counts", counted)
     (folder / "conf").rename(folder / f"{NASTY}conf")
     return folder
 

@@ -9,16 +9,14 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.support.pipelines import HERE, SPEEDUPS, build_experiment, snakemake
+from tests.support.pipelines import HERE, SPEEDUPS, build_experiment, snakemake, write_experiment
 
 
 def test_tables_draws_three_tables_and_nothing_else(folder: Path) -> None:
     names = ("epoch_times", "graph_construction", "ablation")
     for name in names:
-        text = yaml.safe_dump(build_experiment(SPEEDUPS))
-        (folder / "conf" / "experiment" / f"{name}.yaml").write_text(text)
+        write_experiment(folder, name, build_experiment(SPEEDUPS))
     printed = snakemake(folder, "tables", "--dry-run")
     planned = set(re.findall(r"^(?:local)?rule (\w+):", printed, re.MULTILINE))
     named = set(re.findall(r"^(drawn_\w+|report|collect|measure\w*) +\d+$", printed, re.MULTILINE))

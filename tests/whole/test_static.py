@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import end_python
 
 TEXTS = (
     *("dynbatch", "conf", "datasets", "docs", "harness", "plots", "scripts", "systems", "tests"),
@@ -25,14 +24,7 @@ NOTES = re.compile(
     "command", ["ruff check .", "ruff format --check .", "mypy"], ids=["lint", "format", "types"]
 )
 def test_static(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = end_python("-m", *command.split())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
