@@ -244,7 +244,7 @@ def ratio_of(system: Slow, seen_s: float = 2.0) -> float:
 @pytest.mark.parametrize("slowdown", [1, 3])
 @pytest.mark.parametrize(("slower", "is_wrong"), [(0.9, False), (1.5, False), (9.0, True)])
 def test_slower_unseen_inputs_are_detected(slower: float, is_wrong: bool, slowdown: int) -> None:
-    """Also after a slowdown of the machine, which makes nobody else guilty."""
+    """Also after a slowdown of the machine, for which no system is at fault."""
     system = Slow()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.run_s *= slowdown
