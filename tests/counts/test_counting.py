@@ -27,9 +27,9 @@ from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from dynbatch.harness.trials.spec import Limits
 from dynbatch.harness.values.paths import ROOT
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with
+from tests.support.in_time import wait_until
 from tests.support.odd_system import detach
 from tests.support.refusals import read_refusal
-from tests.support.sandbox import wait_until
 
 pytestmark = pytest.mark.slow  # together they take seconds
 

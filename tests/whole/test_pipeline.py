@@ -16,6 +16,7 @@ from dynbatch.harness.planning.durations import DRAWN_S, estimate_usual_s
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.record import read_record
 from dynbatch.harness.values.paths import CONF_DIR
+from tests.support.in_time import wait_until
 from tests.support.pipelines import (
     HERE,
     SYSTEMS,
@@ -25,7 +26,6 @@ from tests.support.pipelines import (
     records,
     snakemake,
 )
-from tests.support.sandbox import wait_until
 
 
 def superseded(folder: Path) -> list[Path]:

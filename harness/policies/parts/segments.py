@@ -86,7 +86,7 @@ class CutGraph:
 def cut_in_segments(graph: Graph) -> CutGraph:
     """Cut a graph with segments."""
     assert graph.segments is not None
-    arrays = _cut(graph.segments, graph.types, graph.arg_start, graph.args)
+    arrays = cut_arrays(graph.segments, graph.types, graph.arg_start, graph.args)
     vertices, starts, types, arg_starts, args, first_arg = map(as_int_array, arrays)
     bounds = zip(pairwise(starts.tolist()), pairwise(first_arg.tolist()), strict=True)
     parts = tuple(
@@ -231,11 +231,6 @@ def add_batches(
 
 
 @compiled
-def _cut(segments: Ints, types: Ints, arg_start: Ints, args: Ints) -> CutArrays:
-    return cut_arrays(segments, types, arg_start, args)
-
-
-@helper
 def cut_arrays(segments: Ints, types: Ints, arg_start: Ints, args: Ints) -> CutArrays:
     """Cut a graph into its segments."""
     n, n_segments = len(types), 0
