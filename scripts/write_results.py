@@ -201,9 +201,9 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f" On the Xeon, clearly slower on {count_classes(others['Intel Xeon'], 'manual')[1]}.",
             "- **Strategies.** On our engine (second figure),"
             f" {join_names(close)} as fast as"
-            f" ours in the median; ours is {format_slower_strategies(behind)} (Cavs DyNet:"
-            " ED-Batch's baseline).",
-            f"- [**Policy**](docs/critical_share.md) gains little: {describe_policies()}.",
+            f" ours in the median; ours is {format_slower_strategies(behind)}.",
+            "- [**Policy**](docs/critical_share.md) alone, with equal kernels, gains little:"
+            f" {describe_policies()}.",
             f"- **Slower than frameworks:** {describe_slower({NAMES[0]: rows, **others})}.",
             "- **Confidence.** 95 % intervals over six rounds (Xeon: ranges over three; Zen 3: one)"
             f'; "clearly": beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks and C++ on'
