@@ -25,7 +25,7 @@ MAX_PER_TURN = 1000  # passes
 CLOCK_DIGITS = 9  # digits of seconds that the clock resolves
 # CPU time between a worker's turns: it reads its next turn and this harness's counters.
 WAITING_S = 1e-3
-AGREEING_PASSES, AGREEMENT = 3, 0.05  # consecutive warm passes, and their largest relative spread
+AGREEING_PASSES, AGREEMENT = 2, 0.05  # consecutive warm passes, and their largest relative spread
 
 
 class ReadScheduling(Protocol):
@@ -91,9 +91,16 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Number of warm-up passes, and the counters of each mini-batch in the first pass."""
+    """Result of the warm-up.
+
+    Attributes:
+        n_passes: Number of passes.
+        last_s: Seconds of the last pass; 0 without any.
+        counters: Counters of each mini-batch in the first pass.
+    """
 
     n_passes: int
+    last_s: float
     counters: tuple[Counters, ...]
 
 
@@ -115,7 +122,7 @@ def warm_up(passes: Passes, mini_batches: Sequence[Sequence[Any]], timing: Timin
         while not _is_warm(timing, passes_s, (passes.now_ns() - began) * 1e-9):
             samples = passes.run(mini_batches, after=count)
             passes_s.append(sum(sample.total_s for sample in samples))
-    return WarmUp(len(passes_s), tuple(counters))
+    return WarmUp(len(passes_s), passes_s[-1] if passes_s else 0.0, tuple(counters))
 
 
 def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> bool:
@@ -169,6 +176,7 @@ def take_turns(
     mini_batches: Sequence[Sequence[Any]],
     turns: Turns,
     n_threads: int,
+    warm_s: float,
     read: ReadScheduling = read_scheduling,
 ) -> TimedSamples:
     """Run timed passes whenever this system has its turn; loading a mini-batch is not timed.
@@ -177,12 +185,13 @@ def take_turns(
 
     Args:
         n_threads: Threads that the system may compute with.
+        warm_s: Seconds of a warm pass, which the first turn expects; 0 if unknown.
         read: Reads the scheduling counters of this process, around the passes of each turn.
     """
     whole: list[Sample] = []
     marked: list[Sample] = []
     taken: list[Turn] = []
-    outside_s, inside_s, median_s = 0.0, 0.0, 0.0
+    outside_s, inside_s, median_s = 0.0, 0.0, warm_s
     with pause_collector():
         after = read()
         while (order := turns.wait()).kind != LAST:

@@ -6,8 +6,7 @@ The parent starts it through harness/measuring/processes/child.py and gives it t
 socket DESCRIPTOR (turns.py). The record has the name BLOCK, which all systems of the block share.
 
 The first round of a trial proves that the system's results are correct. Later rounds of the same
-code, data, machine and versions rely on it: they check the losses of their passes, a step, and that
-unseen mini-batches are as fast.
+code, data, machine and versions rely on it: they check the losses of their passes and a step.
 
 Exit code 0 means that a record was
 written. REFUSED means that the configuration or the data is wrong, or that the record cannot be
@@ -237,14 +236,17 @@ def list_effective_options(system: System) -> dict[str, str]:
     return options | {name: text for name, text in facts.items() if text}
 
 
-def _warm_up(spec: TrialSpec, workload: Workload, system: System, measured: Measured) -> Passes:
+def _warm_up(
+    spec: TrialSpec, workload: Workload, system: System, measured: Measured
+) -> tuple[Passes, float]:
+    """Warm a system up; return the runner of its passes, and the seconds of a warm pass."""
     passes = Passes(system)
     warmed = warm_up(passes, workload.mini_batches, spec.timing)
     end_fork()
     measured.n_warmup = warmed.n_passes
     for name, mean in compute_mean_counters(warmed.counters).items():
         setattr(measured, name, mean)
-    return passes
+    return passes, warmed.last_s
 
 
 def _time(
@@ -256,7 +258,7 @@ def _time(
     turns: Turns,
 ) -> None:
     n_at_first = query_system(system, "n_compilations")
-    passes = _warm_up(spec, workload, system, measured)
+    passes, warm_s = _warm_up(spec, workload, system, measured)
     reset_peak_memory()
     system.reset_peak_memory()
     n_before = query_system(system, "n_compilations")
@@ -264,7 +266,7 @@ def _time(
     n_warm = len(passes.untimed_gap_s)
     measured.timer_overhead_s = measure_empty_sample_s(system.synchronize)
     watch = SlowdownWatch(spec.device)
-    timed = take_turns(passes, workload.mini_batches, turns, spec.threads)
+    timed = take_turns(passes, workload.mini_batches, turns, spec.threads, warm_s)
     slowdown = watch.stop()
     for name in ("gpu_clocks_mhz", "gpu_limited_s", "gpu_others"):
         setattr(measured, name, getattr(slowdown, name))
@@ -327,7 +329,7 @@ def _judge(
     fault = fault or find_passes_fault(passes, workload, fingerprint, runs_s, untimed_gap_s)
     if first is not None:
         fault = fault or find_first_loss_fault(losses, fingerprint.losses)
-    if fault is None:
+    elif fault is None:
         fault, measured.unseen_slowdown = judge_unseen(passes, workload, runs_s)
     if fault is not None:
         measured.discard_times()

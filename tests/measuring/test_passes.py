@@ -38,11 +38,15 @@ IDLE = Scheduling(cpu_s=0.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
 
 
 def timed_of(
-    system: Scripted, costs: Sequence[Sequence[float]], read: Any = lambda **_: IDLE, **timing: Any
+    system: Scripted,
+    costs: Sequence[Sequence[float]],
+    read: Any = lambda **_: IDLE,
+    warm_s: float = 0.0,
+    **timing: Any,
 ) -> TimedSamples:
     values = {"min_seconds": 0.0, "min_passes": 3, "max_seconds": 1e7} | timing
     turns = OwnTurns(Timing(**values))
-    return take_turns(Passes(system, system.time), costs, turns, 1, read)
+    return take_turns(Passes(system, system.time), costs, turns, 1, warm_s, read)
 
 
 def test_loading_is_not_timed(time: FakeTime) -> None:
@@ -136,11 +140,24 @@ def test_marks_are_neither_waited_for_nor_read_in_unmarked_turns(time: FakeTime)
     assert runs.marked[0].phases_s == pytest.approx({"construct": 0.020, "forward": 0.030})
     begin = ["load", "synchronize", "run"]
     whole, marked = [*begin, "synchronize"], [*begin, *["synchronize"] * 3]
-    # The first turn cannot know how long a pass takes and begins with one that is not timed; the
-    # others take 40.5 ms and more, so that two of them fill a turn.
+    # Without a warm pass, the first turn cannot know how long a pass takes and has one. Passes are
+    # shorter than 50 ms, so that turns begin with one that is not timed, and two fill a turn.
     assert system.events[: 2 * len(whole)] == 2 * whole
     second_turn = [*whole, *marked, *marked]
     assert system.events[2 * len(whole) :][: len(second_turn)] == second_turn
+
+
+@pytest.mark.parametrize(("pass_ms", "n_untimed", "n_timed"), [(20, 1, 3), (60, 0, 1)])
+def test_the_first_turn_knows_how_long_a_warm_pass_takes(
+    time: FakeTime, pass_ms: int, n_untimed: int, n_timed: int
+) -> None:
+    system = Scripted(time)
+    costs = [(pass_ms, 0)]
+    timed = timed_of(system, costs, warm_s=pass_ms * 1e-3, min_passes=1)
+    assert timed.turns[0].n_passes == n_timed
+    n_later = len(timed.whole) + len(timed.marked) - n_timed
+    n_turns = 2  # one without and one with marks
+    assert system.events.count("run") == n_timed + n_later + n_turns * n_untimed
 
 
 class WarmingUp(Scripted):
@@ -164,9 +181,9 @@ def warmed(time: FakeTime, passes_ms: Sequence[float], **timing: Any) -> WarmUp:
 @pytest.mark.parametrize(
     ("passes_ms", "n_passes"),
     [
-        ([100], 3),  # three that agree
-        ([300, 200, 104, 103, 101], 5),
-        ([100, 100, 200, 100, 100], 6),  # a slow one restarts the count
+        ([100], 2),  # two that agree
+        ([300, 200, 104, 103, 101], 4),
+        ([100, 200, 100, 100], 4),  # a slow one restarts the count
         ([100, 106, 112, 119, 126, 134, 141, 150, 158, 168, 178], 10),  # never: at most ten
     ],
 )
@@ -180,19 +197,20 @@ def test_warm_up_has_bounds(time: FakeTime) -> None:
     growing = [100.0 * 1.1**k for k in range(30)]
     assert warmed(time, growing, max_warmup=4).n_passes == 4
     assert warmed(time, [100], n_warmup=7).n_passes == 7
+    assert warmed(time, [200, 100]).last_s == pytest.approx(0.1005)
     assert warmed(time, growing, n_warmup=12).n_passes == 12, "more than the most, as was asked"
     # Loading takes a second, so that no second pass starts.
     assert warmed(time, growing, max_warmup_s=1.0).n_passes == 1
     assert warmed(time, growing, max_warmup_s=1.0, n_warmup=3).n_passes == 3
-    assert warmed(time, [100], n_warmup=0) == WarmUp(0, ())
+    assert warmed(time, [100], n_warmup=0) == WarmUp(0, 0.0, ())
 
 
 def test_counters_are_those_of_the_first_pass(time: FakeTime) -> None:
     system = Scripted(time)
     found = warm_up(Passes(system, time), [(1, 1), (1, 1)], Timing(max_warmup_s=1e7))
-    assert found.n_passes == 3
+    assert found.n_passes == 2
     assert [one.n_batches for one in found.counters] == [4, 8]  # events so far
-    assert system.events.count("run") == 6
+    assert system.events.count("run") == 4
 
 
 def test_counters_are_means_and_unknown_stays_unknown() -> None:
