@@ -8,7 +8,7 @@ Writes the table of docs/gpu.md; no GPU is needed. kernel_resources.py has the s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import mean
 
@@ -29,7 +29,7 @@ from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from dynbatch.harness.trials.workload import load_workload
 from dynbatch.harness.values.paths import ROOT
-from scripts.write_pages import MarkedPage
+from scripts.write_pages import MarkedPage, to_table
 
 N_MINI_BATCHES = 4
 POLICY = "critical_share"
@@ -139,38 +139,27 @@ WORKLOADS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CountedWorkload:
-    """Means over the mini-batches of a workload.
-
-    Attributes:
-        moved_mb: megabytes read and written by tiles.
-    """
-
-    name: str
-    batches: float
-    phases: float
-    graph_nodes: float
-    launches: float
-    uploads: float
-    uploaded_kb: float
-    moved_mb: float
-    gflop: float
+# Columns of the table with their formats; moved: read and written by tiles.
+WHOLE = ("batches", "phases", "graph nodes", "launches", "uploads", "uploaded, kB")
+COLUMNS = {**dict.fromkeys(WHOLE, ".0f"), "moved, MB": ".1f", "GFLOP": ".1f"}
 
 
 def main() -> int:
-    PAGE.write(format_table([count_work(workload) for workload in WORKLOADS]))
+    rows = []
+    for workload in WORKLOADS:
+        rows.append((workload.name, *map(format, count_work(workload), COLUMNS.values())))
+    PAGE.write(to_table(("workload", *COLUMNS), rows))
     return 0
 
 
-def count_work(workload: GpuWorkload) -> CountedWorkload:
-    """Count the programs of a few mini-batches."""
+def count_work(workload: GpuWorkload) -> list[float]:
+    """Count the programs of a few mini-batches; return the mean of each column."""
     replays = 3 if workload.mode == "train" else 1  # forward, backward, update
     rows = [
         _count_mini_batch(backend, n_batches, replays)
         for backend, n_batches in workload.arrange_mini_batches(N_MINI_BATCHES)
     ]
-    return CountedWorkload(workload.name, *(mean(values) for values in zip(*rows, strict=True)))
+    return [mean(values) for values in zip(*rows, strict=True)]
 
 
 def _count_mini_batch(backend: Unstarted, n_batches: int, replays: int) -> tuple[float, ...]:
@@ -203,21 +192,6 @@ def _estimate_bytes(phase: Phase) -> float:
     """Estimate the bytes that tiles write and read, which are assumed to be equal."""
     tiles = [(part.rows.n, part.kind) for part in phase if isinstance(part.kind, TileKind)]
     return 2.0 * sum(4 * n * k.per_row * k.width * len(k.stores) for n, k in tiles)
-
-
-def format_table(rows: Sequence[CountedWorkload]) -> str:
-    lines = [
-        "| workload | batches | phases | graph nodes | launches | uploads | uploaded, kB"
-        " | moved, MB | GFLOP |",
-        f"|{'---|' * 9}",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row.name} | {row.batches:.0f} | {row.phases:.0f} | {row.graph_nodes:.0f}"
-            f" | {row.launches:.0f} | {row.uploads:.0f} | {row.uploaded_kb:.0f}"
-            f" | {row.moved_mb:.1f} | {row.gflop:.1f} |"
-        )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[s
         copied_bytes: size of the buffer of the copy.
     """
     is_cuda = device.startswith("cuda")
+    scalar = torch.zeros(1, device=device)
     source = torch.zeros(copied_bytes // 4, device=device)
     target = torch.empty_like(source)
     copy_s = measure_seconds(lambda: target.copy_(source), device)
@@ -74,8 +75,9 @@ def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[s
         "product_gflop_per_s": {
             "x".join(map(str, shape)): _measure_product(shape, device) for shape in PRODUCTS
         },
-        "launch_us": _measure_launch_us(device) if is_cuda else None,
-        "graph_node_us": _measure_graph_node_us(device) if is_cuda else None,
+        # Of kernels that are launched from Python, and of those in a captured graph.
+        "launch_us": 1e6 * _measure_launches(scalar, device) if is_cuda else None,
+        "graph_node_us": 1e6 * _measure_in_graph(scalar.zero_, N_LAUNCHES) if is_cuda else None,
     }
 
 
@@ -86,27 +88,23 @@ def _measure_product(shape: tuple[int, int, int], device: str) -> float:
     return 2e-9 * n * k * m / measure_seconds(lambda: torch.mm(x, w, out=out), device)
 
 
-def _measure_launch_us(device: str) -> float:
-    """Return the mean time of kernels that are launched from Python."""
-    scalar = torch.zeros(1, device=device)
-
+def _measure_launches(scalar: torch.Tensor, device: str) -> float:
     def launch() -> None:
         for _ in range(N_LAUNCHES):
             scalar.zero_()
 
-    return 1e6 * measure_seconds(launch, device) / N_LAUNCHES
+    return measure_seconds(launch, device) / N_LAUNCHES
 
 
-def _measure_graph_node_us(device: str) -> float:
-    """Return the mean time of kernels in a captured graph."""
-    scalar = torch.zeros(1, device=device)
-    scalar.zero_()
+def _measure_in_graph(run: Callable[[], object], n_runs: int) -> float:
+    """Return the mean time of a run in a captured graph of several."""
+    run()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(N_LAUNCHES):
-            scalar.zero_()
-    return 1e6 * measure_seconds(graph.replay, device) / N_LAUNCHES
+        for _ in range(n_runs):
+            run()
+    return measure_seconds(graph.replay, "cuda") / n_runs
 
 
 def measure_seconds(run: Callable[[], object], device: str) -> float:
@@ -196,16 +194,10 @@ def describe_kind(kind: Kind) -> str:
 
 
 def _replay(run: Callable[[], object], device: str) -> float:
-    """Return the median time of a run within a graph of several; on a CPU, of a single run."""
-    if not device.startswith("cuda"):
-        return measure_seconds(run, device)
-    run()  # compiles
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(N_REPEATS):
-            run()
-    return measure_seconds(graph.replay, device) / N_REPEATS
+    """Return the time of a run within a graph of several; on a CPU, of a single run."""
+    if device.startswith("cuda"):
+        return _measure_in_graph(run, N_REPEATS)
+    return measure_seconds(run, device)
 
 
 if __name__ == "__main__":

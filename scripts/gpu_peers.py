@@ -69,8 +69,9 @@ def install_peer(folder: Path, packages: Sequence[str]) -> None:
     python = folder / "bin" / "python"
     if not python.exists():
         _run([sys.executable, "-m", "venv", "--clear", str(folder)])
-    arguments = ["install", "--constraint", str(CONSTRAINTS), *packages, "--editable", str(ROOT)]
-    sizes = measure_downloads(python, arguments)
+    command = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    command += ["--constraint", str(CONSTRAINTS), *packages, "--editable", str(ROOT)]
+    sizes = measure_downloads(command)
     n_bytes = sum(sizes.values())
     largest = sorted(sizes, key=lambda name: -sizes[name])[:N_NAMED]
     print(
@@ -84,16 +85,15 @@ def install_peer(folder: Path, packages: Sequence[str]) -> None:
             f"too little disk space in {folder}: expected {UNPACKED * n_bytes / GIB:.1f} GiB, got"
             f" {free / GIB:.1f}; free some, or leave these systems out"
         )
-    _run([str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments])
+    _run(command)
     done.write_text("\n".join(packages) + "\n")
 
 
-def measure_downloads(python: Path, arguments: Sequence[str]) -> dict[str, int]:
+def measure_downloads(command: Sequence[str]) -> dict[str, int]:
     """Return the bytes of each file that pip would download; 0 if its server reports none."""
     with make_temporary_folder() as folder:
         report = folder / "report.json"
-        dry = [*arguments, "--dry-run", "--report", str(report)]
-        _run([str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *dry])
+        _run([*command, "--dry-run", "--report", str(report)])
         chosen = json.loads(report.read_text())["install"]
     return {
         package["metadata"]["name"]: _measure_download(package["download_info"])

@@ -24,11 +24,12 @@ from typing import Any
 
 from dynbatch.harness.commands.collect import pack, read_held
 from dynbatch.harness.commands.draw import draw_held
-from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.grid import SCALES
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.store import RecordSet, find_packed_files
+from dynbatch.harness.terminal.exit_handling import make_command, print_message
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.plots.drawable import Drawable, select_drawable
 from dynbatch.plots.report import shrink_picture
@@ -39,15 +40,11 @@ PACKED_FROM = 2**12  # bytes of a CSV: its repetitions pack to a sixth
 DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # without an override
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command("keep_reference")
+def main(typed: list[str]) -> int:
     """Write the directory; return 0, or 1 after an error message of one line."""
-    flags = _parse(arguments)
-    try:
-        lines = keep(flags.results, flags.folder, flags)
-    except BenchError as error:
-        print(f"keep_reference: {error}", file=sys.stderr)
-        return 1
-    print(*lines, sep="\n", file=sys.stderr)
+    flags = _parse(typed)
+    print_message("\n".join(keep(flags.results, flags.folder, flags)))
     return 0
 
 
@@ -187,7 +184,7 @@ def _describe_statuses(statuses: Iterable[str]) -> str:
     return f"{counted.total()} ({', '.join(parts)})" if parts else ""
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse(typed: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -201,7 +198,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--partial", action="store_true", help="keep experiments that lack most records, too"
     )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="experiments to keep")
-    return parser.parse_args(arguments)
+    return parser.parse_args(typed)
 
 
 if __name__ == "__main__":

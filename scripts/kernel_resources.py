@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -35,7 +35,7 @@ from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.values.paths import ROOT
 from scripts.count_gpu_work import WORKLOADS
-from scripts.write_pages import MarkedPage
+from scripts.write_pages import MarkedPage, to_table
 
 PAGE = MarkedPage(ROOT / "docs" / "gpu_kernels.md", "kernel_resources")
 KINDS = ROOT / "docs" / "gpu_kinds.csv"
@@ -148,24 +148,15 @@ def measure_resources(module: KernelModule, architecture: str) -> Resources:
 
 
 def compile_module(module: KernelModule, architecture: str) -> Any:
-    """Compile a generated module as for a launch."""
+    """Compile a generated module as for a launch, whose pointers are aligned."""
     use_own_kernel_cache()
-    source = ASTSource(*_build_signature(module))
-    target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
-    return triton.compile(source, target=target, options=OPTIONS)
-
-
-def _build_signature(module: KernelModule) -> Sequence[Any]:
-    """Return the function, its argument types, constants, and the alignment of its pointers."""
-    function = load_generated(module.text, "run")
     floats = {f"p{k}": "*fp32" for k in range(len(module.floats))}
     signature = {"words": "*i32", "slot": "i32", "phase": "i32", **floats}
-    aligned = {
-        (k,): [["tt.divisibility", 16]]
-        for k, kind in enumerate(signature.values())
-        if kind.startswith("*")
-    }
-    return function, signature, {}, aligned
+    pointers = [k for k, kind in enumerate(signature.values()) if kind.startswith("*")]
+    aligned = {(k,): [["tt.divisibility", 16]] for k in pointers}
+    source = ASTSource(load_generated(module.text, "run"), signature, {}, aligned)
+    target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
+    return triton.compile(source, target=target, options=OPTIONS)
 
 
 def _read_usage(cubin: bytes, folder: Path) -> tuple[int, int]:
@@ -197,21 +188,17 @@ def read(path: Path) -> Found:
 
 def save(path: Path, results: Found) -> None:
     """Write all results, sorted by name."""
-    lines = [
-        f"{name},{architecture},{resources.n_registers},{resources.spilled_bytes},{resources.shared_bytes}"
-        for (name, architecture), resources in sorted(results.items())
-    ]
+    rows = [(*key, *astuple(resources)) for key, resources in sorted(results.items())]
+    lines = [",".join(map(str, row)) for row in rows]
     replace_whole(path, "\n".join([HEAD, *lines]) + "\n")
 
 
 def format_table(kernels: Sequence[KernelKinds], results: Found) -> str:
-    head = ("workload", "kernel", "kinds", *ARCHITECTURES)
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    rows = []
     for kernel in kernels:
         cells = (format_cell(kernel.kinds, name, results) for name in ARCHITECTURES)
-        texts = (kernel.workload, kernel.kernel, str(len(kernel.kinds)), *cells)
-        lines.append(f"| {' | '.join(texts)} |")
-    return "\n".join(lines)
+        rows.append((kernel.workload, kernel.kernel, str(len(kernel.kinds)), *cells))
+    return to_table(("workload", "kernel", "kinds", *ARCHITECTURES), rows)
 
 
 def format_cell(kinds: Sequence[str], architecture: str, results: Found) -> str:

@@ -16,6 +16,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -46,12 +47,11 @@ def compute_segments_ms(
     phases: Mapping[str, float], batches: Mapping[str, float]
 ) -> dict[str, float]:
     """Compute the segments of Fig. 2 from milliseconds of phases, and of FWD and BWD batches."""
-    forward, backward = batches.get("FWD", 0.0), batches.get("BWD", 0.0)
     return {
-        "for graph": phases["construct"] + phases["forward"] - forward,
-        "for calc": forward,
-        "back graph": phases.get("backward", 0.0) - backward,
-        "back calc": backward,
+        "for graph": phases["construct"] + phases["forward"] - batches["FWD"],
+        "for calc": batches["FWD"],
+        "back graph": phases.get("backward", 0.0) - batches["BWD"],
+        "back calc": batches["BWD"],
         "update": phases.get("update", 0.0),
     }
 
@@ -70,16 +70,7 @@ def run_in_process(spec: TrialSpec, *, profiling: bool) -> str:
     text = json.dumps(replace(spec, system_options=options).to_dict())
     command = [sys.executable, "-m", "scripts.split_dynet_phases", "--passes"]
     environment = build_worker_environment(spec)
-    done = subprocess.run(
-        command,
-        input=text,
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return done.stdout
+    return subprocess.check_output(command, input=text, cwd=ROOT, env=environment, text=True)
 
 
 def run_passes(spec: TrialSpec) -> None:
@@ -87,7 +78,7 @@ def run_passes(spec: TrialSpec) -> None:
     workload = load_workload(spec)
     system = load_adapter(spec.adapter)(build_run_settings(spec))
     system.prepare(workload.model, workload.weights)
-    total: dict[str, float] = {}
+    total = defaultdict[str, float](float)
     with pause_collector():
         for mini_batch in list(workload.mini_batches) * N_PASSES:
             system.load(mini_batch)
@@ -95,7 +86,7 @@ def run_passes(spec: TrialSpec) -> None:
             clock.start()
             system.run(clock)
             for phase, seconds in clock.stop().phases_s.items():
-                total[phase] = total.get(phase, 0.0) + seconds
+                total[phase] += seconds
     n_instances = N_PASSES * workload.n_instances
     print(json.dumps({phase: 1e3 * s / n_instances for phase, s in total.items()}), flush=True)
 

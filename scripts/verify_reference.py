@@ -98,16 +98,10 @@ def list_points() -> list[Point]:
     answers["rank"] = answers.groupby("experiment").cumcount()
     chosen = answers.sort_values("rank", kind="stable").head(N_POINTS)
     commands = read_commands()
+    columns = ["experiment", "workload", "system", "speedup", "speedup_low", "speedup_high"]
     return [
-        Point(
-            row.workload,
-            row.system,
-            *commands[row.experiment, row.workload],
-            row.speedup,
-            row.speedup_low,
-            row.speedup_high,
-        )
-        for row in chosen.itertuples()
+        Point(workload, system, *commands[experiment, workload], *speedups)
+        for experiment, workload, system, *speedups in chosen[columns].itertuples(index=False)
     ]
 
 

@@ -6,7 +6,7 @@ python -m scripts.write_pages
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,15 +44,19 @@ class MarkedPage:
     def written(self) -> str:
         return self._read_text().partition(self.begin)[2].partition(END)[0].strip()
 
-    def replace(self, part: str) -> str:
-        before, _, rest = self._read_text().partition(self.begin)
-        return f"{before}{self.begin}\n{part.strip()}\n\n{END}{rest.partition(END)[2]}"
-
     def write(self, part: str) -> None:
-        replace_whole(self.path, self.replace(part))
+        before, _, rest = self._read_text().partition(self.begin)
+        after = rest.partition(END)[2]
+        replace_whole(self.path, f"{before}{self.begin}\n{part.strip()}\n\n{END}{after}")
 
     def _read_text(self) -> str:
         return self.path.read_text(encoding="utf-8")
+
+
+def to_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    first, *others = (f"| {' | '.join(cells)} |" for cells in (head, *rows))
+    return "\n".join([first, f"|{'---|' * len(head)}", *others])
 
 
 # --- docs/map.md: directories and imports ---
@@ -127,15 +131,15 @@ def _write_path(box: str) -> str:
 
 def list_folders() -> str:
     """Return a table of all directories, importers first; subdirectories follow their parent."""
-    lines = ["| directory | contents |", "|---|---|"]
+    rows = []
     for box in reversed(list_boxes()):
         inner = sorted(
             str(path.parent.relative_to(ROOT))
             for path in (ROOT / box).rglob("__init__.py")
             if path.parent != ROOT / box
         )
-        lines += [f"| `{_write_path(each)}` | {_describe(each)} |" for each in (box, *inner)]
-    return "\n".join(lines)
+        rows += [(f"`{_write_path(each)}`", _describe(each)) for each in (box, *inner)]
+    return to_table(("directory", "contents"), rows)
 
 
 def _describe(folder: str) -> str:
@@ -170,15 +174,12 @@ def read_presets() -> dict[str, dict[str, object]]:
 def tabulate_presets() -> str:
     """Return a row for each switch, with differences from the default engine in bold."""
     presets = read_presets()
-    lines = [
-        "| switch | " + " | ".join(f"`{name}`" for name in presets) + " |",
-        "|---|" + "---|" * len(presets),
+    rows = [
+        (f"`{switch}`", *(_format_switch(preset[switch], first) for preset in presets.values()))
+        for switch, first in presets[FIRST].items()
+        if switch not in NO_PRESET
     ]
-    for switch, first in presets[FIRST].items():
-        if switch not in NO_PRESET:
-            cells = [_format_switch(preset[switch], first) for preset in presets.values()]
-            lines.append(f"| `{switch}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return to_table(("switch", *(f"`{name}`" for name in presets)), rows)
 
 
 def _format_switch(value: object, first: object) -> str:
@@ -188,12 +189,12 @@ def _format_switch(value: object, first: object) -> str:
 
 def tabulate_experiments() -> str:
     """Return a row for each file of conf/experiment."""
-    lines = ["| experiment | paper | title | command |", "|---|---|---|---|"]
-    for name in list_experiment_names():
-        content = read_experiment(name)
-        cells = (content["paper"], content["title"], f"`{_find_command(name, content)}`")
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    contents = {name: read_experiment(name) for name in list_experiment_names()}
+    rows = [
+        (f"`{name}`", content["paper"], content["title"], f"`{_find_command(name, content)}`")
+        for name, content in contents.items()
+    ]
+    return to_table(("experiment", "paper", "title", "command"), rows)
 
 
 def _find_command(name: str, content: Mapping[str, Any]) -> str:

@@ -35,13 +35,7 @@ from dynbatch.plots.tables.answers import (
     evaluate_strategies,
     find_certain,
 )
-from dynbatch.plots.tables.cells import (
-    COUNTED,
-    DAGGER,
-    EN_DASH,
-    format_ratio,
-    pivot_numbers,
-)
+from dynbatch.plots.tables.cells import COUNTED, DAGGER, EN_DASH, format_ratio, pivot_numbers
 from dynbatch.plots.tables.claims import NOT_MEASURABLE, NOT_SHOWN, VERDICTS, judge
 from dynbatch.plots.write import save_figure, to_pipes
 from scripts.write_pages import MarkedPage
@@ -71,13 +65,9 @@ CONDITIONS = "one core of an AMD EPYC (Zen 5), the papers' sizes, float32"
 PIXELS = 1200  # width of a figure
 MERGING = ZEN5 / "merging"  # the engine and TorchFold, both with and without merging equal vertices
 MANUAL = "native_levels"  # C++ by hand
+ENDS = ("", "_low", "_high", "_warnings")  # of the columns of a speedup
 # Columns of a baseline in the tables.
-SHOWN = [
-    "label",
-    "value",
-    "warnings",
-    *(f"speedup{end}" for end in ("", "_low", "_high", "_warnings")),
-]
+SHOWN = ["label", "value", "warnings", *(f"speedup{end}" for end in ENDS)]
 
 
 @cache
@@ -161,7 +151,7 @@ def format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> list[st
 
 def format_gains(rows: pd.DataFrame, side: str) -> list[str]:
     """Format the speedups over one side, in bold if the whole interval is beyond BETWEEN_RUNS."""
-    columns = [f"speedup{end}_{side}" for end in ("", "_low", "_high", "_warnings")]
+    columns = [f"speedup{end}_{side}" for end in ENDS]
     texts = []
     for value, low, high, warnings in rows[columns].itertuples(index=False):
         bold = "" if classify(low, high) == "unclear" else "**"
@@ -195,15 +185,16 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
         [
             "- **Frameworks.** On Zen 5, the engine (`system=vertex`, policy `critical_share`) is"
             f" {compare_speeds(rows, 'framework')} the fastest framework measured (no"
-            " `torch.compile`, no TensorFlow XLA).",
+            " `torch.compile`, no TensorFlow XLA; at batch size 1, no JAX).",
             f"- **C++ by hand** (`{MANUAL}`): {compare_speeds(rows, 'manual')} it;"
-            f" below 1 on {count_slower(rows, 'manual')}."
+            f" interval below 1 on {(rows.speedup_high_manual < 1).sum()}."
             f" On the Xeon, clearly slower on {count_classes(others['Intel Xeon'], 'manual')[1]}.",
             "- **Strategies.** On our engine (second figure),"
             f" {join_names(close)} as fast as"
-            f" ours in the median; ours is {format_slower_strategies(behind)}.",
+            f" ours in the median (Cavs's {describe_cavs()});"
+            f" ours is {format_slower_strategies(behind)}.",
             "- [**Policy**](docs/critical_share.md) alone, with equal kernels, gains little:"
-            f" {describe_policies()}.",
+            f" {describe_policies()} (batch 32, hidden 128).",
             f"- **Slower than frameworks:** {describe_slower({NAMES[0]: rows, **others})}.",
             "- **Confidence.** 95 % intervals over six rounds (Xeon: ranges over three; Zen 3: one)"
             f'; "clearly": beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks and C++ on'
@@ -231,11 +222,6 @@ def count_classes(rows: pd.DataFrame, side: str) -> tuple[int, int]:
     return classes.count("faster"), classes.count("slower")
 
 
-def count_slower(rows: pd.DataFrame, side: str) -> int:
-    """Count the workloads on which the whole interval of the speedup is below 1."""
-    return int((rows[f"speedup_high_{side}"] < 1).sum())
-
-
 def format_span(rows: pd.DataFrame, side: str) -> str:
     """Format the smallest and the largest speedup over one side."""
     speedups = rows[f"speedup_{side}"]
@@ -252,7 +238,8 @@ def describe_gpu(answers: pd.DataFrame) -> str:
     frameworks = sorted(answers.framework[is_baseline].unique())
     return (
         f"On an {GPU_NAME}, speedups over the fastest of {' and '.join(frameworks)} (no others"
-        f" measured, no `torch.compile`) are {' and '.join(parts)}: [three rounds](docs/gpu.md)."
+        f" measured; PyTorch without `torch.compile` and CUDA graphs) are {' and '.join(parts)}:"
+        " [three rounds](docs/gpu.md)."
     )
 
 
@@ -266,6 +253,13 @@ def format_slower_strategies(medians: pd.Series) -> str:
     """Return "1.05 times as fast as A's, 1.2 times B's", in ascending order."""
     parts = [f"{value:.2f} times {shorten(str(k))}'s" for k, value in medians.items()]
     return ", ".join(parts).replace(" times ", " times as fast as ", 1)
+
+
+def describe_cavs() -> str:
+    """Return the range of the speed of Cavs's strategy, relative to ours, over the workloads."""
+    rows = load_strategies()
+    theirs = 1 / rows.speedup[rows.label == "Cavs strategy"]
+    return f"{theirs.min():.2f} to {theirs.max():.2f}"
 
 
 def shorten(label: str) -> str:
@@ -316,7 +310,7 @@ def describe_merging() -> str:
     rows = frame(MERGING)
     speedups = ratios(rows[rows.status == "ok"], "vertex_shared")
     speedup = speedups[speedups.system == "torchfold"].ratio.median()
-    return f" (merges equal subtrees; `vertex_shared`, merging leaves: {speedup:.2f})"
+    return f" (merges subtrees of equal words; `vertex_shared`, merging leaves: {speedup:.2f})"
 
 
 def describe_repeatability(folder: Path) -> str:
@@ -376,7 +370,7 @@ def describe_claims() -> str:
     n_counts = int((is_count & (rows.verdict == VERDICTS[-1])).sum())
     parts[0] += f" ({n_counts} counts)"
     return (
-        f"Of {n.sum()} that a CPU can decide: {', '.join(parts)}"
+        f"Of {n.sum()} decidable on a CPU (DyNet's; ED-Batch's, by a preset): {', '.join(parts)}"
         " ([table](docs/results.md#claims-of-the-papers))."
     )
 

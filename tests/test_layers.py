@@ -17,16 +17,18 @@ from tests.support.layers import (
 )
 
 
-def late_imports_of(module: str) -> frozenset[str]:
-    """Return the modules that are imported inside functions of a module, ours or not."""
-    functions = (
-        n
-        for n in ast.walk(tree_of(module))
-        if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    inner = [node for function in functions for node in ast.walk(function)]
-    plain = {a.name for node in inner if isinstance(node, ast.Import) for a in node.names}
-    return frozenset(plain | {n.module or "." for n in inner if isinstance(n, ast.ImportFrom)})
+def names_in(tree: ast.AST) -> set[str]:
+    """Return the modules that are imported in a tree, ours or not."""
+    nodes = list(ast.walk(tree))
+    plain = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+    return plain | {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+def late_imports_of(module: str) -> set[str]:
+    """Return the modules that are imported inside functions of a module."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = (node for node in ast.walk(tree_of(module)) if isinstance(node, kinds))
+    return set().union(*map(names_in, functions))
 
 
 def test_reachable_finds_circles_only_where_they_are() -> None:
@@ -96,15 +98,6 @@ def test_there_are_no_import_cycles() -> None:
 def test_a_system_imports_one_framework_only() -> None:
     frameworks = {"torch", "dynet", "_dynet", "tensorflow", "jax"}
     for name in (m for m in MODULES if m.startswith("dynbatch.systems.")):
-        tree = tree_of(name)
-        tops = {
-            a.name.split(".")[0]
-            for n in ast.walk(tree)
-            if isinstance(n, ast.Import)
-            for a in n.names
-        }
-        tops |= {
-            (n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)
-        }
+        tops = {imported.split(".")[0] for imported in names_in(tree_of(name))}
         used = {"dynet" if top == "_dynet" else top for top in tops & frameworks}
         assert len(used) <= 1, f"{name} imports {', '.join(sorted(used))}; one framework an adapter"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from dynbatch.harness.errors import ConfigError
@@ -81,19 +81,16 @@ def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str
 
 
 def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
-    """Yield the command that draws each experiment from its records."""
+    """Yield the command that draws each experiment; without a checkout, it uses no Snakemake."""
+    module = ("python", "-m", "dynbatch.harness.commands.draw")
     for job in jobs:
-        if job.config.experiment is not None:
+        if (experiment := job.config.experiment) is not None:
             keys = {key: value for key, value in job.settings.items() if key in KEYS}
-            yield f"draw with: {_format_drawing(job.config.experiment, keys)}"
-
-
-def _format_drawing(experiment: str, keys: Mapping[str, object]) -> str:
-    """Return the command that draws an experiment; without a checkout, without Snakemake."""
-    if is_checkout():
-        return format_pipeline_command(f"{DRAW}{experiment}", keys)
-    options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
-    return shlex.join(["python", "-m", "dynbatch.harness.commands.draw", experiment, *options])
+            options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
+            command = shlex.join([*module, experiment, *options])
+            if is_checkout():
+                command = format_pipeline_command(f"{DRAW}{experiment}", keys)
+            yield f"draw with: {command}"
 
 
 if __name__ == "__main__":

@@ -150,9 +150,9 @@ def _unpack(places: Sequence[Path], folder: Path) -> str:
 def _check_paths(options: argparse.Namespace) -> None:
     """Check the paths of all options, and convert them to Path."""
     for flag in ("out", "pack", "unpack"):
-        if getattr(options, flag) is not None:
-            check_path_text(f"--{flag}", getattr(options, flag))
-            setattr(options, flag, Path(getattr(options, flag)))
+        if (text := getattr(options, flag)) is not None:
+            check_path_text(f"--{flag}", text)
+            setattr(options, flag, Path(text))
     for path in options.places:
         check_path_text("PLACE", path)
     here = Path("results") if options.status else HERE

@@ -87,20 +87,14 @@ def measure_against_itself(n_repetitions: int = 3) -> list[float]:
     ratios = []
     with make_temporary_folder() as folder, ForkServers() as servers:
         for repetition in range(n_repetitions):
-            entries = []
-            for side in range(2):  # of different rounds, so that their processes differ
-                path = folder / f"{repetition}-{side}"
-                entries.append(
-                    BlockEntry(
-                        spec.replace_round(2 * repetition + side), path.with_suffix(".json"), path
-                    )
-                )
-            outcomes = measure_block(entries, servers)
-            records = [outcome for outcome in outcomes if isinstance(outcome, Record)]
+            entries = [
+                BlockEntry(spec.replace_round(n), folder / f"{n}.json", folder / f"{n}.log")
+                for n in (2 * repetition, 2 * repetition + 1)  # two rounds: processes differ
+            ]
             sides = [
-                collect_turn_seconds(record.passes_s, record.turns)
-                for record in records
-                if record.status == "ok"
+                collect_turn_seconds(outcome.passes_s, outcome.turns)
+                for outcome in measure_block(entries, servers)
+                if isinstance(outcome, Record) and outcome.status == "ok"
             ]
             if len(sides) == 2 and (ratio := compute_ratio(*sides)) is not None:
                 ratios.append(ratio)

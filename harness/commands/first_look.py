@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import starmap
 from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
@@ -43,10 +44,7 @@ def main(typed: list[str]) -> int:
     results_dir = _parse_results_dir(typed)
     check_extra("plots")
     settings = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
-    arguments = [
-        f"experiment={NAME}",
-        *(format_override(key, value) for key, value in settings.items()),
-    ]
+    arguments = [f"experiment={NAME}", *starmap(format_override, settings.items())]
     planned = plan(parse(arguments), arguments)
     with lock_results(planned, "bench-try"), ForkServers() as servers:
         code = measure_all(planned, servers)

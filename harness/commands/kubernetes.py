@@ -34,18 +34,14 @@ def main(typed: list[str]) -> int:
     given = parser.parse_args(typed)
     if given.action == "submit":
         template, script = map(Path, given.words)
-        print(_submit_job(template, script))
+        job = build_job(template, script.read_text(encoding="utf-8"), Path.cwd(), os.environ)
+        _run_kubectl(["create", "--filename=-"], json.dumps(job))
+        print(job["metadata"]["name"])
     elif given.action == "status":
         print(_query_status(given.words[0]))
     else:
         _run_kubectl(["delete", "job", "--ignore-not-found", "--wait=false", *given.words])
     return 0
-
-
-def _submit_job(template: Path, script: Path) -> str:
-    job = build_job(template, script.read_text(encoding="utf-8"), Path.cwd(), os.environ)
-    _run_kubectl(["create", "--filename=-"], json.dumps(job))
-    return str(job["metadata"]["name"])
 
 
 def _query_status(name: str) -> str:

@@ -20,7 +20,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.errors import BenchError
@@ -44,8 +43,8 @@ from dynbatch.harness.terminal.exit_handling import (
     EXIT_TRIAL_FAILED,
     EXIT_USAGE,
     OneLineParser,
+    make_command,
     print_error,
-    run_command,
 )
 from dynbatch.harness.terminal.measurement import Measurement, measure_all
 from dynbatch.harness.terminal.reporting import format_outcome, format_trial
@@ -57,18 +56,14 @@ GRACE_S = 60.0  # start and end of a trial's process, in addition to its time li
 TERMINAL = 3  # file descriptor that the pipeline opens for messages outside the log
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@make_command(find_node_name(), again="the same snakemake command")
+def main(typed: list[str]) -> int:
     """Run the command.
 
     Returns:
         0 if everything within the budget was measured, 1 for wrong input or a refused trial, 2 for
         an internal error.
     """
-    typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command(find_node_name(), partial(_do, typed), again="the same snakemake command")
-
-
-def _do(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="measure", description=__doc__)
     parser.add_argument("order", type=Path)
     parser.add_argument("--done", type=Path, required=True)

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -175,16 +176,14 @@ def _write_and_print(counted: Counted, flags: argparse.Namespace) -> None:
 
 def _format_parts(counted: Counted, *, show_policy: bool) -> list[str]:
     """Return the title and table of each mini-batch, and the learned policies if requested."""
-    by_title: dict[str, tuple[list[AnyCount], list[str]]] = {}
-    for planned, outcome in counted:
-        rows, machines = by_title.setdefault(planned.request.title, ([], []))
-        if outcome.row is not None:
-            rows.append(outcome.row)
-        if show_policy and outcome.learned is not None:
-            machines.append(outcome.learned.describe())
-    parts = []
-    for title, (rows, machines) in by_title.items():
-        parts += [title, format_table(rows), *machines] if rows else []
+    parts: list[str] = []
+    for title, group in groupby(counted, lambda pair: pair[0].request.title):
+        outcomes = [outcome for _, outcome in group]
+        rows = [outcome.row for outcome in outcomes if outcome.row is not None]
+        if rows:
+            parts += [title, format_table(rows)]
+        if rows and show_policy:
+            parts += [item.learned.describe() for item in outcomes if item.learned is not None]
     return parts
 
 
@@ -253,8 +252,6 @@ HEADERS = {
     "n_batches_ed": "batches (ED)",
     "lower_bound_ed": "bound (ED)",
 }
-LEARNED_HEADERS = ("learn (s)", "unseen (%)")
-FOLLOWING_HEADERS = ("ratio after", "unseen after (%)")
 
 
 def format_table(rows: Sequence[AnyCount]) -> str:
@@ -263,49 +260,38 @@ def format_table(rows: Sequence[AnyCount]) -> str:
     Columns without any value are omitted. Below the table, each policy without counts has a line
     with the reason.
     """
-    head = ["policy", *HEADERS.values(), "schedule (ms)", *LEARNED_HEADERS, *FOLLOWING_HEADERS]
-    body = [
-        _format_cells(row) if isinstance(row, CountRow) else _format_status_cells(row, head)
-        for row in rows
-    ]
-    columns = [c for c in zip(head, *body, strict=True) if any(c[1:])]
+    cells = [_format_cells(row) for row in rows]
+    names = max(cells, key=len)  # a failed policy has few cells
+    columns = [[name, *(row.get(name, "") for row in cells)] for name in names]
+    columns = [column for column in columns if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
         for row in zip(*columns, strict=True)
     ]
-    return "\n".join([*lines, *format_reasons(rows)])
-
-
-def _format_cells(row: CountRow) -> list[str]:
-    after = row.following
-    counts = (getattr(row, name) for name in HEADERS)
-    return [
-        row.policy,
-        *(row.status_ed if count is None else str(count) for count in counts),
-        f"{row.schedule_s * 1e3:.3f}",
-        _format_value(row.learn_s, "{:.3f}"),
-        _format_value(row.unseen_fraction, "{:.2%}"),
-        _format_value(None if after is None else after.ratio, "{:.3f}"),
-        _format_value(None if after is None else after.unseen_fraction, "{:.2%}"),
-    ]
-
-
-def _format_status_cells(row: AnyCount, head: Sequence[str]) -> list[str]:
-    """Return a failed policy's cells, with its status in the column of batches."""
-    column = head.index(HEADERS["n_batches"])
-    return [row.policy, *("" if i != column else row.status for i in range(1, len(head)))]
-
-
-def format_reasons(rows: Sequence[AnyCount]) -> list[str]:
-    """Return one line with status and reason for each policy without numbers."""
-    lines = []
     for row in rows:
         if not isinstance(row, CountRow):
             lines.append(f"{row.policy}: {row.status}: {row.reason}")
         elif row.reason_ed is not None:
             lines.append(f"{row.policy} (ED): {row.status_ed}: {row.reason_ed}")
-    return lines
+    return "\n".join(lines)
+
+
+def _format_cells(row: AnyCount) -> dict[str, str]:
+    """Return a policy's cells by column; a failed one has its status in place of batches."""
+    if not isinstance(row, CountRow):
+        return {"policy": row.policy, HEADERS["n_batches"]: row.status}
+    cells = {"policy": row.policy}
+    for name, header in HEADERS.items():
+        count = getattr(row, name)
+        cells[header] = row.status_ed if count is None else str(count)
+    cells["schedule (ms)"] = f"{row.schedule_s * 1e3:.3f}"
+    cells["learn (s)"] = _format_value(row.learn_s, "{:.3f}")
+    cells["unseen (%)"] = _format_value(row.unseen_fraction, "{:.2%}")
+    if row.following is not None:
+        cells["ratio after"] = f"{row.following.ratio:.3f}"
+        cells["unseen after (%)"] = _format_value(row.following.unseen_fraction, "{:.2%}")
+    return cells
 
 
 def _format_value(value: float | None, form: str) -> str:

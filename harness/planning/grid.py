@@ -23,9 +23,9 @@ Format of an experiment file (notes, compare, table and figure: plots/declaratio
 A scale may also be the word `nothing`: the table is read from the code, without measurements.
 
 `system` lists names, kinds or both. `kind:framework` selects every framework that can run the
-block's model and is not slow, `slow:framework` the slow ones, and `not:NAME` removes one; see
-harness/planning/kinds.py. A new system is therefore measured without being named here. The lists of
-`compare` have the same syntax.
+block's model and is neither slow nor extra, `slow:framework` and `extra:framework` the others, and
+`not:NAME` removes one; see harness/planning/kinds.py. A new system is therefore measured without
+being named here. The lists of `compare` have the same syntax.
 
 A walk changes one preset of the engine into another, one switch at a time, and shows the effect of
 each switch:

@@ -3,7 +3,8 @@
 A list of systems, in an experiment's blocks or in its `compare`, has these entries in any order:
 
     vertex              the system of that name
-    kind:framework      all systems of that kind, except the slow ones
+    kind:framework      all systems of that kind, except the extra and the slow ones
+    extra:framework     the extra systems of that kind, which headline tables have
     slow:framework      the slow systems of that kind, for the few points that have time for them
     not:dynet_depth     removes a system that a kind selects
 
@@ -30,7 +31,8 @@ KINDS = (
     *("upper_bound", "bandwidth", "control"),
 )
 GPU_PEERS = ROOT / ".gpu-peers"  # environments of frameworks with CUDA, made by make gpu-peers
-_GRAMMAR = "expected NAME, kind:KIND, slow:KIND or not:NAME"
+_SELECTING = ("kind", "extra", "slow")  # words that select systems by kind
+_GRAMMAR = "expected NAME, kind:KIND, extra:KIND, slow:KIND or not:NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class SystemFile:
             "model_rewrite" (the engine on a model that is rewritten to compute less),
             "upper_bound" (a matmul bound of the workload), "bandwidth" (the memory bandwidth,
             independent of the workload) or "control" (the harness's own cost, or the reference).
+        extra: whether it varies another system; lists select it by its name or by `extra:`.
         slow: whether it is too slow for most points of a grid.
         models: names of models that it runs, and tables of their networks
             (dynbatch.harness.contracts.networks); None: all models.
@@ -55,6 +58,7 @@ class SystemFile:
     name: Text
     kind: Annotated[str, OneOf(KINDS)]
     label: Text
+    extra: bool = False
     slow: bool = False
     models: Sequence[Text] | None = None
     variant_of: Text | None = None
@@ -65,6 +69,11 @@ class SystemFile:
     @property
     def file(self) -> str:
         return f"system/{self.name}.yaml"
+
+    @property
+    def word(self) -> str:
+        """Word that selects it by its kind."""
+        return "slow" if self.slow else "extra" if self.extra else "kind"
 
     @property
     def framework(self) -> str:
@@ -183,7 +192,7 @@ class Selection:
         names = [
             system.name
             for system in self.known
-            if (system.kind, system.slow) == (kind, word == "slow")
+            if (system.kind, system.word) == (kind, word)
             and (models is None or any(map(system.can_run, models)))
         ]
         if not names:
@@ -218,8 +227,8 @@ def _parse_entry(location: str, content: object) -> Entry:
     if isinstance(content, Mapping):
         raise ConfigError(f"{location} selects {content}: {_GRAMMAR}; remove the space")
     word, colon, value = str("null" if content is None else content).rpartition(":")
-    if colon and word not in ("kind", "slow", "not"):
+    if colon and word not in (*_SELECTING, "not"):
         raise ConfigError(f"{location} selects {content}: {_GRAMMAR}")
-    if word in ("kind", "slow") and value not in KINDS:
+    if word in _SELECTING and value not in KINDS:
         raise ConfigError(f"{location} selects {content}; choose one of {', '.join(KINDS)}")
     return Entry(word, value)

@@ -85,14 +85,11 @@ class BenchJob:
 def parse(arguments: Sequence[str]) -> list[BenchJob]:
     """Parse the arguments; return no jobs if Hydra handles a flag (--help, --cfg)."""
     conf_dir, rest = _take_conf_dir(arguments)
-    flags = [argument for argument in rest if argument.startswith("-") and not _is_sweep(argument)]
-    texts = [
-        argument
-        for argument in rest
-        if not argument.startswith("-") and (not flags or "=" in argument)
-    ]
-    may_sweep = any(map(_is_sweep, rest))
-    points = read_points(texts, conf_dir, may_sweep=may_sweep)
+    words = [argument for argument in rest if not argument.startswith("-")]
+    options = [argument for argument in rest if argument.startswith("-")]
+    flags = [option for option in options if not _is_sweep(option)]
+    texts = [word for word in words if not flags or "=" in word]  # --cfg has a word of its own
+    points = read_points(texts, conf_dir, may_sweep=len(flags) < len(options))
     composer = Composer(conf_dir)
     jobs = [BenchJob(point, composer.compose_config(point), conf_dir) for point in points]
     if not flags:
@@ -175,32 +172,26 @@ def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement
     command = shlex.join(["bench", *arguments])
     alone = measure_same_instances([job for job in jobs if job.config.experiment is None])
     jobs = [*alone, *(job for job in jobs if job.config.experiment is not None)]
-    planned = [measurement for job in jobs for measurement in _plan_job(job, command)]
-    planned = [
-        measurement
-        for round_ in sorted({measurement.spec.round for measurement in planned})
-        for measurement in shuffle_round(
-            (measurement for measurement in planned if measurement.spec.round == round_),
-            round_,
-            lambda measurement: measurement.spec,
-        )
-    ]
-    unique = list(
-        {
-            (measurement.path, measurement.spec.trial_id, measurement.spec.round): measurement
-            for measurement in planned
-        }.values()
-    )
-    if len({measurement.path for measurement in unique}) < len(unique):
+    by_round: dict[int, list[Measurement]] = {}
+    for job in jobs:
+        for measurement in _plan_job(job, command):
+            by_round.setdefault(measurement.spec.round, []).append(measurement)
+    unique: dict[tuple[Path, str, int], Measurement] = {}
+    for round_, planned in sorted(by_round.items()):
+        for measurement in shuffle_round(planned, round_, lambda item: item.spec):
+            key = (measurement.path, measurement.spec.trial_id, round_)
+            unique[key] = measurement
+    measurements = list(unique.values())
+    if len({measurement.path for measurement in measurements}) < len(measurements):
         raise ConfigError("out is one file for several records; remove it, or set one for each")
-    traces = [measurement.trace for measurement in unique if measurement.trace is not None]
+    traces = [item.trace for item in measurements if item.trace is not None]
     if len(set(traces)) < len(traces):
         raise ConfigError(
             "trace is one file for several trials or rounds; remove it, or set one for each"
         )
-    for folder in dict.fromkeys(measurement.folder for measurement in unique):
+    for folder in dict.fromkeys(measurement.folder for measurement in measurements):
         check_writable(folder)
-    return unique
+    return measurements
 
 
 def measure_same_instances(jobs: Sequence[BenchJob]) -> list[BenchJob]:
@@ -241,14 +232,8 @@ def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
 
 def build_pipeline_choices(job: BenchJob) -> Choices:
     """Return the pipeline's choices for a job; the default scale is "medium" with CUDA."""
-    config = job.config
-    places = {"data_root": config.data_root, "results_dir": config.results_dir}
-    settings = {
-        **_select_settings(job.settings),
-        **places,
-        "scale": config.scale,
-        "conf_dir": job.conf_dir,
-    }
+    settings = {**_select_settings(job.settings), "conf_dir": job.conf_dir}
+    settings |= {key: getattr(job.config, key) for key in ("data_root", "results_dir", "scale")}
     return build_choices(settings, os.environ)
 
 

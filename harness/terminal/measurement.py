@@ -288,31 +288,28 @@ def find_without_measuring(
         OutputError: the disk has no space for the record.
     """
     spec = measurement.spec
-    if not measurement.force:
-        record = find_record(measurement.path)
-        change = None if record is None else present.find_change(record, spec)
-        is_derived = record is not None and _is_derived(record)
-        is_wanted = not is_derived or _find_limited(measurement, present) is not None
-        if record is not None and is_wanted and present.is_kept(record, spec):
+    record = None if measurement.force else find_record(measurement.path)
+    if record is not None:
+        is_wanted = not _is_derived(record) or _find_limited(measurement, present) is not None
+        if is_wanted and present.is_kept(record, spec):
             if record.status != "crash":
                 # left by a run that was killed after its record
                 measurement.log.unlink(missing_ok=True)
             return record, True
+        change = present.find_change(record, spec)
         if change is not None:
             hear(f"existing record is superseded: {change}")
     check_room(measurement.folder)
     nodes = measurement.nodes
     fault = None if nodes is None else nodes.explain_mismatch(describe_machine())
+    write = partial(record_unmeasured, spec, measurement.path)
     if fault is not None:
-        return record_unmeasured(spec, measurement.path, "machine_mismatch", fault), False
+        return write("machine_mismatch", fault), False
     if measurement.unsupported is not None:
-        reason, sources = measurement.unsupported, present.sources
-        record = record_unmeasured(spec, measurement.path, "unsupported", reason, sources)
-        return record, False
+        return write("unsupported", measurement.unsupported, present.sources), False
     limited = None if measurement.force else _find_limited(measurement, present)
     if limited is not None:
-        reason = f"{_AS_IN} {limited.trial.round}: {limited.reason}"
-        return record_unmeasured(spec, measurement.path, limited.status, reason), False
+        return write(limited.status, f"{_AS_IN} {limited.trial.round}: {limited.reason}"), False
     return None
 
 
@@ -321,9 +318,8 @@ def _find_limited(measurement: Measurement, present: Present) -> Record | None:
     for number in range(measurement.spec.round):
         spec = measurement.spec.replace_round(number)
         record = find_record(build_record_path(measurement.results_dir, spec.trial_id, number))
-        if record is None or record.status not in LIMITED or _is_derived(record):
-            continue
-        if present.is_kept(record, spec):
+        is_own = record is not None and record.status in LIMITED and not _is_derived(record)
+        if is_own and present.is_kept(record, spec):
             return record
     return None
 

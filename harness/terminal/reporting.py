@@ -48,28 +48,25 @@ def format_speed(instances_per_s: float) -> str:
 
 
 def format_summary(record: Record, path: Path) -> str:
-    lines = [format_trial(record.trial), f"  {format_outcome(record)}"]
+    lines = [format_trial(record.trial), format_outcome(record)]
     if record.status == "ok" and record.n_mini_batches:
-        phases = record.phases_s.items()
-        texts = [
-            f"{name} {seconds * 1e3:.3g} ms" for name, seconds in phases if seconds is not None
-        ]
-        lines.append(f"  {len(record.passes_s)} passes over {record.n_mini_batches} mini-batches")
+        times = [f"{name} {s * 1e3:.3g} ms" for name, s in record.phases_s.items() if s is not None]
         mini_batch_s = float(np.median(record.passes_s)) / record.n_mini_batches
-        parts = ", ".join(texts) or "no separate phases"
-        lines.append(f"  a mini-batch: {mini_batch_s * 1e3:.3g} ms")
-        lines.append(f"  phases, in passes of their own: {parts}")
-        lines.append(f"  {_describe_work(record)}")
+        lines += [
+            f"{len(record.passes_s)} passes over {record.n_mini_batches} mini-batches",
+            f"a mini-batch: {mini_batch_s * 1e3:.3g} ms",
+            f"phases, in passes of their own: {', '.join(times) or 'no separate phases'}",
+            _describe_work(record),
+        ]
     if record.policy_choice is not None and record.policy_search_s is not None:
-        lines.append(f"  {record.policy_choice.words}, in {record.policy_search_s:.1f} s")
+        lines.append(f"{record.policy_choice.words}, in {record.policy_search_s:.1f} s")
     if record.effective_options:
-        facts = (_describe_options(record), _describe_compilation(record))
-        lines += [f"  {line}" for line in facts if line]
+        lines += filter(None, (_describe_options(record), _describe_compilation(record)))
     if record.check is not None:
         error = record.check.max_rel_err
         detail = "" if error is None else f" (largest relative error {error:.1e})"
-        lines.append(f"  check {record.check.status}{detail}")
-    return "\n".join([*lines, f"  record: {path}"])
+        lines.append(f"check {record.check.status}{detail}")
+    return "\n  ".join([*lines, f"record: {path}"])
 
 
 SHOWN_OPTIONS = (
@@ -125,7 +122,8 @@ def format_totals(statuses: Sequence[str], n_kept: int, n_refused: int) -> str:
 class Reporter:
     """Log lines on standard error, with a progress bar below them on a terminal.
 
-    The bar has no refresh thread: it is drawn between trials, never while one is timed.
+    The bar has no refresh thread: it is drawn between trials, never while one is timed. Without a
+    terminal it is never started, so that its refreshes draw nothing.
     """
 
     def __init__(self, n_trials: int, console: Console | None = None) -> None:
@@ -154,9 +152,7 @@ class Reporter:
             self._progress.stop()
 
     def show_trial(self, text: str) -> None:
-        if self._draws:
-            self._progress.update(self._task, now=text)
-            self._progress.refresh()
+        self._progress.update(self._task, now=text, refresh=True)
 
     def write_progress(self, text: str) -> None:
         """Write a line about the current trial's progress, before its timing starts."""
@@ -164,12 +160,9 @@ class Reporter:
 
     def write_result(self, text: str) -> None:
         self._n_done += 1
-        line = f"[{self._n_done}/{self._n_trials}] {text}"
-        if self._draws:
-            self._progress.update(self._task, completed=self._n_done, now="")
-        self._write(line)
-        if self._draws:
-            self._progress.refresh()
+        self._progress.update(self._task, completed=self._n_done, now="")
+        self._write(f"[{self._n_done}/{self._n_trials}] {text}")
+        self._progress.refresh()
 
     def _write(self, line: str) -> None:
         if self._draws:

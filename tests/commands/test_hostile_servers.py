@@ -16,7 +16,7 @@ from dynbatch.harness.commands.data import main
 from tests.support.downloads import everything_below, zipped
 
 Request = http.server.BaseHTTPRequestHandler
-Answer = Callable[[Request], None]
+Answer = Callable[[Request], object]
 Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -35,7 +35,7 @@ def send(headers: dict[str, str], content: bytes = b"") -> Answer:
 
 LOSE = send({"Content-Length": "1000"}, bytes(400))
 COMPRESS = send({"Content-Encoding": "gzip"}, b"\x1f\x8b")
-OTHER_TEXTS = send({}, zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n")))
+TEXTS = zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n"))
 
 
 def lose_a_chunk(request: Request) -> None:
@@ -64,12 +64,8 @@ def redirect(location: str) -> Answer:
     return answer
 
 
-def talk_nonsense(request: Request) -> None:
-    request.wfile.write(b"\0\1\2 this is not HTTP\r\n\r\n")
-
-
-def talk_long_nonsense(request: Request) -> None:
-    request.wfile.write(b"\0\1\x1b[2J" * 900 + b"\r\n\r\n")
+def talk(content: bytes) -> Answer:
+    return lambda request: request.wfile.write(content + b"\r\n\r\n")
 
 
 def drip(head: bytes, piece: bytes = b"x") -> Answer:
@@ -90,8 +86,8 @@ SERVERS: dict[str, tuple[Answer, str]] = {
     "silent": (fall_silent, "timed out"),
     "to a file": (redirect("file:///etc/passwd"), "to url 'file:///etc/passwd' is not allowed"),
     "in circles": (redirect("/x.zip"), "infinite loop"),
-    "no HTTP": (talk_nonsense, "cannot download"),
-    "long nonsense": (talk_long_nonsense, "\\x00\\x01\\x1b[2J\\x00"),
+    "no HTTP": (talk(b"\0\1\2 this is not HTTP"), "cannot download"),
+    "long nonsense": (talk(b"\0\1\x1b[2J" * 900), "\\x00\\x01\\x1b[2J\\x00"),
     "dripping header": (drip(OK + b"X: "), "timed out"),
     "dripping chunk extension": (drip(OK + b"Transfer-Encoding: chunked\r\n\r\n5;"), "timed out"),
     "endless continue": (drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "timed out"),
@@ -99,7 +95,7 @@ SERVERS: dict[str, tuple[Answer, str]] = {
     "long lines": (send({"Long": "x" * 100_000}), "cannot download"),
     "a page": (send({}, b"<html>The files have moved</html>"), "is not a zip file"),
     "compressed": (COMPRESS, "expected no content encoding, got 'gzip'"),
-    "other texts": (OTHER_TEXTS, "expected e2f3f41b"),
+    "other texts": (send({}, TEXTS), "expected e2f3f41b"),
 }
 
 
@@ -154,7 +150,7 @@ def test_an_address_of_a_file_serves_it_too(
 ) -> None:
     """An archive from another source can be given as a file; its checksums are verified, too."""
     archive = tmp_path / "got.zip"
-    archive.write_bytes(zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n")))
+    archive.write_bytes(TEXTS)
     monkeypatch.setattr(sst, "HOME", replace(sst.HOME, url=archive.as_uri()))
     assert main(["fetch", "sst", "--data-root", str(tmp_path / "data")]) == 1
     assert "expected e2f3f41b" in capsys.readouterr().err

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-import dynbatch.harness.counts.sequential
-import dynbatch.harness.records.files
-import dynbatch.harness.terminal.measurement
 from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.commands.schedule import main as schedule
+from dynbatch.harness.counts import sequential
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, Hear, Settled
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
+from dynbatch.harness.records import files
 from dynbatch.harness.records.count_row import AnyCount
 from dynbatch.harness.records.record import read_record, write_record
+from dynbatch.harness.terminal import measurement
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.values.paths import ROOT
 from tests.support.odd_files import everything_in
@@ -31,6 +31,7 @@ from tests.support.sandbox import ODD, TINY
 WORK = tuple(one for one in TINY if not one.startswith("hidden_size"))
 SWEEP = ("-m", "system=null", "hidden_size=4,5,6", *WORK)
 COUNTS = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "batch_size=2")
+NO_SPACE = "(No space left on device)"
 Measured = list[int]  # hidden sizes
 Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -54,7 +55,7 @@ def measured(make_record: MakeRecord, monkeypatch: Patch) -> Measured:
             write_record(entry.path, record)
             settled(number, read_record(entry.path))
 
-    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", run)
+    monkeypatch.setattr(measurement, "measure_block", run)
     monkeypatch.setattr(SourceHashes, "hash_trial", lambda self, spec: "same")
     return found
 
@@ -85,9 +86,7 @@ def test_full_disk_ends_sweep_and_keeps_existing_records(
         assert bench(command) == 1
     line = last_line(capsys)
     assert line.startswith(f"bench: {tmp_path}/raw/")
-    assert (
-        "r0.json cannot be written (No space left on device); existing records are intact" in line
-    )
+    assert f"r0.json cannot be written {NO_SPACE}; existing records are intact" in line
     assert measured == [4, 5], "the third would be lost, too"
     assert sizes_in(tmp_path) == [4]
     assert all(path.stat().st_size for path in everything_in(tmp_path) if path.is_file())
@@ -100,30 +99,28 @@ def test_full_disk_ends_sweep_and_keeps_existing_records(
 def test_full_disk_is_detected_before_measuring(
     tmp_path: Path, measured: Measured, monkeypatch: Patch, capsys: Output
 ) -> None:
-    command = [*SWEEP, f"results_dir={tmp_path}"]
-    with monkeypatch.context() as patch:
-        patch.setattr(dynbatch.harness.records.files.tempfile, "TemporaryFile", fail)
-        assert bench(command) == 1
-        line = last_line(capsys)
-        assert line.endswith("(No space left on device); choose another results_dir or out")
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", fail)
+    assert bench([*SWEEP, f"results_dir={tmp_path}"]) == 1
+    line = last_line(capsys)
+    assert line.endswith(f"{NO_SPACE}; choose another results_dir or out")
     assert measured == []
 
 
 def test_room_is_looked_for_before_each_trial(
     tmp_path: Path, measured: Measured, monkeypatch: Patch, capsys: Output
 ) -> None:
-    room = dynbatch.harness.terminal.measurement.check_room
+    room = measurement.check_room
 
     def check(folder: Path) -> None:
         with monkeypatch.context() as patch:
             if measured:
-                patch.setattr(dynbatch.harness.records.files, "ROOM_BYTES", 10**15)
-                patch.setattr(dynbatch.harness.records.files, "_write_probe", fail)
+                patch.setattr(files, "ROOM_BYTES", 10**15)
+                patch.setattr(files, "_write_probe", fail)
             room(folder)
 
-    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "check_room", check)
+    monkeypatch.setattr(measurement, "check_room", check)
     assert bench([*SWEEP, f"results_dir={tmp_path}"]) == 1
-    assert "(No space left on device); existing records are intact" in last_line(capsys)
+    assert f"{NO_SPACE}; existing records are intact" in last_line(capsys)
     assert measured == [4]
     assert sizes_in(tmp_path) == [4]
 
@@ -187,7 +184,7 @@ def test_counts_that_cannot_be_kept_end_the_run(
     what: str, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     records = tmp_path / "counts"
-    write, written = dynbatch.harness.counts.sequential.write_count, []
+    write, written = sequential.write_count, []
 
     def act(path: Path, row: AnyCount) -> None:
         if what == "full" and written:
@@ -200,7 +197,7 @@ def test_counts_that_cannot_be_kept_end_the_run(
 
     command = [*COUNTS, "policy=agenda,depth,unbatched", f"records={records}"]
     with monkeypatch.context() as patch:
-        patch.setattr(dynbatch.harness.counts.sequential, "write_count", act)
+        patch.setattr(sequential, "write_count", act)
         assert schedule(command) == 1
     line = last_line(capsys)
     assert line.startswith("bench-schedule: ")

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import dynbatch.harness.commands.schedule
-import dynbatch.harness.terminal.measurement
 from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.commands.collect import main as collect
 from dynbatch.harness.commands.schedule import main as schedule
 from dynbatch.harness.records.record import read_record, write_record
+from dynbatch.harness.terminal import measurement
 from tests.support.in_time import in_time
 from tests.support.odd_files import IMPOSSIBLE, THERE, everything_in, state
 from tests.support.records import MakeRecord
@@ -38,14 +37,9 @@ def _make_device(path: Path) -> None:
 ODD = {**THERE, **IMPOSSIBLE, "device": (_make_device, "is a device")}
 
 
-def _bench(out: Path) -> int:
-    results = f"results_dir={out.parents[1] / 'results'}"
-    return bench([*NULL, results, f"out={out}"])
-
-
-def _trace(trace: Path) -> int:
-    results = f"results_dir={trace.parents[1] / 'results'}"
-    return bench([*NULL, results, f"trace={trace}"])
+def _bench(path: Path, key: str = "out") -> int:
+    results = f"results_dir={path.parents[1] / 'results'}"
+    return bench([*NULL, results, f"{key}={path}"])
 
 
 def _pack(file: Path) -> int:
@@ -63,7 +57,7 @@ def _schedule(*words: str) -> int:
 # By output: name of the file, and command that writes it.
 OUTPUTS: dict[str, tuple[str, Callable[[Path], int]]] = {
     "bench out": ("r0.json", _bench),
-    "bench trace": ("timeline.json", _trace),
+    "bench trace": ("timeline.json", lambda path: _bench(path, "trace")),
     "schedule out": ("rows.json", lambda path: _schedule(f"out={path}")),
     "schedule csv": ("rows.csv", lambda path: _schedule(f"out={path}")),
     "save_policy": ("policy", lambda path: _schedule(f"save_policy={path}")),
@@ -95,8 +89,8 @@ def test_unusable_output_path_is_unchanged_and_gives_one_line_error(
     make(place / name)
     before, others = state(place / name), everything_in(place)
     # Before anything is measured or counted.
-    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
-    monkeypatch.setattr(dynbatch.harness.commands.schedule, "count_in_turn", None)
+    monkeypatch.setattr(measurement, "measure_block", None)
+    monkeypatch.setattr("dynbatch.harness.commands.schedule.count_in_turn", None)
     with in_time(60):
         assert run(place / name) == 1
     read_refusal(capsys, words, str(place / name))
@@ -123,8 +117,7 @@ def test_record_of_other_work_is_superseded_not_deleted(place: Path) -> None:
     out = place / "r0.json"
     assert _bench(out) == 0
     old = out.read_bytes()
-    results = f"results_dir={place}"
-    assert bench([*NULL, results, f"out={out}", "seed=7"]) == 0
+    assert bench([*NULL, f"results_dir={place}", f"out={out}", "seed=7"]) == 0
     assert read_record(out).trial.seed == 7
     (kept,) = (place / "superseded").iterdir()
     assert kept.read_bytes() == old
@@ -175,7 +168,7 @@ def test_corpus_and_policy_must_be_regular_files(odd: str, tmp_path: Path, capsy
 
 
 def test_packed_files_replace_those_of_another_time(place: Path) -> None:
-    assert _pack(place / "records.jsonl.xz") == 0
-    (place / "records.jsonl.xz").write_bytes(lzma.compress(b"of another time"))
-    assert _pack(place / "records.jsonl.xz") == 0
-    assert b"trial_id" in lzma.decompress((place / "records.jsonl.xz").read_bytes())
+    packed = place / "records.jsonl.xz"
+    packed.write_bytes(lzma.compress(b"of another time"))
+    assert _pack(packed) == 0
+    assert b"trial_id" in lzma.decompress(packed.read_bytes())

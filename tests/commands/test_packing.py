@@ -10,10 +10,9 @@ import dynbatch.harness.terminal.measurement
 from dynbatch.harness.commands import bench, collect, schedule
 from dynbatch.harness.counts import sequential
 from dynbatch.harness.records.store import COUNTS, TRIALS
-from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.records import content_of, plain_count, plain_record, write_results
 from tests.support.refusals import read_refusal
-from tests.support.sandbox import TINY
+from tests.support.sandbox import COUNT, N_ROWS, TINY
 
 pytestmark = pytest.mark.slow  # together they take seconds
 

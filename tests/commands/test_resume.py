@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import dynbatch.harness.terminal.measurement
 from dynbatch.harness.commands.bench import main
 from dynbatch.harness.contracts.home import SPLITS
 from dynbatch.harness.records.record import Record, read_record
+from dynbatch.harness.terminal import measurement
 from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from dynbatch.harness.trials.sources import SourceHashes
 from tests.support.corpora import write
@@ -47,15 +47,14 @@ def fake(results: Path, fault: str, *more: str) -> list[str]:
 def test_other_data_under_the_same_name_are_measured(
     tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
-    command = [*SWEEP[:3], "dataset=sst", "dataset.options.sha256=null", *SWEEP[6:]]
-    command = [*command, f"results_dir={tmp_path}/results", f"data_root={tmp_path}/data"]
-    command = [word for word in command if not word.startswith("rounds")]
+    own = ["dataset=sst", "dataset.options.sha256=null", f"data_root={tmp_path}/data"]
+    command = ["-m", "system=reference,null", *TINY[3:], *own, f"results_dir={tmp_path}/results"]
     for text in ("(1 (0 a) (2 b))", "(1 (0 a) (2 (1 b) (1 a)))"):
         write(tmp_path / "data" / "sst", dict.fromkeys(SPLITS, f"{text}\n" * 2), ".txt")
         assert main(command) == 0
         assert "0 reused" in capsys.readouterr().out
         with monkeypatch.context() as patch:
-            patch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
+            patch.setattr(measurement, "measure_block", None)
             assert main(command) == 0
         assert "2 reused" in capsys.readouterr().out
     assert len({record.inputs_sha256 for record in records_in(tmp_path / "results").values()}) == 1
@@ -68,7 +67,7 @@ def test_nothing_is_measured_twice(tmp_path: Path, monkeypatch: Patch, capsys: O
     assert len(first) == N_RECORDS
     assert {record.status for record in first.values()} == {"ok"}
     _assert_rounds_interleave(capsys.readouterr().err.splitlines())
-    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
+    monkeypatch.setattr(measurement, "measure_block", None)
     assert main(command) == 0
     assert records_in(tmp_path) == first
     printed = capsys.readouterr()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import dynbatch.harness.measuring.processes.launch
 from dynbatch.harness.commands.bench import main as bench
+from dynbatch.harness.measuring.processes import launch
 from dynbatch.harness.records.record import read_record
 from tests.support.sandbox import TINY
 from tests.support.trace_files import checked
@@ -29,8 +29,7 @@ def record_under(folder: Path) -> Path:
 
 def refused(arguments: list[str], capsys: Output) -> str:
     assert bench(arguments) == 1
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    return line
+    return capsys.readouterr().err.strip().splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -60,8 +59,8 @@ def test_other_systems_show_phases_and_existing_record_is_unchanged(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_trial_that_does_not_run_has_no_timeline(tmp_path: Path, capsys: Output) -> None:
-    line = refused(typed(tmp_path, "system=products", "system.options.blas=none"), capsys)
-    assert "blas=none is not allowed" in line
+    words = typed(tmp_path, "system=products", "system.options.blas=none")
+    assert "blas=none is not allowed" in refused(words, capsys)
     line = refused(typed(tmp_path, "system=dynet_manual"), capsys)
     assert line.startswith(
         f"bench: trace={tmp_path / 'timeline.json'} is not written: the trial is"
@@ -86,9 +85,9 @@ def test_a_trial_that_does_not_run_has_no_timeline(tmp_path: Path, capsys: Outpu
 def test_unwritable_output_is_refused_before_measuring(
     words: tuple[str, ...], printed: str, tmp_path: Path, capsys: Output, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "supervise_child", None)
-    monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "ChildProcess", None)
-    base = typed(tmp_path) if "trace=" not in "".join(words) else [*typed(tmp_path)[:-1]]
+    monkeypatch.setattr(launch, "supervise_child", None)
+    monkeypatch.setattr(launch, "ChildProcess", None)
+    base = typed(tmp_path)  # of two values of a key, the last counts
     if words[0].startswith("experiment"):
         base = base[-2:]
     assert printed in refused([*base, *words], capsys)
@@ -106,17 +105,16 @@ def test_late_timeline_write_failure_keeps_the_record(
     """The directory is replaced after the record has been written."""
     folder = tmp_path / "gone"
     folder.mkdir()
-    plain = dynbatch.harness.measuring.processes.launch.supervise_child
+    plain = launch.supervise_child
 
     def supervise(*arguments: object) -> object:
         module = arguments[1][0]  # type: ignore[index]
-        if module == dynbatch.harness.measuring.processes.launch.TRACER:
+        if module == launch.TRACER:
             folder.rmdir()
             folder.touch()
         return plain(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dynbatch.harness.measuring.processes.launch, "supervise_child", supervise)
-    words = [word for word in typed(tmp_path, "system=null") if not word.startswith("trace=")]
-    line = refused([*words, f"trace={folder / 'timeline.json'}"], capsys)
-    assert "cannot be written" in line
+    monkeypatch.setattr(launch, "supervise_child", supervise)
+    words = typed(tmp_path, "system=null", f"trace={folder / 'timeline.json'}")
+    assert "cannot be written" in refused(words, capsys)
     assert json.loads(record_under(tmp_path).read_text())["status"] == "ok"

@@ -9,7 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -17,8 +20,9 @@ import pytest
 
 from dynbatch.harness.commands.schedule import main
 from dynbatch.harness.counts import sequential, worker
-from dynbatch.harness.counts.request import parse_requests
-from dynbatch.harness.counts.sequential import count_in_turn
+from dynbatch.harness.counts.counting import Scheduler
+from dynbatch.harness.counts.request import PlannedCount, parse_requests
+from dynbatch.harness.counts.sequential import count_in_turn, plan_policy_counts
 from dynbatch.harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from dynbatch.harness.machine.source_code import find_module_file
 from dynbatch.harness.planning.sweep import COUNTER
@@ -26,12 +30,37 @@ from dynbatch.harness.records.count_row import AnyCount, CountRow, read_count_ro
 from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from dynbatch.harness.trials.spec import Limits
 from dynbatch.harness.values.paths import ROOT
-from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with
 from tests.support.in_time import wait_until
 from tests.support.odd_system import detach
 from tests.support.refusals import read_refusal
+from tests.support.sandbox import COUNT, N_ROWS
 
 pytestmark = pytest.mark.slow  # together they take seconds
+Fault = Callable[[], object] | Exception
+
+
+def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Let the policy `depth` raise an error or call a function when it counts."""
+    count_batches = worker.count_batches
+
+    def wrong(scheduler: Scheduler, *rest: Any) -> object:
+        if scheduler.name == "depth":
+            if isinstance(fault, Exception):
+                raise fault
+            fault()
+        return count_batches(scheduler, *rest)
+
+    monkeypatch.setattr(worker, "count_batches", wrong)
+
+
+def planned_with(limits_of_depth: Limits) -> list[PlannedCount]:
+    """Return the sweep, in which only `depth` has limits that a slow machine may exceed."""
+    planned = plan_policy_counts(parse_requests(COUNT))
+    for k, count in enumerate(planned):
+        if count.policy == "depth":
+            spec = replace(count.request.spec, limits=limits_of_depth)
+            planned[k] = replace(count, request=replace(count.request, spec=spec))
+    return planned
 
 
 def allocate_without_end() -> None:

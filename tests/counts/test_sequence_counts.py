@@ -31,7 +31,7 @@ from dynbatch.harness.records.count_row import BatchCounts
 from dynbatch.harness.values.graph import UNBATCHABLE, Graph
 from dynbatch.harness.values.instances import SentencePair
 from tests.support.engine_runs import prepared
-from tests.support.instances import ALL_SIZES, random_sentences
+from tests.support.instances import ALL_SIZES, random_instances
 from tests.support.policies import schedule_by
 
 SIZES = ModelSizes(4, {k: n for k, n in ALL_SIZES.items() if k != "characters"})
@@ -52,7 +52,7 @@ def pairs(sources: Sequence[int], targets: Sequence[int]) -> list[SentencePair]:
 def instances_of(model: Model) -> list[Any]:
     if model is TRANSLATION:
         return pairs(SOURCES, TARGETS)
-    return random_sentences(model.instance_kind, SOURCES, SIZES, seed=3)
+    return random_instances(model.instance_kind, SOURCES, SIZES, seed=3)
 
 
 def graphs_of(model: Model, instances: Sequence[Any] | None = None) -> GraphPair:

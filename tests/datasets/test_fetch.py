@@ -25,6 +25,8 @@ from dynbatch.harness.errors import DataError
 from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
 from tests.support.refusals import expect_refusal
 
+Patch = pytest.MonkeyPatch
+
 
 def failing(failure: BaseException) -> Opener:
     """Return an opener that cannot connect."""
@@ -200,9 +202,7 @@ def test_download_announced_as_too_long_is_not_started(tmp_path: Path) -> None:
     refuse(ONE_FILE, tmp_path / "data", serving(b"x", length=10**12), reason)
 
 
-def test_a_slow_but_steady_server_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_but_steady_server_is_waited_for(tmp_path: Path, monkeypatch: Patch) -> None:
     times = iter(range(0, 10_000, 20))
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(times)))
     monkeypatch.setattr(module, "SLOWEST_BYTES_PER_S", 2)
@@ -302,7 +302,7 @@ def test_no_damage_to_an_archive_is_a_traceback_or_another_text(tmp_path: Path) 
 
 @pytest.mark.parametrize("home", [ONE_FILE, ARCHIVE])
 def test_a_full_disk_is_named_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Home
+    tmp_path: Path, monkeypatch: Patch, home: Home
 ) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -319,9 +319,7 @@ def test_a_folder_in_a_file_s_place_is_named_and_nothing_is_placed(tmp_path: Pat
     refuse(ARCHIVE, tmp_path, serving(zipped()), reason)
 
 
-def test_a_file_that_cannot_be_read_is_at_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_read_is_at_fault(tmp_path: Path, monkeypatch: Patch) -> None:
     fetch(ARCHIVE, SHA256, tmp_path, opener=serving(zipped()))
 
     def unreadable(path: Path) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from itertools import pairwise
@@ -22,6 +20,7 @@ from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.instances import Lattice
 from tests.support.corpora import change_lattices, load, load_shipped, write_corpus
+from tests.support.processes import end_python
 
 
 def lattices_of(content: bytes) -> list[Lattice]:
@@ -155,9 +154,8 @@ def test_jieba_s_dictionary_is_read_without_its_code() -> None:
         "words = load_jieba_lexicon().words;"
         "print(len(words), min(map(len, words)), max(map(len, words)), 'jieba' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "337465 2 16 False"
-    assert done.stderr == ""
+    done = end_python("-c", code)
+    assert (done.stdout, done.stderr) == ("337465 2 16 False\n", "")
     assert load_jieba_lexicon() is load_jieba_lexicon()
 
 

@@ -24,6 +24,7 @@ from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
 from tests.support.refusals import expect_refusal, read_refusal
 
+Output = pytest.CaptureFixture[str]
 EXAMPLES = {  # a file of each format, and a model that takes it
     "trees": ("(3 (2 a) (2 b))\n(1 c)\n", "tree_lstm"),
     "lattices": (LATTICES, "lattice_lstm"),
@@ -86,9 +87,7 @@ def test_a_file_of_ones_own_needs_no_name_no_splits_and_no_checksum(
         ("text", "word\nother\n"),
     ],
 )
-def test_describe_finds_the_format(
-    form: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_describe_finds_the_format(form: str, text: str, tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "mine.txt"
     file.write_text(text, encoding="utf-8", newline="")
     assert main(["describe", str(file)]) == 0
@@ -116,7 +115,7 @@ def test_describe_finds_the_format(
     ],
 )
 def test_describe_asks_for_the_format_of_other_files(
-    text: str, reasons: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, reasons: list[str], tmp_path: Path, capsys: Output
 ) -> None:
     file = tmp_path / "mine.txt"
     file.write_text(text)
@@ -124,9 +123,7 @@ def test_describe_asks_for_the_format_of_other_files(
     read_refusal(capsys, *reasons)
 
 
-def test_describe_finds_the_format_with_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_describe_finds_the_format_with_options(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "mine.txt"
     file.write_text('{"words": [0], "labels": [0]}\n')
     assert main(["describe", str(file), "dataset.options.kind=chain"]) == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dynbatch.datasets.parts.reading import LazyInstances
@@ -55,17 +55,13 @@ def leaves_of(nested: Any) -> Iterator[str]:
 
 
 @given(NESTED)
+@example((2, (1, "1/2"), (2, "**")))  # written with escapes
 def test_a_written_tree_is_read_back(nested: Any) -> None:
     words = list(dict.fromkeys(leaves_of(nested)))
     text = to_text(nested)
     tree = parse_tree(text, {word: i for i, word in enumerate(words)}, len(words), CLASSES)
     assert from_tree(tree, words, tree.n_vertices - 1) == nested
     assert list_words(text) == words
-
-
-def test_escapes_are_undone() -> None:
-    assert list_words(r"(2 (1 1\/2) (2 \*\*))") == ["1/2", "**"]
-    assert parse_tree(r"(2 1\/2)", {"1/2": 7}, 0, CLASSES).words.tolist() == [7]
 
 
 def test_a_very_deep_tree_is_read() -> None:

@@ -1,7 +1,4 @@
-"""Comparison of the engine with the reference for models, switches, policies and granularities.
-
-The tests cover every pair of settings of two switches, and random vertex functions.
-"""
+"""Comparison of the engine with the reference for models, switches, policies and granularities."""
 
 from __future__ import annotations
 
@@ -166,9 +163,8 @@ def test_phases_are_marked_in_order(mode: str, n_phases: int) -> None:
 
 def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
     settings = RunSettings("train", "cpu", 1, 1, 0.1, 0, options={"fussion": True})
-    with pytest.raises(
-        ConfigError, match=r"system.options.fussion .* valid options: granularity, .* policy"
-    ):
+    words = r"system.options.fussion .* valid options: granularity, .* policy"
+    with pytest.raises(ConfigError, match=words):
         Adapter(settings)
 
 

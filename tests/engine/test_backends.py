@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dynbatch.harness.engine.engine
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.timeline import Details
+from dynbatch.harness.engine import engine
 from dynbatch.harness.engine.backend import (
     Backend,
     choose_backend,
@@ -46,8 +46,6 @@ KINDS = {**{name: load_backend(name) for name in list_backends()}, **DOUBLES}
 # test_against_reference.py and test_interpreted_kernels.py have all models.
 NAMES = ("mv_rnn", "matrix_sum", "child_sum", "several_widths")
 BY_OPERATOR = {"granularity": "operator"}
-
-
 OF_ENCODERS = {"score_heads", "mix_heads", "softmax", "layer_norm"}
 
 
@@ -117,9 +115,7 @@ def test_a_device_takes_the_first_backend_that_can(monkeypatch: Patch) -> None:
 
 def test_record_explains_the_skipped_backend(monkeypatch: Patch) -> None:
     assert "instead_of" not in Setting("tree_lstm").engine.facts()
-    monkeypatch.setattr(
-        dynbatch.harness.engine.engine, "explain_passed_over", lambda *_: "backend=cuda: busy"
-    )
+    monkeypatch.setattr(engine, "explain_passed_over", lambda *_: "backend=cuda: busy")
     assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
 
 
@@ -209,12 +205,7 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
     [
         ({"fold_tables": True}, "fold_tables", True, "false"),
         ({"fold_tables": True}, "fold_tables", False, "true"),
-        (
-            {"granularity": "operator", "deduplicate_inputs": True},
-            "deduplicate_inputs",
-            True,
-            "false",
-        ),
+        (BY_OPERATOR | {"deduplicate_inputs": True}, "deduplicate_inputs", True, "false"),
         (BY_OPERATOR, "outputs", True, "vertices"),
         ({"layout": "pq"}, "layout", True, "policy"),
         ({"layout": "pq", "fusion": False}, "layout", True, "pq"),

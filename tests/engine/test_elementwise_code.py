@@ -38,6 +38,7 @@ from tests.support.elementwise_groups import (
     run_group,
     text_of,
 )
+from tests.support.kernel_calls import drawn
 
 # Error bounds of the docstrings: relative for tanh and exp, absolute for sigmoid.
 TANH_RELATIVE, SIGMOID_ABSOLUTE, EXP_RELATIVE = 5e-7, 3e-7, 5e-7
@@ -119,10 +120,6 @@ def in_rows(values: Floats, width: int) -> Floats:
     return np.resize(values, (-(-len(values) // width), width))
 
 
-def drawn(*shape: int) -> Floats:
-    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
-
-
 def assert_exact(operator: str, *values: Floats, n_lanes: int = LANES[0]) -> None:
     """Check operators with one rounding."""
     constants = (CONSTANT,) if operator in WITH_CONSTANT else ()
@@ -133,11 +130,7 @@ def assert_exact(operator: str, *values: Floats, n_lanes: int = LANES[0]) -> Non
 
 
 def assert_near(found: Floats, exact: NDArray[np.float64], error: Any) -> None:
-    """Check operators with several roundings.
-
-    Args:
-        error: The largest allowed difference.
-    """
+    """Check operators with several roundings; `error` is the largest allowed difference."""
     with np.errstate(all="ignore"):
         is_same = (found == exact.astype(np.float32)) | (np.isnan(found) & np.isnan(exact))
         is_near = np.abs(found - exact) <= error + 2 * SMALLEST

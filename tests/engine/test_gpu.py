@@ -13,7 +13,7 @@ import torch
 from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
-from tests.support.engine_models import EXAMPLES, GRANULARITIES
+from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import (
     ONE_BY_ONE,
     POLICIES,
@@ -29,10 +29,10 @@ if not torch.cuda.is_available():  # reporting hundreds of skipped tests takes s
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
+@pytest.mark.parametrize("granularity", ["vertex", "operator"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_every_switch_agrees_with_the_reference_on_cuda(name: str, granularity: str) -> None:
-    model, instances = EXAMPLES[name]
-    weights = {k: np.float32(2.0) * w for k, w in draw_initial_weights(model, 7).items()}
+    model, instances, weights = example(name)
     reference = run_reference(model, weights, instances, "train")
     for switches in all_switches(granularity):
         if switches.fusion or switches.loop == "compiled":
@@ -58,9 +58,8 @@ def test_generated_kernels_agree_with_the_reference_under_every_switch(
 
 def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
     model, instances = EXAMPLES["tree_lstm"]
-    adapter = prepared(
-        model, draw_initial_weights(model, 7), Switches(backend="cuda"), device="cuda"
-    )
+    weights = draw_initial_weights(model, 7)
+    adapter = prepared(model, weights, Switches(backend="cuda"), device="cuda")
     for part in (instances, instances[:1], instances):
         counters = run(adapter, part, update=True).counters
         assert counters.n_launches == 2

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-import dynbatch.harness.engine.engine
+from dynbatch.harness.engine import engine
 from dynbatch.harness.engine.backends.cuda import backend as cuda
 from dynbatch.harness.engine.backends.cuda import launching
 from dynbatch.harness.engine.backends.cuda.launching import GraphLauncher, Launches
@@ -107,7 +107,7 @@ def adapt(monkeypatch: Patch) -> Callable[..., tuple[Adapter, list[Sequence[Any]
     def build(
         backend: type[WalkedBackend], name: str, device: str = "cpu", **switches: Any
     ) -> tuple[Adapter, list[Sequence[Any]]]:
-        monkeypatch.setattr(dynbatch.harness.engine.engine, "choose_backend", lambda *_: backend)
+        monkeypatch.setattr(engine, "choose_backend", lambda *_: backend)
         model, instances, weights = example(name)
         parts = [instances[:1], instances * 3, instances[1:], instances * 2, instances]
         return prepared(model, weights, Switches(**switches), device=device), parts
@@ -123,11 +123,6 @@ def train(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> dict[str, Any]
     return dict(adapter.parameters())
 
 
-def count_captures(adapter: Adapter) -> int:
-    backend = adapter.engine.backend
-    return backend.n_captures
-
-
 @pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm"])
 def test_replays_train_as_launches_do(adapt: Any, name: str) -> None:
     expected = train(*adapt(WalkedBackend, name))
@@ -136,7 +131,7 @@ def test_replays_train_as_launches_do(adapt: Any, name: str) -> None:
     for key, weight in expected.items():
         np.testing.assert_array_equal(found[key], weight)
     assert adapter.counters().n_launches == 2  # the update is not counted
-    assert count_captures(adapter) > 3
+    assert adapter.engine.backend.n_captures > 3
 
 
 def test_captures_are_compilations_and_precede_the_passes(adapt: Any, monkeypatch: Patch) -> None:
@@ -145,11 +140,11 @@ def test_captures_are_compilations_and_precede_the_passes(adapt: Any, monkeypatc
     adapter, parts = adapt(GraphBackend, "lattice_lstm", device="cuda")
     for part in sorted(parts, key=len, reverse=True):  # so that no array grows later
         adapter.compile_for(part)
-    n_captures = count_captures(adapter)
+    n_captures = adapter.engine.backend.n_captures
     assert adapter.n_compilations() == n_captures + 4  # kernels: forward, two backward, update
     assert n_captures > 2
     train(adapter, parts)
-    assert count_captures(adapter) == n_captures
+    assert adapter.engine.backend.n_captures == n_captures
 
 
 class Stale(GraphLauncher):

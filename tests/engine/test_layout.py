@@ -84,10 +84,8 @@ def complete_tree(height: int) -> Any:
     """Return a complete binary tree; leaves first, then level by level."""
     n_leaves = 2**height
     words = [k % SIZES.get_size("words") for k in range(n_leaves)] + [-1] * (n_leaves - 1)
-    below = [-1] * n_leaves
-    left, right = below + [2 * k for k in range(n_leaves - 1)], list(below)
-    right += [2 * k + 1 for k in range(n_leaves - 1)]
-    return tree(words, left, right)
+    below, parents = [-1] * n_leaves, range(n_leaves - 1)
+    return tree(words, below + [2 * k for k in parents], below + [2 * k + 1 for k in parents])
 
 
 @pytest.mark.parametrize("variant", ["fold", "cavs"])
@@ -171,12 +169,16 @@ def cases(draw: st.DrawFn) -> tuple[MiniBatch, Schedule, dict[int, Reads], list[
 
 
 def check(found: Layout, expected: PlainLayout) -> None:
-    assert found.batches.tolist() == [list(pair) for pair in expected.batches]
+    batches = [list(pair) for pair in expected.batches]
+    assert found.batches.tolist() == batches
     assert found.row.tolist() == expected.row
     n_spaces = len(expected.n_rows)
     assert found.n_rows[:n_spaces].tolist() == expected.n_rows
     assert not found.n_rows[n_spaces:].any()
-    check_order(found, [list(pair) for pair in expected.batches])
+    # Outputs come after all batches, and before them in the backward order.
+    of_outputs = [[t, 0] for t in found if t < 0]
+    assert found.forth.tolist() == batches + of_outputs
+    assert found.back.tolist() == of_outputs + batches[::-1]
     assert list(found) == list(expected.types)
     for t, geometry in expected.types.items():
         check_geometry(found[t], geometry)
@@ -196,13 +198,6 @@ def check(found: Layout, expected: PlainLayout) -> None:
     if parts.OUTPUT in found:
         assert found.output_order.tolist() == expected.order
         assert found.output_segments.tolist() == expected.segments
-
-
-def check_order(found: Layout, batches: list[list[int]]) -> None:
-    """Check that outputs come after all batches, and before them in the backward order."""
-    of_outputs = [[t, 0] for t in found if t < 0]
-    assert found.forth.tolist() == batches + of_outputs
-    assert found.back.tolist() == of_outputs + batches[::-1]
 
 
 def check_geometry(found: Any, expected: Any) -> None:

@@ -48,12 +48,12 @@ STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
 H = SIZES.hidden_size * 4  # bytes per state
 
 
-def plan_of(model: Model, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
+def _plan(
+    model: str | Model, function: str, switches: Switches = ON, *, train: bool = True
+) -> Plan:
+    """Lower a function of an example or another model."""
+    model = EXAMPLES[model][0] if isinstance(model, str) else model
     return lower(trace_functions(model)[function], switches, Backend.abilities, train)
-
-
-def _plan(model: str, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
-    return plan_of(EXAMPLES[model][0], function, switches, train=train)
 
 
 def _kinds(steps: Sequence[Step]) -> list[type]:
@@ -106,17 +106,12 @@ def test_a_loss_leaves_its_gradient_in_the_place_of_the_logits(model: str, lazy:
 
 
 def test_a_loss_leaves_the_logits_where_somebody_else_reads_them() -> None:
-    shown = replace(ON, fusion=False)
-    assert not [s for s in _plan("var_lstm", "output", shown).lazy if _is_fused_loss(s)]
-    function = trace_functions(EXAMPLES["var_lstm"][0])["output"]
-    inferred = lower(function, ON, Backend.abilities, train=False)
-    (loss,) = filter(_is_fused_loss, inferred.lazy)
+    plain = _plan("var_lstm", "output", replace(ON, fusion=False))
+    assert SoftmaxLossStep not in _kinds(plain.lazy)
+    inferred = _plan("var_lstm", "output", train=False)
+    (loss,) = (step for step in inferred.lazy if isinstance(step, SoftmaxLossStep))
     assert not loss.leaves_gradient
     assert inferred.find_overwriting_step(loss.logits) is None
-
-
-def _is_fused_loss(step: Step) -> bool:
-    return isinstance(step, SoftmaxLossStep)
 
 
 def test_a_bias_is_added_by_its_product_without_fusion() -> None:
@@ -293,14 +288,14 @@ def test_children_s_matrices_are_read_in_place_where_that_is_fast(
     """Then they have no memory and no gather."""
     assert SMALL == 128 * 128
     model = MVRNN(ModelSizes(hidden_size, WORDS))
-    plan = plan_of(model, "internal", replace(ON, **switches), train=train)
+    plan = _plan(model, "internal", replace(ON, **switches), train=train)
     assert gathered(plan) == copied
     assert (plan.buffers[T].memory is MemoryKind.CHILDREN) == (copied == {"v"})
     assert not train or "T" not in copied or plan.buffers[T].memory is MemoryKind.SAVED
 
 
 def test_operand_without_buffer_is_read_only_through_row_index() -> None:
-    plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=False)
+    plan = _plan(MVRNN(ModelSizes(4, WORDS)), "internal", train=False)
     (ref,) = {ref for ref in plan.refs.values() if ref.buffer == T and ref.start == 0}
     places = OperandFactory(1, plan, {})
     with pytest.raises(ValueError, match="has no memory"):
@@ -313,17 +308,16 @@ def test_operand_without_buffer_is_read_only_through_row_index() -> None:
 
 
 def test_matrices_of_any_number_of_children_are_copied() -> None:
-    assert "T" in gathered(plan_of(EXAMPLES["matrix_sum"][0], "vertex"))
+    assert "T" in gathered(_plan("matrix_sum", "vertex"))
 
 
 def test_a_crossed_pair_copies_vectors_only() -> None:
     """The children are not consecutive in the order in which their parent reads them."""
-    model = EXAMPLES["mv_rnn"][0]
-    kept_order, h = replace(ON, layout="policy"), model.sizes.hidden_size
-    copied = []
-    for switches in (kept_order, replace(kept_order, gather_fusion=False)):
-        adapter = prepared(model, draw_initial_weights(model, 0), switches, mode="infer")
-        copied.append(run(adapter, [CROSSED]).counters.bytes_copied)
+    kept_order, h = replace(ON, layout="policy"), EXAMPLES["mv_rnn"][0].sizes.hidden_size
+    copied = [
+        _counters("mv_rnn", [CROSSED], switches, train=False)[1]
+        for switches in (kept_order, replace(kept_order, gather_fusion=False))
+    ]
     assert copied == [4 * 2 * h, 4 * 2 * (h + h * h)]
 
 

@@ -11,11 +11,7 @@ from dynbatch.harness.compiler.pointers import get_address
 from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from dynbatch.harness.engine.backends.compiled import memory, steps
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import allocate_aligned, pack_columns
-from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
-    BLOCK,
-    count_padded,
-    multiply_packed,
-)
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import BLOCK, count_padded, multiply_packed
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     COLUMNS,
     LANES,
@@ -28,7 +24,7 @@ from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_runs import disagreements, prepared, run
-from tests.support.instances import draw_trees, random_sentences
+from tests.support.instances import draw_trees, random_instances
 
 Patch = pytest.MonkeyPatch
 TREES = ModelSizes(LANES, {"words": 11, "classes": LANES}, embedding_size=5)
@@ -90,7 +86,7 @@ def started(
     """Return an adapter of the compiled backend, and three instances."""
     instances: list[object] = draw_trees(TREES, (1, 9, 4))
     if isinstance(model, Seq2Seq):
-        instances = random_sentences("sentence_pair", (5, 1, 3), PAIRS, 0, 0.0)
+        instances = random_instances("sentence_pair", (5, 1, 3), PAIRS, 0, 0.0)
     switches, weights = Switches(backend="compiled", blas=blas), draw_initial_weights(model, 0)
     return prepared(model, weights, switches, mode=mode, threads=threads), instances
 

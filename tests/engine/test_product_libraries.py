@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,14 +22,9 @@ from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.values.precision import EXACT, PRECISIONS
 
 
-class Telling:
-    """A loaded library that reports this instruction set."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-
-    def dnnl_get_effective_cpu_isa(self) -> int:
-        return self.code
+def reporting(code: int) -> SimpleNamespace:
+    """Return a loaded library that reports this instruction set."""
+    return SimpleNamespace(dnnl_get_effective_cpu_isa=lambda: code)
 
 
 def test_libraries_tell_versions_and_kernels() -> None:
@@ -36,8 +32,9 @@ def test_libraries_tell_versions_and_kernels() -> None:
     assert parse_openblas_name(reported) == "OpenBLAS 0.3.30 (SkylakeX)"
     assert parse_openblas_name("OpenBLAS by  somebody") == "OpenBLAS by somebody"
     assert parse_openblas_name("") == "OpenBLAS"
-    assert [find_onednn_kernels(Telling(code)) for code in (0x7, 0xFEF)] == ["AVX2", "AVX-512 AMX"]
-    assert find_onednn_kernels(Telling(0xABC)) == "0xabc", "newer ones have a number"
+    found = [find_onednn_kernels(reporting(code)) for code in (0x7, 0xFEF)]
+    assert found == ["AVX2", "AVX-512 AMX"]
+    assert find_onednn_kernels(reporting(0xABC)) == "0xabc", "newer ones have a number"
     assert find_onednn_kernels(object()) == "?", "an old library does not tell"
     assert describe_numpy_blas().split()[1:], "it names a version"
 

@@ -29,11 +29,7 @@ from dynbatch.harness.engine.cpu_kernels.blas import (
     make_blas_scratch,
     prepare_libraries,
 )
-from dynbatch.harness.engine.cpu_kernels.libraries import (
-    LIBRARY,
-    ONEDNN,
-    SMALL,
-)
+from dynbatch.harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN, SMALL
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     allocate_aligned,
     pack_columns,
@@ -60,7 +56,7 @@ from dynbatch.harness.engine.cpu_kernels.vectors import (
     write_sums_of_rows,
 )
 from dynbatch.harness.errors import UnsupportedTrial
-from tests.support.kernel_calls import Reported, run_kernel
+from tests.support.kernel_calls import Reported, drawn, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
 # The largest matmul that is not cut, and the number of rows from which oneDNN multiplies.
@@ -74,14 +70,6 @@ SHAPES = ((1, 3, 5), (7, 16, 4), (64, 5, 33), (0, 4, 4), (50, 90, 300), (300, 9,
 
 def shape_of(k: int, m: int, transposed: bool) -> tuple[int, int]:
     return (m, k) if transposed else (k, m)
-
-
-def scratch_of(way: Way) -> Scratch:
-    return make_blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
-
-
-def drawn(*shape: int) -> NDArray[np.float32]:
-    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
 @compiled
@@ -160,7 +148,8 @@ def assert_outer_products(n: int, k: int, m: int, scratch: Scratch) -> None:
 @needs_blas
 @pytest.mark.parametrize("way", WAYS)
 def test_compiled_products_are_numpys(way: Way) -> None:
-    scratch = scratch_of(way)
+    limit, onednn_from = way
+    scratch = make_blas_scratch(replace(LIBRARY, limit=limit), ONEDNN, onednn_from)
     for shape in (*SHAPES, (37, 2, 300)):
         assert_products(*shape, scratch)
     for shape in ((1, 3, 5), (200, 33, 300), (40, 64, 5), (0, 4, 4), (130, 160, 140)):
@@ -170,9 +159,8 @@ def test_compiled_products_are_numpys(way: Way) -> None:
 # --- matmuls of a plan's steps ---
 
 
-@needs_blas
-def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None:
-    reported, n, k, m = Reported(scratch=prepare_libraries("auto", 1).scratch), 9, 12, 8
+def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows(scratch: Scratch) -> None:
+    reported, n, k, m = Reported(scratch=scratch), 9, 12, 8
     x, w, copy, out = drawn(n, k), drawn(m, k), drawn(k, m), np.empty((n, m), np.float32)
     per_vertex, is_transposed, adds, has_bias, copies_from, is_packed = 1, 1, 0, 0, 50, 0
     constants = (
@@ -184,10 +172,11 @@ def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
 
 
-@needs_blas
-def test_a_packed_copy_is_used_between_its_limits_for_up_to_packed_rows_at_once() -> None:
+def test_a_packed_copy_is_used_between_its_limits_for_up_to_packed_rows_at_once(
+    scratch: Scratch,
+) -> None:
     """The copy is of another matrix, so that each result names the matrix that was read."""
-    reported, k, m = Reported(scratch=prepare_libraries("auto", 1).scratch), 12, 2 * BLOCK
+    reported, k, m = Reported(scratch=scratch), 12, 2 * BLOCK
     w, other, packed = drawn(k, m), drawn(k, m) + 1, allocate_aligned((k * m,))
     pack_columns(get_address(other), k, m, get_address(packed))
     constants = (1, k, m, 0, 0, 0, 50, 1, 60)
@@ -208,9 +197,11 @@ def test_products_that_threads_share_stay_whole() -> None:
 
 
 @needs_blas
-def test_openblas_alone_leaves_nothing_to_onednn() -> None:
+def test_requested_library_computes_all_products() -> None:
+    assert prepare_libraries("auto", 1).scratch[0][OWN] == get_address(load_matmul_kernels()[1])
     chosen = prepare_libraries("openblas", 1)
     assert chosen.names == LIBRARY.name
+    assert chosen.scratch[0][OWN] == 0
     assert chosen.scratch[0][ONEDNN_FROM] == NEVER
 
 
@@ -378,9 +369,3 @@ def test_without_masks_partial_vectors_go_to_a_library(monkeypatch: pytest.Monke
     assert not is_ours(1, 64, LANES + 1, False)
     assert not is_our_outer(1, LANES + 1)
     assert not own_matmuls.is_packed(256, 256 + 1)
-
-
-@needs_blas
-def test_requested_library_computes_all_products() -> None:
-    assert prepare_libraries("auto", 1).scratch[0][OWN] == get_address(load_matmul_kernels()[1])
-    assert prepare_libraries("openblas", 1).scratch[0][OWN] == 0

@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 import re
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from types import ModuleType
@@ -20,7 +20,6 @@ import pytest
 from dynbatch.harness.compiler.compiled import Compiled, write_module
 from dynbatch.harness.compiler.kinds import INT
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES
-from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.engine import cpu_kernels
 from dynbatch.harness.engine.backends.compiled import arguments, program
 from dynbatch.harness.engine.backends.compiled.arguments import Instruction
@@ -33,7 +32,7 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
 from tests.support.elementwise_groups import text_of
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
+from tests.support.engine_runs import ONE_BY_ONE, NoClock, disagreements, prepared, run
 from tests.support.stage_instructions import instructions_of
 
 LARGE = 10**6
@@ -44,8 +43,7 @@ def _backend() -> Backend:
     model, instances, weights = example("tree_lstm")
     adapter = prepared(model, weights)
     run(adapter, instances)
-    backend = adapter.engine.backend
-    return backend
+    return adapter.engine.backend
 
 
 def _instructions(backend: Backend) -> Iterator[Instruction]:
@@ -231,8 +229,7 @@ needs_ticks = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs a
 
 @needs_ticks
 def test_fraction_covers_runs_since_the_last_query() -> None:
-    model, instances = EXAMPLES["tree_fc_fold"]
-    weights = draw_initial_weights(model, seed=0)
+    model, instances, weights = example("tree_fc_fold")
     adapter = prepared(model, weights, Switches(profile=True), mode="infer")
     assert adapter.data_movement_fraction() is None, "nothing has run"
     found = run(adapter, instances)
@@ -248,9 +245,9 @@ def test_fraction_covers_runs_since_the_last_query() -> None:
 @needs_ticks
 def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fraction includes Python between stages, because it is multiplied by times that do."""
-    model, instances = EXAMPLES["tree_fc_fold"]
+    model, instances, weights = example("tree_fc_fold")
     clock = {"ticks": 0, "inside": 0}
-    adapter = prepared(model, draw_initial_weights(model, seed=0), Switches())
+    adapter = prepared(model, weights)
     backend = adapter.engine.backend
 
     def counted(name: str) -> None:
@@ -267,31 +264,18 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
     for name in ("run_together", "defer_losses", "clear_gradients"):
         counted(name)
     monkeypatch.setattr(backend, "read_ticks", lambda: clock["ticks"])
+    phases = NoClock()  # between whose marks time passes that belongs to no phase
+    monkeypatch.setattr(phases, "mark", lambda _: clock.update(ticks=clock["ticks"] + 1000))
     adapter.load(instances)
-    adapter.run(Ignored(clock))
+    adapter.run(phases)
     assert clock["inside"] >= 40
     assert backend.tally.n_cycles == clock["inside"]
     backend.tally.n_moving_cycles = clock["inside"] // 2
     assert adapter.data_movement_fraction() == 0.5
 
 
-class Ignored:
-    """Clock between whose marks time passes that belongs to no phase."""
-
-    def __init__(self, clock: dict[str, int]) -> None:
-        self._clock = clock
-
-    def mark(self, phase: str) -> None:
-        """Let a mark take time."""
-        self._clock["ticks"] += 1000
-
-    def divide(self, shares: Mapping[str, float]) -> None:
-        """Ignore divisions of a phase."""
-
-
 @needs_ticks
 def test_ticks_are_counted_only_for_data_movement_steps() -> None:
-    """Exactly the steps that only move data are counted."""
     moved = set[str]()
     for (model, _), chosen in product(EXAMPLES.values(), ("all", "none", "packs")):
         for _, one in instructions_of(model, Switches(**ONE_BY_ONE[chosen])):

@@ -79,12 +79,6 @@ def test_the_largest_is_found_wherever_it_is(n: int) -> None:
         assert out[0] == -0.5
 
 
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    chances: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
-    return chances
-
-
 @pytest.mark.parametrize("n_classes", [1, 6, 300])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("leaves_gradient", [True, False])
@@ -95,7 +89,8 @@ def test_softmax_loss_and_in_place_gradient(
     left *= 3
     label = np.array([0, 5, 2, 2, 1], np.int64) % n_classes
     logits = left + (bias.astype(np.float64) if has_bias else 0.0)
-    chances = _softmax(logits)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances = powers / powers.sum(axis=1, keepdims=True)
     loss, log_sum = np.empty((5, 1), np.float32), np.empty((5, 1), np.float32)
     constants = n_classes, int(has_bias), int(leaves_gradient)
     run_kernel(loss_kernels.compute_softmax_loss, (left, bias, label, loss, log_sum), constants, 5)
@@ -143,17 +138,12 @@ VECTORIZED: dict[Any, str] = {
 }
 
 
-def assembly_of(kernel: Compiled[..., Any]) -> str:
-    module, machine = verify(str(write_module([kernel])), get_host_target())
-    optimize(module, machine)
-    text: str = machine.emit_assembly(module)
-    return text
-
-
 @pytest.mark.skipif(not X86, reason="names of instructions are those of x86")
 @pytest.mark.parametrize("kernel", VECTORIZED, ids=lambda kernel: kernel.__name__)
 def test_a_loop_over_a_row_takes_several_elements_at_once(kernel: Compiled[..., Any]) -> None:
-    assert re.search(rf"\t{VECTORIZED[kernel]}\t", assembly_of(kernel))
+    module, machine = verify(str(write_module([kernel])), get_host_target())
+    optimize(module, machine)
+    assert re.search(rf"\t{VECTORIZED[kernel]}\t", machine.emit_assembly(module))
 
 
 def test_memory_begins_at_a_line_of_the_cache() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dynbatch.harness.engine.engine
-import dynbatch.systems.on_core.prepared
 from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.engine import engine as engines
 from dynbatch.harness.engine.engine import Engine
 from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segment
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.granularity.vertices import VertexModel
 from dynbatch.harness.values.instances import SentencePair
+from dynbatch.systems.on_core import prepared as adapters
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import EXAMPLES
@@ -28,9 +28,7 @@ FORWARD = ("eager", "batch", "lazy")
 
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(
-        dynbatch.harness.engine.engine, "choose_backend", lambda *_: CountingBackend
-    )
+    monkeypatch.setattr(engines, "choose_backend", lambda *_: CountingBackend)
 
 
 def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
@@ -62,18 +60,15 @@ def seen_by_segment(adapter: Adapter) -> list[set[int]]:
 
 
 def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
-    backend = adapter.engine.backend
     adapter.load(instances)
-    backend.events.clear()
+    adapter.engine.backend.events.clear()
     run_forward(adapter)
     return seen_by_segment(adapter)
 
 
 def run_forward(adapter: Adapter) -> None:
     adapter.mini_batch = adapter.model.mini_batch(adapter.instances)
-    adapter.schedule = dynbatch.systems.on_core.prepared.schedule_in_segments(
-        adapter.policy, adapter.mini_batch.graph
-    )
+    adapter.schedule = adapters.schedule_in_segments(adapter.policy, adapter.mini_batch.graph)
     adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
     adapter.engine.forward()
 
@@ -110,19 +105,11 @@ def test_an_engine_that_batches_across_segments_is_noticed(name: str, monkeypatc
     instances = EXAMPLES[name][1]
     adapter = adapter_of(name)
     # Outputs of all segments together, as a stage after the last batch.
-    segments_of = dynbatch.harness.engine.engine.plan_segments
-    monkeypatch.setattr(
-        dynbatch.harness.engine.engine,
-        "plan_segments",
-        lambda *given: [joined(segments_of(*given))],
-    )
+    segments_of = engines.plan_segments
+    monkeypatch.setattr(engines, "plan_segments", lambda *given: [joined(segments_of(*given))])
     assert len(run_watched(adapter, instances)[0]) > 1
     # A policy that sees all segments together.
-    monkeypatch.setattr(
-        dynbatch.systems.on_core.prepared,
-        "schedule_in_segments",
-        lambda policy, graph: policy(graph),
-    )
+    monkeypatch.setattr(adapters, "schedule_in_segments", lambda policy, graph: policy(graph))
     with pytest.raises(ScheduleError, match="the graph has several segments"):
         run(adapter, instances)
 

@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import LossSums
 from dynbatch.harness.engine.cpu_kernels.team import Calls
 from dynbatch.harness.engine.lowering.plan import FORWARD
 from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segments
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.systems.on_core.vertex import Adapter
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import example
 from tests.support.engine_runs import prepared, run
 
 
 def ran(name: str, **switches: Any) -> Adapter:
-    model, instances = EXAMPLES[name]
-    adapter = prepared(model, draw_initial_weights(model, 1), Switches(**switches), mode="infer")
+    model, instances, weights = example(name)
+    adapter = prepared(model, weights, Switches(**switches), mode="infer")
     run(adapter, instances)
     return adapter
 

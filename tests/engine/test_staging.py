@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,6 @@ from dynbatch.harness.engine.backends.cuda.launching import N_PINNED, Staging
 from dynbatch.harness.engine.backends.cuda.words import Words
 
 N_UPLOADS = 7
-
-
-class Event:
-    """End of a copy of a slow device."""
-
-    def __init__(self, reach: Callable[[], None]) -> None:
-        self.synchronize = reach
 
 
 class SlowCopies(Staging):
@@ -34,7 +28,8 @@ class SlowCopies(Staging):
 
     def _start_copy(self, source: torch.Tensor, out: torch.Tensor) -> Any:
         self.waiting.append(partial(self._copy, source, out))
-        return Event(partial(self._reach, len(self.copied) + len(self.waiting)))
+        end = len(self.copied) + len(self.waiting)
+        return SimpleNamespace(synchronize=partial(self._reach, end))
 
     def _copy(self, source: torch.Tensor, out: torch.Tensor) -> None:
         out.copy_(source)

@@ -100,9 +100,8 @@ FULL = torch.OutOfMemoryError("CUDA out of memory")
 BUSY = RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
 OLD_DRIVER = "535.54", (12, 2)
 Processes = tuple[int, ...] | None  # of a GPU; None if it cannot be read
-Reasons = list[tuple[dict[str, Any], Processes, str | None]]
 # A build and a GPU, the processes that use the GPU, and why this process cannot.
-REASONS: Reasons = [
+REASONS: list[tuple[dict[str, Any], Processes, str | None]] = [
     (
         {"cuda": None},
         (),
@@ -115,11 +114,7 @@ REASONS: Reasons = [
         " finds no usable GPU: expected a driver for CUDA 12.8, got 535.54 for CUDA 12.2;"
         " run make install TORCH_INDEX=cu122, or set device=cpu",
     ),
-    (
-        {"error": RuntimeError(NO_CODE)},
-        (),
-        "cannot compute on A GPU (CUDA error: no kernel image",
-    ),
+    ({"error": RuntimeError(NO_CODE)}, (), "cannot compute on A GPU (CUDA error: no kernel image"),
     ({"error": FULL}, (7,), None),
     ({"error": BUSY}, (7,), None),
     ({"error": BUSY}, None, "busy or unavailable"),  # in a mode that lets no process use it

@@ -36,7 +36,6 @@ from dynbatch.harness.engine.cpu_kernels.team import (
 )
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
-from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
 from tests.support.stage_instructions import instructions_of
@@ -49,11 +48,8 @@ MISSED, MEETINGS = 0, 1  # counters of _visit
 @compiled
 def _visit(context: int, seen: int, batches: int, n: int) -> None:
     """Check on every thread, after each barrier, the values that all wrote before it."""
-    thread, n_threads, tally = (
-        read_word(context, THREAD),
-        read_word(context, N_THREADS),
-        read_word(context, TALLY),
-    )
+    thread, n_threads = read_word(context, THREAD), read_word(context, N_THREADS)
+    tally = read_word(context, TALLY)
     for i in range(n):
         put_word(seen, 2 * thread + i % 2, i)
         wait_at_barrier(context)
@@ -198,16 +194,6 @@ def test_machine_code_of_several_threads_repeats_itself_to_the_last_bit(name: st
                 np.testing.assert_array_equal(other.gradients[key], gradient)
 
 
-def _meetings(adapter: Adapter, stage: str) -> tuple[int, int]:
-    """Run a stage; return the number of barriers within it, and of its batches."""
-    backend, arranged = adapter.engine.backend, adapter.engine.laid_out.arrangement
-    held = WITHIN + HELD
-    before = int(backend._team._words[held])
-    (batches,) = (found for name, found in arranged.backward if name == stage)
-    backend.run_together([(stage, batches)])
-    return int(backend._team._words[held]) - before, len(batches)
-
-
 @needs_futex
 @pytest.mark.parametrize(
     ("name", "shares_children"), [("tree_lstm", False), ("shared_children", True)]
@@ -219,7 +205,11 @@ def test_adding_threads_synchronize_only_for_shared_children(
     model, instances, weights = example(name)
     adapter = prepared(model, weights, threads=2)
     run(adapter, instances)
-    n_meetings, n_batches = _meetings(adapter, "backward")
+    backend, arranged = adapter.engine.backend, adapter.engine.laid_out.arrangement
+    (batches,) = (found for stage, found in arranged.backward if stage == "backward")
+    before = backend._team._words[WITHIN + HELD]
+    backend.run_together([("backward", batches)])
+    n_meetings, n_batches = backend._team._words[WITHIN + HELD] - before, len(batches)
     assert n_batches > 2
     assert (n_meetings > n_batches) == shares_children
     assert n_meetings >= n_batches

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import ModelSizes, trace_functions
@@ -100,8 +99,7 @@ def test_counters_tell_them() -> None:
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 def test_every_step_of_every_model_has_work_and_words(name: str, granularity: str) -> None:
-    model = EXAMPLES[name][0]
-    weights = {k: np.zeros(s.shape, np.float32) for k, s in model.parameters.items()}
+    model, _, weights = example(name)
     adapter = prepared(model, weights, Switches(granularity=granularity), "agenda")
     for plan in adapter.engine.plans.values():
         for stage in STAGES:

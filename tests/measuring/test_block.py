@@ -268,18 +268,12 @@ def test_a_system_without_memory_beside_others_is_tried_alone(
 ) -> None:
     """It finds no memory while another process of the block is alive."""
     counter = tmp_path / "starts"
-    text = (
-        "from pathlib import Path\n"
-        "from tests.support import odd_system\n\n\n"
-        "class Adapter(odd_system.Adapter):\n"
-        "    def prepare(self, model, weights):\n"
-        f"        path = Path({str(counter)!r})\n"
-        "        path.write_text(path.read_text() + 'x' if path.exists() else 'x')\n"
-        "        if len(path.read_text()) == 1:\n"
-        "            raise MemoryError\n"
-        "        super().prepare(model, weights)\n"
+    code = (
+        f"from pathlib import Path; path = Path({str(counter)!r}); path.touch()\n"
+        "path.write_text(path.read_text() + 'x')\n"
+        "if path.read_text() == 'x': raise MemoryError"
     )
-    needy = make_spec(adapter=make_module(text), timing=TIMING)
+    needy = make_spec(adapter=make_module(BURNS), timing=TIMING, system_options={"file": code})
     slow = make_spec(system_options={"pause_s": 2.0}, timing=TIMING)
     found = measure(tmp_path, slow=slow, needy=needy)
     assert {name: record.status for name, record in found.items()} == {"slow": "ok", "needy": "ok"}

@@ -139,14 +139,8 @@ def test_child_progress_is_forwarded_line_by_line_while_running(
     reading, writing = os.pipe()
     with (tmp_path / "log").open("wb", buffering=0) as file:
         output = ChildOutput(reading, BoundedLog(file), heard.append)
-        for chunk in (
-            b"noise\nsays now: no\n",
-            message[:3],
-            message[3:],
-            b"x" * 100_000,
-            message,
-            message,
-        ):
+        long = b"x" * 100_000
+        for chunk in (b"noise\nsays now: no\n", message[:3], message[3:], long, message, message):
             os.write(writing, chunk[:60_000])
             output.take_chunk()
         assert heard == ["schedules a mini-batch"] * 2, "what follows noise is a line's end"

@@ -18,7 +18,7 @@ from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.processes.launch import build_server_key
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.records.record import Record
-from dynbatch.harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.in_time import wait_until
 from tests.support.measured import MakeSpec
 
@@ -30,7 +30,6 @@ pytestmark = [
 ]
 
 MakeModule = Callable[[str], str]
-TIMING = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2)
 NOTES = """\
 import os
 from pathlib import Path
@@ -59,7 +58,7 @@ class Noted:
 
     def build_spec(self, at_import: str = "") -> TrialSpec:
         text = NOTES.format(log=str(self.log), at_import=at_import)
-        return self._make_spec(adapter=self._make_module(text), timing=TIMING)
+        return self._make_spec(adapter=self._make_module(text))
 
     def measure(self, spec: TrialSpec, servers: ForkServers) -> Record:
         entry = BlockEntry(spec, self.folder / "r.json", self.folder / "log")
@@ -97,14 +96,10 @@ def test_a_changed_file_is_imported_anew(noted: Noted) -> None:
     spec = noted.build_spec()
     with ForkServers() as servers:
         noted.measure(spec, servers)
-        file = next(Path(entry, f"{spec.adapter}.py") for entry in sys.path if is_in(entry, spec))
+        (file,) = noted.folder.glob(f"*/{spec.adapter}.py")
         os.utime(file, (time.time() + 60, time.time() + 60))
         noted.measure(spec, servers)
     assert len(noted.list_notes("imported")) == 2
-
-
-def is_in(entry: str, spec: TrialSpec) -> bool:
-    return Path(entry, f"{spec.adapter}.py").exists()
 
 
 @pytest.mark.parametrize(

@@ -192,11 +192,7 @@ def test_failed_measurement_records_status_and_reason(
     ],
 )
 def test_wrong_input_is_one_line_and_no_record(
-    make_spec: MakeSpec,
-    tmp_path: Path,
-    capsys: Output,
-    changes: dict[str, object],
-    words: str,
+    make_spec: MakeSpec, tmp_path: Path, capsys: Output, changes: dict[str, object], words: str
 ) -> None:
     (tmp_path / "spec.json").write_text(json.dumps(make_spec().to_dict() | changes))
     paths = tmp_path / "spec.json", tmp_path / "r0.json"

@@ -14,7 +14,7 @@ from dynbatch.harness.measuring.checks.reference_check import Verdict
 from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
-from dynbatch.harness.trials.spec import Timing, TrialSpec
+from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import MakeSpec, measure, measure_at, spec_of
 
 Patch = pytest.MonkeyPatch
@@ -56,13 +56,7 @@ GUARDS: dict[str, list[tuple[Any, str, Any]]] = {
 
 
 class Sabotage(NamedTuple):
-    """Sabotage and the guards that catch it.
-
-    Attributes:
-        kind: Class in tests.support.saboteurs.
-        says: Text in the record's reason.
-        guards: Guards that catch it.
-    """
+    """Class in tests.support.saboteurs, text in the record's reason, and guards that catch it."""
 
     kind: str
     of: str
@@ -162,21 +156,15 @@ class Adapter(Honest):
 
 
 def test_a_clock_in_a_system_is_found(
-    make_spec: MakeSpec,
-    make_module: Callable[[str], str],
-    tmp_path: Path,
-    monkeypatch: Patch,
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     adapter = make_module(KNOWS_WHAT_IT_COST)
-    spec = make_spec(adapter=adapter, timing=QUICK)
+    spec = make_spec(adapter=adapter)
     record = measure(spec, tmp_path)
     assert record.status == "wrong_result"
     assert record.reason == f"{adapter} reads a clock (time); only the harness may measure time"
     monkeypatch.setattr(*GUARDS["no clock"][0])
     assert measure(spec, tmp_path).status == "ok"
-
-
-QUICK = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2)
 
 
 def measured_in(folder: Path, spec: TrialSpec) -> Record:

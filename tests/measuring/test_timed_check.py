@@ -263,9 +263,7 @@ def test_others_on_the_machine_make_nobody_guilty() -> None:
             self.seen.append(-1)
             super().run(clock, update=update)
 
-    system = Disturbed()
-    ratio = ratio_of(system)
-    assert find_unseen_fault(ratio) is None
+    assert find_unseen_fault(ratio_of(Disturbed())) is None
 
 
 def test_microseconds_of_cold_caches_are_no_fault() -> None:
@@ -299,5 +297,4 @@ def test_a_cache_as_large_as_a_pass_is_found_while_times_are_taken_again() -> No
     system = KeepsThree()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.unseen_s = 3 * system.run_s
-    ratio = ratio_of(system)
-    assert find_unseen_fault(ratio) is not None
+    assert find_unseen_fault(ratio_of(system)) is not None

@@ -24,6 +24,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "peer": {"kind": "framework", "models": ["tree_fc", "tree_lstm"]},
     "some": {"kind": "framework", "models": ["dynbatch.systems.on_torch.torchfold:FOLDED"]},
     "crawl": {"kind": "framework", "slow": True},
+    "more": {"kind": "framework", "extra": True, "models": ["tree_fc"]},
+    "most": {"kind": "framework", "extra": True, "slow": True},
 }
 
 
@@ -59,7 +61,8 @@ def trials(conf: Path, *blocks: object, base: object = None) -> list[tuple[str, 
         ("slow:strategy", ("snail",)),
         (["other", "kind:strategy"], ("other", "core")),
         (["snail", "kind:framework"], ("snail", "peer", "some")),
-        (["kind:framework", "slow:framework"], ("peer", "some", "crawl")),
+        (["kind:framework", "slow:framework"], ("peer", "some", "crawl", "most")),
+        (["extra:framework", "not:peer", "kind:framework"], ("more", "some")),
         (["kind:framework", "not:peer", "core"], ("some", "core")),
         (["not:core", "kind:strategy"], ("other",)),
         (["peer", "other"], ("peer", "other")),
@@ -97,7 +100,7 @@ def test_the_base_gives_the_model_and_the_systems_too(conf: Path) -> None:
     [
         ("kind:frameworks", "choose one of strategy, ablation, framework, subgraph"),
         ("slow:quick", "selects slow:quick; choose one of strategy"),
-        ("sort:framework", "expected NAME, kind:KIND, slow:KIND or not:NAME"),
+        ("sort:framework", "expected NAME, kind:KIND, extra:KIND, slow:KIND or not:NAME"),
         ([{"kind": "framework"}], "remove the space"),
         (["kind:framework", "not:dinet"], "not:dinet, an unknown system; choose one of core"),
         ("kind:subgraph", "kind:subgraph, but no system in conf/system has this kind and runs"),

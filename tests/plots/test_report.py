@@ -5,28 +5,35 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dynbatch.harness.commands import draw
-from dynbatch.harness.planning.artifacts import Choices
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.config import Composer
-from dynbatch.plots.report import summarize_answers
-from tests.support.experiments import (
-    ANSWERS,
-    FIGURE,
-    KEYS,
-    TABLE,
-    build_page,
-    change_systems,
-    draw_answers,
-    draw_made_up,
-    run_draw,
-    write_measured,
-)
+from dynbatch.plots.report import summarize_answers, write_report
+from tests.support.experiments import FIGURE, KEYS, TABLE, change_systems, run_draw, write_measured
 from tests.support.refusals import read_refusal
 
 pytestmark = pytest.mark.slow  # whole experiments are drawn
+ANSWERS, HEADLINE = "answers", "headline_tree_lstm_inference"
+MAX_BYTES = 8e6
+
+
+def build_page(choices: Choices, *names: str) -> str:
+    """Return the report of experiments that were drawn."""
+    out = choices.results_dir / "report.html"
+    write_report(out, [choices.results_dir], names)
+    assert out.stat().st_size < MAX_BYTES
+    return out.read_text(encoding="utf-8")
+
+
+def draw_made_up(choices: Choices, composer: Composer, *names: str) -> None:
+    """Draw experiments from invented records."""
+    for name in names:
+        write_measured(name, choices, composer)
+        assert run_draw(name, choices) == 0
 
 
 def test_the_report_is_one_file_with_a_section_for_each_experiment(
@@ -48,7 +55,17 @@ def test_the_report_is_one_file_with_a_section_for_each_experiment(
 
 
 def test_the_answer_follows_from_the_records(choices: Choices, composer: Composer) -> None:
-    answer = summarize_answers(draw_answers(choices, composer))
+    """One headline is measured."""
+    speeds = {"vertex": 300.0, "dynet": 150.0}
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
+        if trial.settings["experiment"] != HEADLINE:
+            return None
+        return {"instances_per_s": speeds.get(trial.settings["system"], 10.0) + round_}
+
+    write_measured(ANSWERS, choices, composer, change)
+    assert run_draw(ANSWERS, choices) == 0
+    answer = summarize_answers(choices.results_dir / f"tables/{ANSWERS}.csv")
     assert "on 1 of 1 workloads and slower on 0" in answer
     assert "Not measured: " in answer, "all other workloads"
     draw_made_up(choices, composer, TABLE)

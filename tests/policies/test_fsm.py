@@ -40,7 +40,6 @@ from tests.support.policies import (
     REDUCTION,
     batches,
     chain_with_outputs,
-    learn_by,
     schedule_by,
     types_in_order,
 )
@@ -52,6 +51,11 @@ from tests.support.random_graphs import graph_of, graphs
 
 MASK = 2**64 - 1
 State = tuple[int, ...]
+
+
+def learn_by(encoding: str, graph: Graph, **changes: object) -> StateMachine:
+    """Learn a state machine on one graph; `changes` are fields of LearningSettings."""
+    return learn_machine(encoding, [graph], LearningSettings(**changes), "")  # type: ignore[arg-type]
 
 
 class Generator:

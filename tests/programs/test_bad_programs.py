@@ -143,9 +143,6 @@ def test_live_segments_go_on_by_python_too() -> None:
     np.testing.assert_array_equal(*found)
 
 
-# --- programs that Python runs ---
-
-
 @pytest.mark.parametrize(("program", "line"), BAD, ids=lambda one: getattr(one, "__name__", ""))
 def test_invalid_program_is_reported_with_its_line(
     program: Callable[[CallWriter], Any], line: str, monkeypatch: Patch

@@ -27,15 +27,14 @@ from dynbatch.harness.programs.compiling import programs as compiled_programs
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.model import make_recorded_model, uses_arrays
 from dynbatch.systems.on_core.acrobat import Adapter
-from tests.support.compiled_segments import MADE_BY_PYTHON
 from tests.support.engine_runs import NoClock, run
 from tests.support.given_out import count_given_out
-from tests.support.instances import random_sentences
-from tests.support.run_programs import OwnArrays, check_result, infer_adapter
+from tests.support.instances import random_instances
+from tests.support.run_programs import MADE_BY_PYTHON, OwnArrays, check_result, infer_adapter
 
 Patch = pytest.MonkeyPatch
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
-SENTENCES = random_sentences("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)
+SENTENCES = random_instances("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)
 MODELS: list[Model] = [DRNN(SIZES, p_child=0.9, generations=4), StackRNN(SIZES)]
 # Python's own memory per mini-batch: fibers, requests, boxed numbers, and layouts of outputs.
 PYTHONS_BYTES = 64 * 2**10
@@ -99,10 +98,8 @@ def counted(monkeypatch: Patch, owner: Any, name: str) -> Any:
 def test_all_segments_are_one_call(model: Model, monkeypatch: Patch) -> None:
     adapter = warm(model)
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
-    segments, runs = (
-        counted(monkeypatch, CompiledSegments, "run"),
-        counted(monkeypatch, Team, "run_table"),
-    )
+    segments = counted(monkeypatch, CompiledSegments, "run")
+    runs = counted(monkeypatch, Team, "run_table")
     layouts = counted(monkeypatch, live, "plan_layout")
     adapter.run(NoClock())
     assert programs.call_count == 1

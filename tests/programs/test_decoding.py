@@ -168,9 +168,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 def same_as_counted(
-    recording: Recording,
-    batch: Sequence[Any],
-    pick_of: Callable[[], Pick | None] = lambda: None,
+    recording: Recording, batch: Sequence[Any], pick_of: Callable[[], Pick | None] = lambda: None
 ) -> MiniBatch:
     """Check that logs of both recorders decode to the counted values, without errors."""
     recording.record_with_python(batch)  # edges between blocks determine the counting

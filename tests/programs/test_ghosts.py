@@ -104,10 +104,8 @@ def write_model(body: str, seed: int = 0) -> Any:
 
 def list_ghosts(model: ProgramModel) -> list[int]:
     """Return the numbers of inserted ghost operators, in the order of the text."""
-    missing = (
-        make_recording(model, PLAIN).program
-        and BranchAnalysis(model.program, frozenset(model.recording.shapes)).missing
-    )
+    assert make_recording(model, PLAIN).program
+    missing = BranchAnalysis(model.program, frozenset(model.recording.shapes)).missing
     found = sorted((spot, n) for spots in missing.values() for spot, n in spots.items())
     return [abs(n) for _, n in found]
 

@@ -61,8 +61,8 @@ def settings_of(mode: str = "infer", policy: str | None = None, **options: Any) 
     return RunSettings(mode, "cpu", 1, 1, 0.1, 0, policy=policy, options=options)
 
 
-def adapter_of(model: Model, **settings: Any) -> Adapter:
-    adapter = Adapter(settings_of(**settings))
+def adapter_of(model: Model, kind: Any = Adapter, **settings: Any) -> Any:
+    adapter = kind(settings_of(**settings))
     adapter.prepare(model, draw_initial_weights(model, SEED))
     return adapter
 
@@ -130,14 +130,12 @@ def test_program_runner_is_in_effective_options(execution: str, programs: str) -
 
 
 def test_program_runner_is_reported_only_when_programs_run() -> None:
-    def facts_of(model: Model, batch: Sequence[Any]) -> dict[str, str]:
-        adapter = vertex.Adapter(settings_of())
-        adapter.prepare(model, draw_initial_weights(model, SEED))
+    """Graphs of trees are built from arrays."""
+    examples = ((DRNN(SIZES), SENTENCES, "compiled code"), (TreeLSTM(SIZES), TREES, None))
+    for model, batch, by in examples:
+        adapter = adapter_of(model, vertex.Adapter)
         run(adapter, batch)
-        return adapter.effective_options()
-
-    assert facts_of(DRNN(SIZES), SENTENCES)[RUN_BY] == "compiled code"
-    assert RUN_BY not in facts_of(TreeLSTM(SIZES), TREES)  # its graphs are built from arrays
+        assert adapter.effective_options().get(RUN_BY) == by
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,19 +33,12 @@ def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"install": [*chosen, itself]}))
 
-    class Answer:
-        def __init__(self, request: Any, timeout: float) -> None:
-            assert request.get_method() == "HEAD"
-            name = Path(request.full_url).stem
-            self.headers = {"Content-Length": str(FILES[name])}
+    def answer(request: Any, timeout: float) -> AbstractContextManager[Any]:
+        assert request.get_method() == "HEAD"
+        n_bytes = FILES[Path(request.full_url).stem]
+        return nullcontext(SimpleNamespace(headers={"Content-Length": str(n_bytes)}))
 
-        def __enter__(self) -> Answer:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            return None
-
-    monkeypatch.setattr(gpu_peers.urllib.request, "urlopen", Answer)
+    monkeypatch.setattr(gpu_peers.urllib.request, "urlopen", answer)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
 
     def make(name: str = "jax", ends: str = "exit 0") -> Path:

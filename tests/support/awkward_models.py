@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dynbatch.harness.vertex import (
-    Symbol,
     VertexTracer,
     relu,
     sigmoid,
@@ -68,7 +67,7 @@ class SharedSums(SketchModel):
         doubled = doubled + doubled
         narrow = left.h @ v.parameter("C")
         first, _ = v.split(narrow, 2)
-        middle = Symbol(narrow.builder, narrow.builder.slice(narrow.node, 1, 2))
+        middle = v.slice_columns(narrow, 1, 2)
         to_shown = low + left.h @ v.parameter("M")
         to_first = first + right.h @ v.parameter("M")
         joined = v.concat(tanh(to_shown) * high, sigmoid(to_first) * tanh(middle))

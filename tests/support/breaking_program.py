@@ -9,14 +9,12 @@ from typing import Any
 
 from dynbatch.harness.contracts.model import ModelSizes
 from dynbatch.harness.programs.model import ProgramModel
-from dynbatch.harness.programs.writer import CallWriter
-from tests.support.bad_programs import BAD, a_number
-from tests.support.scripted_programs import ScriptedModel
+from tests.support.bad_programs import BAD, Given, a_number
 
 PROGRAMS = {program.__name__: program for program in (*(one for one, _ in BAD), a_number)}
 
 
-class Breaks(ScriptedModel):
+class Breaks(Given):
     """Model with the same program for every instance."""
 
     name = "breaks"
@@ -24,10 +22,7 @@ class Breaks(ScriptedModel):
 
     def __init__(self, sizes: ModelSizes, rule: str = "none", seed: int = 0) -> None:
         ProgramModel.__init__(self, sizes, seed=seed, rule=rule)
-        self.broken = PROGRAMS.get(rule, lambda p: p.leaf(word=0, label=0))
+        self.given = PROGRAMS.get(rule, lambda p: p.leaf(word=0, label=0))
 
     def key_of(self, instance: Any) -> int:
         return 0
-
-    def program(self, p: CallWriter, instance: Any) -> Any:
-        return self.broken(p)

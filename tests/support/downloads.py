@@ -28,7 +28,7 @@ def zipped(archive: Home = ARCHIVE, files: dict[str, bytes] = FILES) -> bytes:
 
 
 class FakeResponse:
-    """Response that returns bytes in small pieces, and optionally fails at the end."""
+    """Response in small pieces, which may fail at the end; `length` is "" for no header."""
 
     def __init__(
         self, content: bytes, length: int | str | None = None, failure: BaseException | None = None
@@ -48,13 +48,7 @@ class FakeResponse:
 def serving(
     content: bytes, length: int | str | None = None, failure: BaseException | None = None
 ) -> Opener:
-    """Return an opener that answers every address with `content`.
-
-    Args:
-        content: the body.
-        length: value of Content-Length; None for the correct one, "" for no header.
-        failure: error after the last byte.
-    """
+    """Return an opener that answers every address with this FakeResponse."""
 
     def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
         assert url.startswith("https://")

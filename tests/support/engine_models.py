@@ -35,7 +35,7 @@ from tests.support.awkward_models import (
     SharedSums,
     TwoPulls,
 )
-from tests.support.instances import ALL_SIZES, LATTICES, random_sentences
+from tests.support.instances import ALL_SIZES, LATTICES, random_instances
 from tests.support.sketch_models import SIZES, ChainLSTM, ChildSum, GatesApart
 from tests.support.sketches import Sketch
 
@@ -57,17 +57,9 @@ FORESTS = [
     Sketch([("vertex", [])]),
     Sketch([("vertex", a) for a in ([], [0], [1], [], [2, 3])]),
 ]
+TWO_INNER = [("narrow", []), ("wide", []), ("inner", [0, 1]), ("inner", [2, 1])]
 WIDTHS = [
-    Sketch(
-        [
-            ("narrow", []),
-            ("wide", []),
-            ("inner", [0, 1]),
-            ("inner", [2, 1]),
-            ("wide", []),
-            ("narrow", []),
-        ]
-    ),
+    Sketch([*TWO_INNER, ("wide", []), ("narrow", [])]),
     Sketch([("wide", []), ("narrow", []), ("inner", [1, 0])], read=(2,)),
 ]
 
@@ -95,13 +87,7 @@ SEQUENCE_MODELS: dict[str, Model] = {
     "seq2seq_at_once": Seq2SeqAtOnce(SEQUENCE_SIZES),
     "parser": Parser(SEQUENCE_SIZES, tag_size=3, mlp_size=5),
 }
-
-
-def sentences(model: Model) -> list[Any]:
-    """Return five instances, the shortest first; two have equal lengths."""
-    return random_sentences(model.instance_kind, (1, 5, 2, 5, 3), model.sizes, seed=1)
-
-
+LENGTHS = (1, 5, 2, 5, 3)  # of sentences: the shortest first, and two of equal length
 EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "tree_lstm": (TreeLSTM(SIZES), TREES),
     "tree_fc_fold": (TreeFC(SIZES, variant="fold"), TREES),
@@ -123,10 +109,11 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "lattice_lstm": (LatticeLSTM(SIZES), list(LATTICES)),
     "lattice_gru": (LatticeGRU(SIZES), list(LATTICES)),
     "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),
-    **{name: (model, sentences(model)) for name, model in SEQUENCE_MODELS.items()},
+    **{
+        name: (model, random_instances(model.instance_kind, LENGTHS, model.sizes, seed=1))
+        for name, model in SEQUENCE_MODELS.items()
+    },
 }
-# Names of examples with each granularity.
-GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
 
 
 def example(name: str) -> tuple[Model, list[Any], Weights]:

@@ -74,8 +74,7 @@ def all_switches(granularity: str) -> Iterator[Switches]:
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_programs.py
     # gather_fusion: ONE_BY_ONE
-    of_others = ("fold_tables", "pre_gather_parameters", "profile")
-    for other in (*of_others, "gather_fusion"):
+    for other in ("fold_tables", "pre_gather_parameters", "profile", "gather_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):

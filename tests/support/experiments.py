@@ -23,7 +23,6 @@ from dynbatch.harness.planning.artifacts import (
 from dynbatch.harness.planning.config import Composer
 from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.experiment import Experiment, load_experiment
-from dynbatch.plots.report import write_report
 from dynbatch.plots.tables.cells import Table
 from tests.support.made_up_counts import write_made_up_counts, write_real_counts
 from tests.support.records import Change, write_made_up_records
@@ -98,36 +97,3 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file by column."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-ANSWERS, HEADLINE = "answers", "headline_tree_lstm_inference"
-MAX_BYTES = 8e6
-
-
-def build_page(choices: Choices, *names: str) -> str:
-    """Return the report of experiments that were drawn."""
-    out = choices.results_dir / "report.html"
-    write_report(out, [choices.results_dir], names)
-    assert out.stat().st_size < MAX_BYTES
-    return out.read_text(encoding="utf-8")
-
-
-def draw_made_up(choices: Choices, composer: Composer, *names: str) -> None:
-    """Draw experiments from invented records."""
-    for name in names:
-        write_measured(name, choices, composer)
-        assert run_draw(name, choices) == 0
-
-
-def draw_answers(choices: Choices, composer: Composer) -> Path:
-    """Draw the answers with one measured headline, and return the CSV file of its table."""
-    speeds = {"vertex": 300.0, "dynet": 150.0}
-
-    def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
-        if trial.settings["experiment"] != HEADLINE:
-            return None
-        return {"instances_per_s": speeds.get(trial.settings["system"], 10.0) + round_}
-
-    write_measured(ANSWERS, choices, composer, change)
-    assert run_draw(ANSWERS, choices) == 0
-    return choices.results_dir / f"tables/{ANSWERS}.csv"

@@ -17,13 +17,7 @@ def wrong_gradients(
     weights: Mapping[str, Array],
     gradients: Mapping[str, Array],
 ) -> list[str]:
-    """Return a line for each wrong entry of the gradients.
-
-    Args:
-        loss: returns the loss from weights.
-        weights: values of the parameters.
-        gradients: gradients by name.
-    """
+    """Return a line for each wrong entry of the gradients."""
     wrong = [f"no gradient of {name}" for name in weights if name not in gradients]
     wrong += [f"{name} is no parameter" for name in gradients if name not in weights]
     values = {name: np.array(value, dtype=np.float64) for name, value in weights.items()}
@@ -32,19 +26,13 @@ def wrong_gradients(
             continue
         flat, found = value.reshape(-1), np.asarray(gradients[name]).reshape(-1)
         for k in range(flat.size):
-            expected = _difference(loss, values, flat, k)
+            kept = flat[k]
+            flat[k] = kept + STEP
+            above = loss(values)
+            flat[k] = kept - STEP
+            below = loss(values)
+            flat[k] = kept
+            expected = (above - below) / (2 * STEP)
             if not np.isclose(found[k], expected, rtol=1e-5, atol=1e-7):
                 wrong.append(f"{name}[{k}]: {found[k]:.10g}, by differences {expected:.10g}")
     return wrong
-
-
-def _difference(
-    loss: Callable[[Mapping[str, Array]], float], values: Mapping[str, Array], flat: Array, k: int
-) -> float:
-    kept = flat[k]
-    flat[k] = kept + STEP
-    above = loss(values)
-    flat[k] = kept - STEP
-    below = loss(values)
-    flat[k] = kept
-    return (above - below) / (2 * STEP)

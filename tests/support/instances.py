@@ -70,27 +70,6 @@ def projective_heads(n: int, rng: np.random.Generator) -> list[int]:
     return heads
 
 
-def random_sentences(
-    kind: str, lengths: Sequence[int], sizes: ModelSizes, seed: int, share_spelled: float = 0.5
-) -> list:
-    """Draw instances of a kind with these lengths.
-
-    Args:
-        kind: instance kind.
-        lengths: number of words of each.
-        sizes: vocabulary sizes.
-        seed: random seed.
-        share_spelled: fraction of spelled words in chains.
-    """
-    rng = np.random.default_rng(seed)
-    draw = {
-        "chain": partial(random_chain, share_spelled=share_spelled),
-        "sentence_pair": random_pair,
-        "parsed_sentence": random_parsed,
-    }[kind]
-    return [draw(n, sizes, rng) for n in lengths]
-
-
 def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> Tree:
     """Draw a tree by random splits."""
     words: list[int] = []
@@ -128,10 +107,24 @@ def random_lattice(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Latti
     return Lattice(rng.integers(sizes.get_size("classes"), size=n + 1), arc_start, sources, tokens)
 
 
+def random_instances(
+    kind: str, lengths: Sequence[int], sizes: ModelSizes, seed: int, share_spelled: float = 0.5
+) -> list:
+    """Draw instances of a kind with these numbers of leaves, characters or words."""
+    rng = np.random.default_rng(seed)
+    draw = {
+        "chain": partial(random_chain, share_spelled=share_spelled),
+        "sentence_pair": random_pair,
+        "parsed_sentence": random_parsed,
+        "tree": random_tree,
+        "lattice": random_lattice,
+    }[kind]
+    return [draw(n, sizes, rng) for n in lengths]
+
+
 def draw_trees(sizes: ModelSizes, n_leaves: Sequence[int]) -> list[Tree]:
     """Draw trees with these numbers of leaves, the same ones in every call."""
-    rng = np.random.default_rng(3)
-    return [random_tree(n, sizes, rng) for n in n_leaves]
+    return random_instances("tree", n_leaves, sizes, seed=3)
 
 
 def lattice(words: Sequence[tuple[int, int]], n_states: int, seed: int = 0) -> Lattice:

@@ -23,13 +23,12 @@ from dynbatch.harness.engine.cpu_kernels.context import (
 )
 
 
-class Reported:
-    """Context of a single thread, and its counters.
+def drawn(*shape: int) -> NDArray[np.float32]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
-    Attributes:
-        address: address of the context.
-        tally: counters.
-    """
+
+class Reported:
+    """Context of a single thread, which kernels get by its address, and its counters."""
 
     def __init__(self, thread: int = 0, n_threads: int = 1, scratch: Scratch | None = None) -> None:
         self.tally = np.zeros(N_TALLY, np.int64)

@@ -103,13 +103,12 @@ def start_block(spec: TrialSpec, folder: Path, n: int) -> subprocess.Popen[bytes
 
 
 MakeSpec = Callable[..., TrialSpec]
-SABOTEURS = "tests.support.saboteurs"
 
 
 def spec_of(make_spec: MakeSpec, kind: str, of: str = "W", mode: str = "train") -> TrialSpec:
     return make_spec(
         system=kind,
-        adapter=SABOTEURS,
+        adapter="tests.support.saboteurs",
         system_options={"sabotage": kind, "of": of},
         model="tree_lstm",
         batch_size=6,

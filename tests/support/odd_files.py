@@ -46,9 +46,7 @@ THERE: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "foreign": (lambda path: path.write_bytes(FOREIGN), "exists and is not"),
     "link_to_foreign": (_link_to_foreign, "exists and is not"),
 }
-IMPOSSIBLE: Mapping[str, tuple[Callable[[Path], object], str]] = {
-    "circle": (lambda path: path.symlink_to(path.name), "cannot be written"),
-}
+IMPOSSIBLE = {"circle": (lambda path: path.symlink_to(path.name), "cannot be written")}
 
 
 def state(path: Path) -> tuple[object, ...]:
@@ -61,7 +59,6 @@ def state(path: Path) -> tuple[object, ...]:
 
 
 def everything_in(folder: Path) -> set[Path]:
-    """Return all paths below a directory."""
     return set(folder.rglob("*"))
 
 

@@ -33,21 +33,13 @@ FEW_BYTES = 512  # a record has more
 
 @dataclass(frozen=True, slots=True)
 class FaultOptions:
-    """Options of the injected fault.
+    """Options of the injected fault."""
 
-    Attributes:
-        fault: the fault, `kind` or `kind:detail`.
-        at: method that has the fault.
-        file: file for a process id or an exit status, or directory that a fault removes.
-        log: file to which each measurement appends a line at its start and as it continues.
-        pause_s: minimum duration of `prepare`, so that it can be interrupted.
-    """
-
-    fault: str | None = None
-    at: str = "prepare"
-    file: str | None = None
-    log: str | None = None
-    pause_s: float = 0.0
+    fault: str | None = None  # `kind` or `kind:detail`
+    at: str = "prepare"  # method that has the fault
+    file: str | None = None  # for a process id or an exit status, or directory that a fault removes
+    log: str | None = None  # gets a line at the start of each measurement and as it continues
+    pause_s: float = 0.0  # minimum duration of `prepare`, so that it can be interrupted
 
 
 class Adapter(Reference):

@@ -22,15 +22,12 @@ def pairwise_choices(values: Mapping[str, Sequence[Any]]) -> list[Chosen]:
         chosen: Chosen = {a: x, b: y}
         for name in values:
             if name not in chosen:
-                gains = [_met(left, {**chosen, name: value}) for value in values[name]]
+                tried = [{**chosen, name: value} for value in values[name]]
+                gains = [sum(_is_in(pair, one) for pair in left) for one in tried]
                 chosen[name] = values[name][gains.index(max(gains))]
         found.append({name: chosen[name] for name in values})
         left -= {pair for pair in left if _is_in(pair, chosen)}
     return found
-
-
-def _met(left: set[Any], chosen: Chosen) -> int:
-    return sum(_is_in(pair, chosen) for pair in left)
 
 
 def _is_in(pair: Any, chosen: Chosen) -> bool:

@@ -25,23 +25,14 @@ from tests.support.policies import batches as batches_of
 
 @dataclass(frozen=True)
 class PlainLayout:
-    """Layout of a mini-batch.
+    """Layout of a mini-batch."""
 
-    Attributes:
-        batches: (type id, position).
-        row: row of every vertex.
-        n_rows: number of rows of every space.
-        types: geometry by type id.
-        order: index of the output in each row.
-        segments: graph segment of each batch of outputs.
-    """
-
-    batches: list[tuple[int, int]]
-    row: list[int]
-    n_rows: list[int]
+    batches: list[tuple[int, int]]  # type id, position
+    row: list[int]  # of every vertex
+    n_rows: list[int]  # of every space
     types: dict[int, TypeGeometry]
-    order: list[int]
-    segments: list[int]
+    order: list[int]  # index of the output in each row
+    segments: list[int]  # graph segment of each batch of outputs
 
 
 def plain_layout(

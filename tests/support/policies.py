@@ -12,7 +12,6 @@ from dynbatch.harness.contracts.policy import (
     learn_policy,
     load_policy,
 )
-from dynbatch.harness.policies.fsm.learning import learn_machine
 from dynbatch.harness.policies.fsm.machine import StateMachine
 from dynbatch.harness.policies.parts.segments import schedule_in_segments, select_first_segment
 from dynbatch.harness.values.graph import Graph
@@ -51,11 +50,6 @@ def schedule_by(name: str, graph: Graph) -> Schedule:
     if is_learned(name):
         return schedule_in_segments(learn_policy(name, [select_first_segment(graph)], FEW), graph)
     return schedule_in_segments(load_policy(name), graph)
-
-
-def learn_by(encoding: str, graph: Graph, **changes: object) -> StateMachine:
-    """Learn a state machine on one graph; `changes` are fields of LearningSettings."""
-    return learn_machine(encoding, [graph], LearningSettings(**changes), "")  # type: ignore[arg-type]
 
 
 def types_in_order(graph: Graph, schedule: Schedule) -> list[int]:

@@ -18,10 +18,10 @@ from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from dynbatch.harness.programs.model import ProgramModel
 from dynbatch.harness.values.instances import Chain
 from tests.support.engine_models import TREES
-from tests.support.instances import random_sentences
+from tests.support.instances import random_instances
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
-SENTENCES: list[Chain] = random_sentences("chain", (1, 5, 2, 5, 3, 9), SIZES, seed=1)
+SENTENCES: list[Chain] = random_instances("chain", (1, 5, 2, 5, 3, 9), SIZES, seed=1)
 TRAINED: list[ProgramModel] = [
     StackRNN(SIZES),
     NestedRNN(SIZES, fewest=2, most=4),

@@ -150,7 +150,7 @@ def _results(
     if kind % 6 == 2:
         return [PAIRWISE[kind // 6 % len(PAIRWISE)](x, y)]
     if kind % 6 == 3:
-        return [_biased(v, x) if second % 3 else expand(_total(x), other)]
+        return [x + v.parameter(f"b{n}") if second % 3 else expand(_total(x), other)]
     if kind % 6 == 4:
         return _gates(v, x, y, first)
     if n == widths[0]:
@@ -179,10 +179,6 @@ def _total(x: Symbol) -> Symbol:
     return sum_elements(x) if n <= 4 else sum_elements(x) * (4 / n)
 
 
-def _biased(v: VertexTracer, x: Symbol) -> Symbol:
-    return x + v.parameter(f"b{x.shape[0]}")
-
-
 def _pieces(v: VertexTracer, x: Symbol, how: int) -> list[Symbol]:
     """Return halves, or a half and the overlapping middle, or halves in reverse order."""
     low, high = v.split(x, 2)
@@ -190,8 +186,7 @@ def _pieces(v: VertexTracer, x: Symbol, how: int) -> list[Symbol]:
         return [low, high]
     if how % 3 == 1:
         (n,) = low.shape
-        middle = Symbol(x.builder, x.builder.slice(x.node, (n + 1) // 2, n))
-        return [low, middle]
+        return [low, v.slice_columns(x, (n + 1) // 2, n)]
     return [v.concat(high, low)]
 
 

@@ -45,7 +45,7 @@ from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.reference import ReferenceResult
 from dynbatch.harness.values.instances import Tree
-from tests.support.instances import random_lattice, random_sentences, random_tree
+from tests.support.instances import random_instances
 
 # Cases of systems that are slow to compile. torch.compile takes seconds per hidden size, so its
 # cases have the same one. XLA compiles for all lengths and batches, unrolled steps are traced for
@@ -94,20 +94,13 @@ FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax")
 
 @dataclass(frozen=True)
 class Case:
-    """A model, a learning rate, and the sizes of a mini-batch of random instances.
-
-    Attributes:
-        sizes: numbers of leaves of trees, of characters of lattices, or of words of sentences.
-        share_spelled: fraction of spelled words in chains with characters.
-        scale: factor of the model's initial weights, so large that no parameter's step is lost in
-            rounding.
-    """
+    """A model, a learning rate, and the sizes of a mini-batch of random instances."""
 
     model: Model
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # leaves of trees, characters of lattices, or words of sentences
     learning_rate: float
-    share_spelled: float = 0.5
-    scale: float = 4.0
+    share_spelled: float = 0.5  # fraction of spelled words in chains with characters
+    scale: float = 4.0  # of initial weights, so that no parameter's step is lost in rounding
 
     @property
     def weights(self) -> Weights:
@@ -117,11 +110,7 @@ class Case:
     @property
     def instances(self) -> list[Any]:
         kind, sizes, seed = self.model.instance_kind, self.model.sizes, len(self.sizes)
-        if kind not in ("tree", "lattice"):
-            return random_sentences(kind, self.sizes, sizes, seed, self.share_spelled)
-        rng = np.random.default_rng(seed)
-        draw = {"tree": random_tree, "lattice": random_lattice}[kind]
-        return [draw(n, sizes, rng) for n in self.sizes]
+        return random_instances(kind, self.sizes, sizes, seed, self.share_spelled)
 
 
 SIZES = ModelSizes(6, {"words": 11, "classes": 4})
@@ -173,8 +162,7 @@ CASES = {
 
 def trees_of(leaves: Sequence[int]) -> list[Tree]:
     """Draw trees of SIZES with these numbers of leaves."""
-    rng = np.random.default_rng(len(leaves))
-    return [random_tree(n, SIZES, rng) for n in leaves]
+    return random_instances("tree", leaves, SIZES, seed=len(leaves))
 
 
 def settings(case: Case, mode: str, device: str, options: dict[str, Any]) -> RunSettings:

@@ -29,17 +29,11 @@ FEW = 4  # number of instances that the check runs
 
 @dataclass(frozen=True, slots=True)
 class SabotageOptions:
-    """Options of a saboteur.
+    """Options of a saboteur."""
 
-    Attributes:
-        sabotage: name of the class in this module.
-        of: parameter with the error.
-        precision: the trial's precision, which is ignored.
-    """
-
-    sabotage: str = "Honest"
-    of: str = "W"
-    precision: str = "ieee"  # ignored
+    sabotage: str = "Honest"  # name of the class in this module
+    of: str = "W"  # parameter with the error
+    precision: str = "ieee"  # of the trial, which is ignored
 
 
 class Honest(System):

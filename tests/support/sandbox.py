@@ -37,6 +37,12 @@ TINY = (
     *("model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "hidden_size=4"),
     *("batch_size=2", "timing.min_seconds=0", "timing.n_mini_batches=1", "timing.min_passes=1"),
 )
+# A sweep of counts, and its number of rows.
+COUNT = (
+    *("model=tree_lstm", "dataset=sst_synthetic", "batch_size=1,2", "hidden_size=4"),
+    *("policy=agenda,depth,sufficient", "timing.min_seconds=0"),
+)
+N_ROWS = 6
 ODD = ("system=reference", "system.name=odd", "system.adapter=tests.support.odd_system")
 LOG = "measured.log"
 
@@ -71,17 +77,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """Working directory with results and temporary files; sandboxes may share a user's cache.
-
-    Attributes:
-        folder: the directory.
-        cache: the user's cache.
-        grace_s: time in which processes must notice the end of their parent.
-    """
+    """Working directory with results and temporary files; sandboxes may share a user's cache."""
 
     folder: Path
     cache: Path
-    grace_s: float = 3.0
+    grace_s: float = 3.0  # in which processes must notice the end of their parent
 
     @property
     def results(self) -> Path:
@@ -109,13 +109,7 @@ class Sandbox:
         stdout: Path | None = None,
         file_bytes: int = MAX_FILE_BYTES,
     ) -> subprocess.Popen[bytes]:
-        """Start a command in its own session, with its output in files of the directory.
-
-        Args:
-            command: the command.
-            stdout: file for standard output instead of the default one.
-            file_bytes: maximum size of files.
-        """
+        """Start a command in its own session, with its output in files of the directory."""
         for folder in (self.folder, self.tmp, self.cache):
             folder.mkdir(parents=True, exist_ok=True)
         out_path = stdout or self.folder / "said.out"

@@ -34,17 +34,11 @@ OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, Fals
 
 @dataclass(frozen=True)
 class Call:
-    """Call of a block.
-
-    Attributes:
-        block: name of the block.
-        operands: indices into the environment.
-        word: word that a leaf looks up.
-    """
+    """Call of a block by its name."""
 
     block: str
     operands: tuple[int, ...]
-    word: int
+    word: int  # that a leaf looks up
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,14 +13,10 @@ from dynbatch.harness.values.graph import Graph, MiniBatch
 
 @dataclass(frozen=True)
 class Sketch:
-    """One instance: for every vertex the name of its type, and its arguments (earlier vertices).
-
-    Attributes:
-        read: vertices that the output function reads; all vertices if empty.
-    """
+    """One instance: for every vertex the name of its type, and its arguments (earlier vertices)."""
 
     vertices: Sequence[tuple[str, Sequence[int]]]
-    read: Sequence[int] = field(default=())
+    read: Sequence[int] = ()  # vertices that the output function reads; all vertices if empty
 
     @property
     def n_vertices(self) -> int:

@@ -18,11 +18,7 @@ class IllFormedError(Exception):
 
 
 def count_instances(name: str, files: Files) -> int:
-    """Return the number of instances in the files of a corpus.
-
-    Raises:
-        IllFormedError: If the files violate their format.
-    """
+    """Return the number of instances in the files of a corpus."""
     return CHECKS[name]({place: _text(content) for place, content in files.items()})
 
 

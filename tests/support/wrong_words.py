@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -87,12 +86,4 @@ def _no_key(draw: random.Random) -> str:
     return draw.choice(("=5", "=", "@x=1", "a.b=1", "++a.b=1", "hydra=5", "batch_size==3", "x=~"))
 
 
-_KINDS: Sequence[Callable[[random.Random], str]] = (
-    _value,
-    _listed,
-    _path,
-    _group,
-    _misspelled,
-    _taken_away,
-    _no_key,
-)
+_KINDS = (_value, _listed, _path, _group, _misspelled, _taken_away, _no_key)

@@ -126,23 +126,19 @@ class AffineChildSum(ChildSum):
         v.scatter(c=c, h=sigmoid(o) * tanh(c))
 
 
-class Compared(NamedTuple):
-    """Operators of a model and of DyNet's program by kind, without parameters and sum of losses."""
+def compare(
+    of_dynet: Dynet, model: Model, instances: Sequence[Any]
+) -> tuple[Graph, Counter[str], Counter[str], int]:
+    """Return the model's graph, operators of both by kind, and DyNet's number of parameters.
 
-    graph: Graph
-    ours: Counter[str]
-    theirs: Counter[str]
-    n_parameters: int
-
-
-def compare(of_dynet: Dynet, model: Model, instances: Sequence[Any]) -> Compared:
-    """Count operators, without their parameters and columns."""
+    Operators are without their parameters and columns, and without the sum of losses.
+    """
     expanded, theirs = OperatorModel(model).mini_batch(instances), of_dynet.kinds.copy()
     names = (expanded.graph.type_names[f] for f in expanded.functions)
     ours = Counter(re.sub(r"^(?!sum)(\w+) .*", r"\1", name) for name in names)
     n_parameters = theirs.pop("parameter")
     assert theirs.pop(f"sum of {theirs['pick_neg_log_softmax']}") == 1
-    return Compared(expanded.graph, ours, theirs, n_parameters)
+    return expanded.graph, ours, theirs, n_parameters
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from dynbatch.harness.values.graph import Graph
 from dynbatch.harness.values.schedule import Schedule, check_schedule
 from dynbatch.systems.on_core.laboratory import PIECES, count_batches_by_type, cut, measure_costs
 from tests.support.policies import batches
-from tests.support.random_graphs import graphs
+from tests.support.random_graphs import graph_of, graphs
 
 
 @settings(deadline=None)  # the first example compiles a policy
@@ -35,13 +36,8 @@ def test_a_schedule_that_is_cut_is_still_one(graph: Graph, data: st.DataObject) 
 
 
 def test_segments_are_cut_with_their_batches() -> None:
-    graph = Graph(
-        types=np.array([1, 1, 1, 2, 2]),
-        arg_start=np.array([0, 0, 0, 0, 1, 2]),
-        args=np.array([0, 1]),
-        type_names=("unbatchable", "a", "b"),
-        segments=np.array([0, 0, 0, 1, 1]),
-    )
+    graph = graph_of(types=[1, 1, 1, 2, 2], args=[[], [], [], [0], [1]])
+    graph = replace(graph, segments=np.array([0, 0, 0, 1, 1]))
     schedule = Schedule(np.arange(5), np.array([0, 3, 5]), np.array([0, 1, 2]))
     pieces = cut(graph, schedule, [1])
     check_schedule(graph, pieces)
@@ -58,12 +54,7 @@ def linear(graph: Graph, fixed_s: float, cost_s: Mapping[int, float]) -> Callabl
 
 
 def test_costs_of_batches_are_found_where_they_add_up() -> None:
-    graph = Graph(
-        types=np.array([1] * 8 + [2] * 4 + [3]),
-        arg_start=np.zeros(14, dtype=np.int32),
-        args=np.zeros(0, dtype=np.int32),
-        type_names=("unbatchable", "a", "b", "alone"),
-    )
+    graph = graph_of(types=[1] * 8 + [2] * 4 + [3], args=[[]] * 13)
     schedule = Schedule(np.arange(13), np.array([0, 8, 12, 13]))
     cost_s = {0: 0.0, 1: 0.003, 2: 0.001, 3: 0.002}
     fixed_s, found = measure_costs(graph, schedule, linear(graph, 0.5, cost_s))
@@ -74,12 +65,7 @@ def test_costs_of_batches_are_found_where_they_add_up() -> None:
 
 
 def test_a_batch_never_costs_less_than_nothing() -> None:
-    graph = Graph(
-        types=np.ones(4, dtype=np.int32),
-        arg_start=np.zeros(5, dtype=np.int32),
-        args=np.zeros(0, dtype=np.int32),
-        type_names=("unbatchable", "a"),
-    )
+    graph = graph_of(types=[1] * 4, args=[[]] * 4)
     schedule = Schedule(np.arange(4), np.array([0, 4]))
     fixed_s, found = measure_costs(graph, schedule, linear(graph, 0.5, {1: -0.001}))
     assert (fixed_s, found[1]) == (pytest.approx(0.499), 0.0)

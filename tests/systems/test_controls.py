@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
-from dynbatch.harness.contracts.model import (
-    Model,
-    draw_initial_weights,
-    trace_functions,
-)
+from dynbatch.harness.contracts.model import Model, draw_initial_weights, trace_functions
 from dynbatch.harness.contracts.system import RunSettings, load_adapter
 from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.clock import NullClock, time_call
+from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.systems import copies, products
 from dynbatch.systems.on_dynet import autobatch
@@ -28,16 +23,12 @@ from dynbatch.systems.products import ParameterMatmul, count_rows, list_matmuls
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock
 from tests.support.refusals import check_line
-from tests.support.run_adapter import CASES
+from tests.support.run_adapter import CASES, started
 
 Patch = pytest.MonkeyPatch
 # test_systems_agree runs systems of frameworks, each in a separate process.
-IN_THIS_PROCESS = [
-    path
-    for path in sorted((CONF_DIR / "system").glob("*.yaml"))
-    if "adapter: dynbatch.systems.on_core." in path.read_text(encoding="utf-8")
-    or path.stem == "null"
-]
+CONFIGS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml") for name in list_choices("system")]
+IN_THIS_PROCESS = [one for one in CONFIGS if ".on_core." in one["adapter"] or one["name"] == "null"]
 PROGRAMS = [CASES[name].model for name in ("birnn", "stack_rnn")]
 
 
@@ -46,57 +37,46 @@ def settings(mode: str = "train", **changed: Any) -> RunSettings:
     return RunSettings(mode=mode, **(values | changed))
 
 
-def products_in(name: str) -> tuple[list[ParameterMatmul], list[int]]:
+def products_in(name: str) -> list[tuple[ParameterMatmul, int]]:
+    """Return all products of an example, and their numbers of rows in its mini-batch."""
     model, instances = EXAMPLES[name]
     found = [p for f in trace_functions(model).values() for p in list_matmuls(f)]
     mini_batch = model.mini_batch(instances)
-    return found, [count_rows(product, mini_batch) for product in found]
+    return [(product, count_rows(product, mini_batch)) for product in found]
 
 
 def prepared(
     name: str, mode: str = "train", **options: Any
 ) -> tuple[products.Adapter, Sequence[Any]]:
     model, instances = EXAMPLES[name]
-    adapter = products.Adapter(settings(mode, options=options))
-    adapter.prepare(model, draw_initial_weights(model, 0))
-    return adapter, instances
+    return started(products.Adapter, model, mode, **options), instances
 
 
 def test_every_vertex_multiplies_with_the_parameters_of_its_function() -> None:
     _, instances = EXAMPLES["tree_lstm"]
     n_leaves = sum(tree.n_leaves for tree in instances)
     n_all = sum(tree.n_vertices for tree in instances)
-    found, n_rows = products_in("tree_lstm")
-    by_function: dict[str, set[int]] = {}
-    for product, n in zip(found, n_rows, strict=True):
-        by_function.setdefault(product.function, set()).add(n)
-    assert by_function == {"leaf": {n_leaves}, "internal": {n_all - n_leaves}, "output": {n_all}}
+    found = {(product.function, n) for product, n in products_in("tree_lstm")}
+    assert found == {("leaf", n_leaves), ("internal", n_all - n_leaves), ("output", n_all)}
 
 
 def test_matrices_have_a_product_for_each_of_their_rows() -> None:
-    found, n_rows = products_in("mv_rnn")
-    inner = [
-        (product.rows_each, n)
-        for product, n in zip(found, n_rows, strict=True)
-        if product.function == "internal"
-    ]
+    found = products_in("mv_rnn")
+    inner = {(product.rows_each, n) for product, n in found if product.function == "internal"}
     _, trees = EXAMPLES["mv_rnn"]
     n_inner = sum(tree.n_vertices - tree.n_leaves for tree in trees)
-    assert sorted(set(inner)) == [(1, n_inner), (4, 4 * n_inner)]  # W; A_1 and A_2
+    assert inner == {(1, n_inner), (4, 4 * n_inner)}  # W; A_1 and A_2
 
 
 def test_edges_multiply_where_a_function_multiplies_each_child() -> None:
-    found, n_rows = products_in("child_sum")
     model, instances = EXAMPLES["child_sum"]
     graph = model.mini_batch(instances).graph
-    of_edges = [n for product, n in zip(found, n_rows, strict=True) if product.of_edges]
-    assert of_edges
-    assert set(of_edges) == {len(graph.args)}
+    assert {n for p, n in products_in("child_sum") if p.of_edges} == {len(graph.args)}
 
 
 def test_zeros_pass_nothing_on() -> None:
-    found, _ = products_in("tree_fc_cavs")
-    assert {p.function: p.passes_on for p in found} == {"leaf": False, "internal": True}
+    passes_on = {p.function: p.passes_on for p, _ in products_in("tree_fc_cavs")}
+    assert passes_on == {"leaf": False, "internal": True}
 
 
 @pytest.mark.parametrize(("mode", "n_forward", "n_backward"), [("train", 1, 1), ("infer", 1, 0)])
@@ -111,7 +91,7 @@ def test_each_product_is_computed_once_a_phase(
     adapter.load(instances)
     clock = NoClock()
     adapter.run(clock)
-    _, n_rows = products_in("tree_lstm")
+    n_rows = [n for _, n in products_in("tree_lstm")]
     assert calls == {"forward": n_rows * n_forward, "backward": n_rows * n_backward}
     assert clock.phases == ["construct", "forward", "backward"][: 3 if mode == "train" else 2]
 
@@ -124,12 +104,7 @@ def test_reloading_known_instances_skips_counting(monkeypatch: Patch) -> None:
     adapter.load(instances)
     assert counted == []
     adapter.load(list(instances))  # a new list has another id
-    assert len(counted) == len(products_in("tree_lstm")[0])
-
-
-def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
-    adapter, _ = prepared("tree_lstm")
-    assert adapter.effective_options()["last mini-batch"] == "0 GFLOP"
+    assert len(counted) == len(products_in("tree_lstm"))
 
 
 @pytest.mark.slow
@@ -157,11 +132,8 @@ def test_the_bound_packs_what_the_engine_packs_on_one_thread(
     """The engine's own kernels have one thread, and libraries are faster for many rows."""
     monkeypatch.setattr(products, "PACKED_ROWS", 12)
     matmuls = products.CpuMatmuls("auto", threads, products.EVERY_ROW)
-    x, weight, y = (
-        np.ones((n, 160), np.float32),
-        np.ones((160, 128), np.float32),
-        np.empty((n, 128), np.float32),
-    )
+    x, weight = np.ones((n, 160), np.float32), np.ones((160, 128), np.float32)
+    y = np.empty((n, 128), np.float32)
     matmuls.forward(x, weight, y, n)
     np.testing.assert_array_equal(y, np.full((n, 128), 160, np.float32))
     assert bool(matmuls._packed) == packs
@@ -170,11 +142,11 @@ def test_the_bound_packs_what_the_engine_packs_on_one_thread(
 @pytest.mark.slow
 def test_product_control_reports_flop_of_last_mini_batch() -> None:
     adapter, instances = prepared("child_sum")
+    assert adapter.effective_options()["last mini-batch"] == "0 GFLOP"
     adapter.compile_for(instances)
     adapter.load(instances)
     adapter.run(NoClock())
-    found, n_rows = products_in("child_sum")
-    n_flop = sum(6 * p.k * p.m * n for p, n in zip(found, n_rows, strict=True))
+    n_flop = sum(6 * p.k * p.m * n for p, n in products_in("child_sum"))
     assert adapter.effective_options()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
 
 
@@ -182,8 +154,7 @@ def test_product_control_reports_flop_of_last_mini_batch() -> None:
 def test_copy_control_counts_bytes_read_and_written(n_bytes: int, monkeypatch: Patch) -> None:
     monkeypatch.setattr(copies, "COPIED_BYTES", 2**24)  # for a short run
     model, instances = EXAMPLES["tree_lstm"]
-    system = copies.Adapter(settings(options={"n_bytes": n_bytes}))
-    system.prepare(model, draw_initial_weights(model, 0))
+    system = started(copies.Adapter, model, n_bytes=n_bytes)
     copied: list[int] = []
     plain = np.copyto
 
@@ -273,12 +244,11 @@ def test_unsupported_use_of_controls_is_reported(monkeypatch: Patch) -> None:
         prepared("tree_lstm", blas="mkl")
 
 
-@pytest.mark.parametrize("path", IN_THIS_PROCESS, ids=lambda path: path.stem)
-def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
+@pytest.mark.parametrize("config", IN_THIS_PROCESS, ids=lambda config: config["name"])
+def test_a_system_can_be_synchronised_before_it_is_prepared(config: dict[str, Any]) -> None:
     """The clock times `prepare`, so it synchronizes a system that is not prepared yet."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    options = content.get("options") or {}
-    system = load_adapter(content["adapter"])(settings(options=options))
+    options = config.get("options") or {}
+    system = load_adapter(config["adapter"])(settings(options=options))
     found, seconds = time_call(lambda: "prepared", system.synchronize)
     assert found == "prepared"
     assert seconds > 0
@@ -286,11 +256,12 @@ def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
 
 @pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.name)
 @pytest.mark.parametrize("module", [autobatch, eager, levels])
-def test_training_is_refused(module: ModuleType, model: Model, monkeypatch: Patch) -> None:
+def test_programs_are_not_trained(module: ModuleType, model: Model, monkeypatch: Patch) -> None:
     monkeypatch.setattr(autobatch, "_explain_missing_dynet", lambda *_: None)
     reason = module.Adapter.skip(model, settings("train"))
     check_line(str(reason), ("mode=train", "set mode=infer"))
     assert module.Adapter.skip(model, settings("infer")) is None
+    assert module.Adapter.skip(CASES["bilstm"].model, settings("train")) is None
 
 
 @pytest.mark.parametrize("module", [fused, compiled])
@@ -298,7 +269,3 @@ def test_systems_of_lstms_take_no_programs(module: ModuleType) -> None:
     """These systems accept chains, but the models have no LSTM."""
     for model in PROGRAMS:
         assert "LSTM" in str(module.Adapter.skip(model, settings("infer")))
-
-
-def test_other_models_are_trained() -> None:
-    assert eager.Adapter.skip(CASES["bilstm"].model, settings("train")) is None

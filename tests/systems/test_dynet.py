@@ -154,17 +154,14 @@ def run(system: autobatch.Adapter, machine: Machine) -> Sample:
 def test_a_segment_is_evaluated_before_the_next_is_built_and_not_read(
     system: autobatch.Adapter, machine: Machine
 ) -> None:
-    run(system, machine)
+    """Also, phases of all segments add up."""
+    sample = run(system, machine)
     assert machine.done == [
         *("build loss 0", "build score a0", "build score b0", "forward loss 0"),
         *("build loss 1", "build score b1", "forward loss 1"),
         *("build loss 0 + loss 1", "forward loss 0 + loss 1"),
         *("backward loss 0 + loss 1", "update all"),
     ]
-
-
-def test_phases_of_all_segments_add_up(system: autobatch.Adapter, machine: Machine) -> None:
-    sample = run(system, machine)
     found_ns = {phase: round(seconds * 1e9) for phase, seconds in sample.phases_s.items()}
     assert found_ns == {"construct": 6, "forward": 30, "backward": 1000, "update": 10_000}
     assert round(sample.total_s * 1e9) == sum(found_ns.values())
@@ -211,27 +208,20 @@ def count_all_waits() -> dict[str, int]:
     return found | {"drnn together": count_waits("drnn", branches="together")}
 
 
-@pytest.fixture(scope="module")
-def n_waits() -> dict[str, int]:
-    found: dict[str, int] = result_of("count_all_waits")
-    return found
-
-
 @pytest.mark.dynet
 @ON_DYNET
-def test_a_wait_for_each_segment_of_the_graph(n_waits: dict[str, int]) -> None:
-    """DRNN's last wait finds that no node grows, and is not followed by a segment."""
+def test_a_wait_for_each_segment_of_the_graph() -> None:
+    """DRNN's last wait finds that no node grows, and is not followed by a segment.
+
+    A recursion waits for each node of the largest tree.
+    """
+    n_waits = result_of("count_all_waits")
     for name in ("birnn", "stack_rnn", "nested_rnn"):
         assert n_waits[name] == n_segments(name) - 1, name
     assert n_waits["drnn together"] == n_segments("drnn")
     model = CASES["berxit"].model
     longest = max(map(model.count_layers, CASES["berxit"].instances))
     assert n_waits["berxit"] == min(longest, model.layers - 1) > 1, "nobody waits at the last layer"
-
-
-@pytest.mark.dynet
-@ON_DYNET
-def test_a_recursion_waits_for_each_node_of_the_largest_tree(n_waits: dict[str, int]) -> None:
     model, sentences = CASES["drnn"].model, CASES["drnn"].instances
     most = max(len(grow_tree(model, sentence).nodes) for sentence in sentences)
     assert n_waits["drnn"] == most > n_waits["drnn together"]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import draw_initial_weights
-from dynbatch.harness.contracts.system import RunSettings, load_adapter
+from dynbatch.harness.contracts.model import Model, draw_initial_weights
+from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_gru import TreeGRU
@@ -27,17 +27,17 @@ from dynbatch.systems.on_dynet.cpp import adapter as cpp
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
 from dynbatch.systems.plans import columns
 from tests.support.processes import run_python
-from tests.support.run_adapter import CASES, SIZES, UNEQUAL
+from tests.support.run_adapter import CASES, SIZES, UNEQUAL, small_settings, started
 
 NATIVE = build.SOURCE_BUILDS["cpu"]
 NOT_BUILT = build.explain_missing_build()
 ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
-SETTINGS = RunSettings("train", "cpu", 1, 2, 0.1, 0)
 NAMES = (
     *("tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "lattice_lstm"),
     *("var_lstm_layers", "bilstm_layers", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"),
 )
 MODELS = {name: CASES[name].model for name in NAMES}
+LARGE = [LatticeLSTM(replace(UNEQUAL, hidden_size=h)) for h in (MAX_FUSED, MAX_FUSED + 1)]
 
 
 def test_sentences_are_found_again_in_their_columns() -> None:
@@ -63,11 +63,10 @@ def test_columns_are_contiguous_int32_vectors(name: str) -> None:
         assert column.ndim == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
-    model = MODELS[name]
+@pytest.mark.parametrize("model", [*MODELS.values(), *LARGE], ids=lambda model: model.name)
+def test_weights_are_joined_again_from_their_pieces(model: Model) -> None:
     weights, own_inputs = draw_initial_weights(model, seed=0), cpp.PROGRAMS[model.name]
-    found = pieces_of(name)
+    found = pieces_of(model)
     assert set(own_inputs.tables) & set(weights) <= set(found)
     for whole, (n, axis) in own_inputs.cuts.items():
         if whole in own_inputs.fused:
@@ -82,44 +81,40 @@ def test_weights_are_joined_again_from_their_pieces(name: str) -> None:
 
 
 def test_gates_of_lstms_have_the_order_of_dynet() -> None:
-    weights, found = draw_initial_weights(MODELS["bilstm_layers"], 0), pieces_of("bilstm_layers")
+    model = MODELS["bilstm_layers"]
+    weights, found = draw_initial_weights(model, seed=0), pieces_of(model)
     for letter in "WUb":
         for suffix in ("_forward", "_forward_2", "_backward", "_backward_2"):
             i, f, g, o = np.split(weights[letter + suffix], 4, axis=-1)
             assert np.array_equal(found[letter + suffix], np.concatenate([i, f, o, g], axis=-1))
 
 
-@pytest.mark.parametrize("h", [MAX_FUSED, MAX_FUSED + 1])
-def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(h: int) -> None:
+@pytest.mark.parametrize(("model", "is_fused"), list(zip(LARGE, (True, False), strict=True)))
+def test_matrices_of_gates_are_joined_once_if_one_operator_computes_all(
+    model: Model, is_fused: bool
+) -> None:
     """A graph that joined them would copy them in every mini-batch, and their gradients back."""
-    weights = draw_initial_weights(LatticeLSTM(replace(UNEQUAL, hidden_size=h)), seed=0)
-    own_inputs = cpp.PROGRAMS["lattice_lstm"]
-    found = dict(cpp.split_weights(weights, own_inputs))
+    weights, found = draw_initial_weights(model, seed=0), pieces_of(model)
     for name in ("W_char", "U_char", "W_word", "U_word"):
         f, i, o, g = np.split(weights[name], 4, axis=-1)
-        if h > MAX_FUSED:
+        if is_fused:
+            assert np.array_equal(found[name], np.concatenate([i, f, o, g], axis=-1))
+        else:
             parts = [found[f"{name}.{k}"] for k in range(4)]
             assert np.array_equal(np.concatenate(parts, axis=-1), weights[name])
-        else:
-            assert np.array_equal(found[name], np.concatenate([i, f, o, g], axis=-1))
-        assert (name in found) == (h <= MAX_FUSED)
-    again = cpp.join_pieces(weights, own_inputs, lambda piece: found[piece.name])
-    for name, values in weights.items():
-        assert np.array_equal(again[name], values), name
+        assert (name in found) == is_fused
 
 
-def pieces_of(name: str) -> Mapping[str, Any]:
-    model = MODELS[name]
+def pieces_of(model: Model) -> Mapping[str, Any]:
     weights = draw_initial_weights(model, seed=0)
     return dict(cpp.split_weights(weights, cpp.PROGRAMS[model.name]))
 
 
 def test_a_model_without_a_program_is_skipped() -> None:
-    reason = cpp.Adapter.skip(TreeGRU(SIZES), SETTINGS)
+    reason = cpp.Adapter.skip(TreeGRU(SIZES), small_settings())
     known = ", ".join(sorted(cpp.PROGRAMS))
     assert reason == f"model tree_gru is not written for DyNet in C++; it runs {known}"
-    manual = RunSettings("train", "cpu", 1, 2, 0.1, 0, options={"batching": "manual"})
-    reason = cpp.Adapter.skip(MODELS["parser"], manual)
+    reason = cpp.Adapter.skip(MODELS["parser"], small_settings(batching="manual"))
     assert reason == "model parser is not batched manually in C++; it runs bilstm"
 
 
@@ -128,9 +123,7 @@ def print_batches(adapter: str, name: str, autobatch: str, batching: str) -> Non
     options = {"autobatch": autobatch, "batching": batching}
     if adapter != cpp.__name__:
         options["build"] = "source"
-    model = MODELS[name]
-    system = load_adapter(adapter)(RunSettings("train", "cpu", 1, 5, 0.1, 0, options=options))
-    system.prepare(model, draw_initial_weights(model, seed=0))
+    system = started(load_adapter(adapter), MODELS[name], **options)
     system.load(CASES[name].instances)
     library = ctypes.CDLL(str(NATIVE / "libdynet.so"))
     ctypes.c_int.in_dll(library, "_ZN5dynet14profiling_flagE").value = 2

@@ -233,14 +233,12 @@ def test_examples_woven_apart_and_merged_are_as_if_woven_at_once(
 def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None:
     assert found.words.tolist() == expected.words.tolist()
     assert found.labels.tolist() == expected.labels.tolist()
+    first, second = (
+        finalize_weaving(e.weaving, preprocessing.tables, preprocessing.output_shape)
+        for e in (found, expected)
+    )
     for name in ("indices", "starts", "sizes", "outputs", "counts"):
-        first, second = (
-            getattr(
-                finalize_weaving(e.weaving, preprocessing.tables, preprocessing.output_shape), name
-            )
-            for e in (found, expected)
-        )
-        assert first.tolist() == second.tolist(), name
+        assert getattr(first, name).tolist() == getattr(second, name).tolist(), name
 
 
 def right_comb(n_leaves: int) -> Tree:
@@ -260,11 +258,8 @@ def test_workers_weave_as_one_process_does() -> None:
     instances: Sequence[Tree] = [right_comb(n) for n in (1, 4, 2, 3, 5)]
     workers = Workers(preprocessing, 2)
     try:
-        assert_same(
-            workers.weave_examples(instances),
-            preprocessing.weave_examples(instances),
-            preprocessing,
-        )
+        found = workers.weave_examples(instances)
+        assert_same(found, preprocessing.weave_examples(instances), preprocessing)
     finally:
         workers.close()
 

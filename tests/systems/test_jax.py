@@ -30,7 +30,7 @@ from dynbatch.systems.on_jax.models.lstm import lay_out_columns
 from dynbatch.systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
 from dynbatch.systems.on_jax.scan import Adapter
 from dynbatch.systems.plans.lattices import plan_lattice_rows
-from tests.support.instances import random_lattice, random_sentences
+from tests.support.instances import random_instances
 from tests.support.run_adapter import (
     NO_LETTERS,
     SIZES,
@@ -167,8 +167,7 @@ def test_every_state_follows_the_arcs_into_it(
 
 
 def lattices_of(lengths: tuple[int, ...]) -> list[Any]:
-    rng = np.random.default_rng(len(lengths))
-    return [random_lattice(n, UNEQUAL, rng) for n in lengths]
+    return random_instances("lattice", lengths, UNEQUAL, seed=len(lengths))
 
 
 @pytest.mark.slow
@@ -202,7 +201,7 @@ def test_programs_are_counted_and_new_lengths_compile_none() -> None:
     model = VarLSTM(SIZES)
     system = started(Adapter, model, widths=1, multiple=16)
     few, others, many = (
-        random_sentences("chain", lengths, SIZES, 0, 0.0)
+        random_instances("chain", lengths, SIZES, 0, 0.0)
         for lengths in ((4, 2, 3), (1, 1, 8, 2), (4, 2, 3, 20))
     )
     assert system.n_compilations() == 0
@@ -227,7 +226,7 @@ def test_the_clock_waits_for_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -
     system = Adapter(small_settings())
     system.synchronize()  # before any work
     system.prepare(VarLSTM(SIZES), draw_initial_weights(VarLSTM(SIZES), seed=0))
-    system.load(random_sentences("chain", (1,), SIZES, 0, 0.0))
+    system.load(random_instances("chain", (1,), SIZES, 0, 0.0))
     system.run(NullClock())
     system.synchronize()
     assert len(jax.tree.leaves(waited[1])) == 1 + len(draw_initial_weights(VarLSTM(SIZES), seed=0))
@@ -258,7 +257,7 @@ def flops_of(model: Model, trees: Sequence[Any]) -> float:
 def test_padding_of_sentences_never_changes_a_result() -> None:
     """Three widths with many padded rows, compared with one width and few rows."""
     model = VarLSTM(NO_LETTERS)
-    instances = random_sentences("chain", (9, 1, 5, 3, 2, 5, 1) * 3, NO_LETTERS, 1, 0.0)
+    instances = random_instances("chain", (9, 1, 5, 3, 2, 5, 1) * 3, NO_LETTERS, 1, 0.0)
     wide = found_by(started(Adapter, model, widths=1, multiple=1), instances)
     assert_alike(found_by(started(Adapter, model, widths=3, multiple=128), instances), wide)
 

@@ -17,7 +17,7 @@ from dynbatch.systems.plans.lattices import LatticeRows, batch_points, plan_latt
 from dynbatch.systems.plans.programs import NONE, GrownTree, grow_tree
 from dynbatch.systems.plans.sentences import Rectangles, Stairs, plan_rectangles, plan_stairs
 from dynbatch.systems.plans.trees import MatrixRows, TreeRows, plan_matrix_rows, plan_tree_rows
-from tests.support.instances import LATTICES, random_lattice, random_sentences
+from tests.support.instances import LATTICES, random_instances, random_lattice
 from tests.support.run_adapter import LETTERS, SIZES, trees_of
 
 LEAVES = ((1,), (1, 1), (2,), (5, 1, 9), (1, 2, 9, 4, 13))
@@ -28,7 +28,7 @@ MINI_BATCHES = (
     tuple(random_lattice(n, LETTERS, np.random.default_rng(n)) for n in (9, 1, 14, 14, 3)),
 )
 GROWING = DRNN(ModelSizes(4, {"words": 50, "classes": 3}), p_child=0.8, generations=4, siblings=3)
-SENTENCES: list[Chain] = random_sentences("chain", (2,) * 12, GROWING.sizes, seed=2)
+SENTENCES: list[Chain] = random_instances("chain", (2,) * 12, GROWING.sizes, seed=2)
 GROWN = [grow_tree(GROWING, sentence) for sentence in SENTENCES]
 
 

@@ -80,9 +80,6 @@ def test_slowdown_of_a_whole_turn_does_not_affect_the_result() -> None:
     assert (found.ended, found.find_leader(), found.n_rounds) == ("clear", 1, LEAST_ROUNDS)
 
 
-# --- noise ---
-
-
 @dataclass
 class NoisyLaboratory:
     """Timings of a machine with background load.

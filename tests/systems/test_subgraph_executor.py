@@ -17,12 +17,11 @@ from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.cell import CELLS, CellModel
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.reference import run_reference
-from dynbatch.harness.values.arrays import as_int_array
-from dynbatch.harness.values.instances import Tree
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.systems.on_core.subgraph import Adapter, BlockExecutor, bind_kernel
 from tests.support import engine_runs
+from tests.support.engine_models import tree
 from tests.support.instances import PAIRS
 
 SIZES = ModelSizes(6, {"words": 5, "classes": 5})
@@ -101,9 +100,7 @@ def test_unsupported_trial_is_skipped_with_a_reason() -> None:
     assert "device=cpu" in str(Adapter.skip(cell, RunSettings("infer", "cuda", 1, 1, 0.1, 0)))
 
 
-def test_error_names_unknown_option_or_operator() -> None:
-    with pytest.raises(ConfigError, match=r"unknown option system.options.aot .* ahead_of_time"):
-        Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options={"aot": True}))
+def test_error_names_unknown_operator() -> None:
     with pytest.raises(ConfigError, match="operator sum_edges has no kernel for blocks"):
         bind_kernel(Node("sum_edges"), [], np.zeros(1, dtype=np.float32))
 
@@ -125,9 +122,8 @@ def test_the_engine_trains_cells(cell: str) -> None:
 
 
 def test_unsupported_cell_is_reported() -> None:
-    leaf = Tree(as_int_array([1]), as_int_array([0]), as_int_array([-1]), as_int_array([-1]))
     with pytest.raises(ConfigError, match="two leaves, got 1; use dataset=complete_trees"):
-        CellModel(SIZES).mini_batch([leaf])
+        CellModel(SIZES).mini_batch([tree([1], [-1], [-1])])
     with pytest.raises(ConfigError, match="cell=mgu is unknown; choose one of gru, lstm, mv"):
         CellModel(SIZES, cell="mgu")
     with pytest.raises(ConfigError, match="embedding_size=5 is not allowed"):

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from dynbatch.harness.measuring.checks.reference_check import (
     SgdStep,
     compute_relative_error,
     is_within_tolerance,
 )
+from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
 from dynbatch.harness.reference import ReferenceResult, run_reference
 from dynbatch.harness.trials.workload import count_lookups
 from dynbatch.harness.values.paths import ROOT
@@ -61,8 +61,8 @@ def _variants() -> list[Any]:
     """
     has_cuda = torch.cuda.is_available()
     found = [] if has_cuda else [_param(Variant("every_system", "", "cuda"), ON_CUDA)]
-    for path in sorted((ROOT / "conf" / "system").glob("*.yaml")):
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for system in list_choices("system"):
+        config = read_config(system)
         adapter = config["adapter"]
         if adapter in (
             "dynbatch.systems.null_system",
@@ -71,23 +71,22 @@ def _variants() -> list[Any]:
             "dynbatch.systems.on_core.subgraph",
         ):  # the last one runs only cells
             continue
-        patched = config.get("options", {}).get("products") == "sizes"
-        if adapter == "dynbatch.systems.on_dynet.autobatch" and not patched:
-            for build in ("source", "wheel"):
+        if ".on_dynet." in adapter:
+            is_patched = config.get("options", {}).get("products") == "sizes"
+            builds = ("",) if is_patched or ".cpp." in adapter else ("source", "wheel")
+            for build in builds:
                 marks = (pytest.mark.dynet, _needs_dynet(build))
-                found.append(_param(Variant(path.stem, build, "cpu"), marks))
+                found.append(_param(Variant(system, build, "cpu"), marks))
             continue
-        if patched or adapter == "dynbatch.systems.on_dynet.cpp.adapter":
-            found.append(
-                _param(Variant(path.stem, "", "cpu"), (pytest.mark.dynet, _needs_programs()))
-            )
-            continue
-        found.append(_param(Variant(path.stem, "", "cpu")))
+        found.append(_param(Variant(system, "", "cpu")))
         if has_cuda and adapter != "dynbatch.systems.on_core.reference":
-            found.append(
-                _param(Variant(path.stem, "", "cuda"), (*ON_CUDA, _needs_framework(adapter)))
-            )
+            marks = (*ON_CUDA, _needs_framework(adapter))
+            found.append(_param(Variant(system, "", "cuda"), marks))
     return found
+
+
+def read_config(system: str) -> dict[str, Any]:
+    return read_mapping(ROOT / "conf" / "system" / f"{system}.yaml")
 
 
 def _param(variant: Variant, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:
@@ -95,6 +94,10 @@ def _param(variant: Variant, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:
 
 
 def _needs_dynet(build: str) -> pytest.MarkDecorator:
+    """Skip without a build of DyNet, or without the programs of the source build ("")."""
+    if build == "":
+        reason = explain_missing_build()
+        return pytest.mark.skipif(reason is not None, reason=str(reason))
     if build == "source":
         there = (ROOT / ".dynet-native" / "build.json").exists()
         return pytest.mark.skipif(not there, reason="no source build of DyNet: make dynet-native")
@@ -106,11 +109,6 @@ def _needs_framework(adapter: str) -> pytest.MarkDecorator:
     own = OWN_FRAMEWORKS.get(adapter.split(".")[2].removeprefix("on_"), set())
     missing = [framework for framework in own if find_spec(framework) is None]
     return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} is not installed")
-
-
-def _needs_programs() -> pytest.MarkDecorator:
-    reason = explain_missing_build()
-    return pytest.mark.skipif(reason is not None, reason=str(reason))
 
 
 @pytest.fixture(scope="module", params=_variants())
@@ -146,13 +144,9 @@ def group_of(variant: Variant) -> tuple[str, ...]:
     DyNet's settings apply to a process, and so may those of each build. Of the other frameworks,
     importing takes longer than running the small cases.
     """
-    config = yaml.safe_load((ROOT / f"conf/system/{variant.system}.yaml").read_text())
-    family = config["adapter"].rpartition(".")[0]
-    return (
-        (family, variant.device)
-        if family not in ("dynbatch.systems.on_dynet", "dynbatch.systems")
-        else variant
-    )
+    family = read_config(variant.system)["adapter"].rpartition(".")[0]
+    is_alone = family in ("dynbatch.systems.on_dynet", "dynbatch.systems")
+    return variant if is_alone else (family, variant.device)
 
 
 @pytest.fixture(scope="module")
@@ -178,14 +172,10 @@ def found_for(results: Found, case: str) -> dict[str, Any]:
 
 
 @cache
-def truth(case: str, mode: str = "train") -> ReferenceResult:
-    return run_reference(CASES[case].model, CASES[case].weights, CASES[case].instances, mode)
-
-
-@cache
-def truth_alone(case: str, mode: str) -> ReferenceResult:
-    alone = CASES[case].instances[-1:]
-    return run_reference(CASES[case].model, CASES[case].weights, alone, mode)
+def truth(case: str, mode: str = "train", *, alone: bool = False) -> ReferenceResult:
+    """Run the reference on all instances, or on the last one alone."""
+    instances = CASES[case].instances[-1:] if alone else CASES[case].instances
+    return run_reference(CASES[case].model, CASES[case].weights, instances, mode)
 
 
 @cache
@@ -240,7 +230,7 @@ def loss_outputs_and_gradients(found: Found, case: str) -> None:
     mode = str(found["mode"])  # "infer" if the system does not train the model
     assert_equal(found, "first", truth(case, mode))
     assert_equal(found, "again", truth(case, mode))
-    assert_equal(found, "alone", truth_alone(case, mode))
+    assert_equal(found, "alone", truth(case, mode, alone=True))
     assert_equal(found, "inferred", truth(case, "infer"))
 
 
@@ -311,9 +301,6 @@ def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
 
 
 def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None:
-    config = yaml.safe_load(
-        (ROOT / f"conf/system/{variant.system}.yaml").read_text(encoding="utf-8")
-    )
-    family = config["adapter"].split(".")[2].removeprefix("on_")
+    family = read_config(variant.system)["adapter"].split(".")[2].removeprefix("on_")
     own = OWN_FRAMEWORKS.get(family, set())
     assert set(results["loaded"].tolist()) <= own < set(FRAMEWORKS)

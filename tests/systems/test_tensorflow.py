@@ -14,7 +14,7 @@ from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.var_lstm import VarLSTM
-from tests.support.instances import random_sentences
+from tests.support.instances import random_instances
 from tests.support.refusals import expect_refusal
 from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
 
@@ -45,7 +45,7 @@ def prepared(way: str, model: Any, mode: str = "train", **others: Any) -> System
 
 
 def sentences(*lengths: int) -> list[Any]:
-    return random_sentences("chain", lengths, SIZES, seed=len(lengths), share_spelled=0.0)
+    return random_instances("chain", lengths, SIZES, seed=len(lengths), share_spelled=0.0)
 
 
 def test_padding_never_changes_a_result() -> None:
@@ -99,7 +99,7 @@ def test_only_steps_along_sentences_are_unrolled(way: str, expected: int) -> Non
     system = prepared(way, CASES["parser"].model)
     for lengths in ((2, 1), (1,), (2, 2, 2), (4,), (5, 1), (6, 6)):
         sizes = CASES["parser"].model.sizes
-        system.compile_for(random_sentences("parsed_sentence", lengths, sizes, 0, 0.0))
+        system.compile_for(random_instances("parsed_sentence", lengths, sizes, 0, 0.0))
     assert system.n_compilations() == expected
 
 

@@ -26,7 +26,7 @@ from dynbatch.systems.on_torch.fused import Adapter as Fused
 from dynbatch.systems.on_torch.geometric import Adapter as Geometric
 from dynbatch.systems.on_torch.levels import Adapter as Levels
 from dynbatch.systems.on_torch.torchfold import Adapter as TorchFold
-from tests.support.instances import random_tree
+from tests.support.instances import draw_trees
 from tests.support.processes import run_python
 from tests.support.refusals import check_line
 from tests.support.run_adapter import CASES, SIZES, assert_alike, found_by, small_settings, started
@@ -65,8 +65,7 @@ def test_outputs_are_those_of_the_weights_before_the_step(case: str) -> None:
 def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
     """A small mini-batch after a large one has the same results as a first one."""
     system, _ = prepared(Levels, "mv_rnn")
-    rng = np.random.default_rng(0)
-    small, large = ([random_tree(n, SIZES, rng) for n in sizes] for sizes in ((3, 1), (9, 4, 13)))
+    small, large = draw_trees(SIZES, (3, 1)), draw_trees(SIZES, (9, 4, 13))
     wanted = found_by(system, small)
     found_by(system, large)
     for name, value in found_by(system, small).items():

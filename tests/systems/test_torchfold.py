@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.torchfold import Adapter, convert_trees, fold_trees, package
+from tests.support.engine_models import tree
 from tests.support.processes import run_python
 from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
 
@@ -20,12 +19,11 @@ CPU = torch.device("cpu")
 
 
 def leaf(word: int) -> Tree:
-    return Tree(np.array([word]), np.array([1]), np.array([-1]), np.array([-1]))
+    return tree([word], [-1], [-1])
 
 
 def pair(first: int, second: int) -> Tree:
-    words = np.array([first, second, -1])
-    return Tree(words, np.array([1, 2, 3]), np.array([-1, -1, 0]), np.array([-1, -1, 1]))
+    return tree([first, second, -1], [-1, -1, 0], [-1, -1, 1])
 
 
 def as_installed() -> ModuleType:
@@ -125,5 +123,3 @@ def test_no_facts_before_a_run() -> None:
 def test_unsupported_trial_has_a_reason() -> None:
     reason = "FOLDED has no model var_lstm; choose one of tree_fc, tree_gru, tree_lstm"
     assert reason in str(Adapter.skip(CASES["var_lstm"].model, small_settings()))
-    with pytest.raises(ConfigError, match="share_equal_nodes"):
-        Adapter(small_settings(share_equal_nodes="yes"))

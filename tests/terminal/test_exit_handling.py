@@ -18,6 +18,7 @@ import pytest
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.terminal.exit_handling import STOPS, Stopped, raise_on_signals, run_command
 from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import end_python
 from tests.support.refusals import read_refusal
 
 
@@ -149,8 +150,7 @@ def test_interrupt_during_import_gives_one_line() -> None:
     program = (
         "import dynbatch.harness.commands, os, signal, time; os.kill(os.getpid(), 2); time.sleep(9)"
     )
-    command, environment = [sys.executable, "-c", program], os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = end_python("-c", program)
     assert done.stderr == "interrupted before start; nothing was changed\n"
     assert done.returncode == -signal.SIGINT, "130, as shells tell it"
 
