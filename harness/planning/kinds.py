@@ -31,7 +31,7 @@ KINDS = (
     *("upper_bound", "bandwidth", "control"),
 )
 GPU_PEERS = ROOT / ".gpu-peers"  # environments of frameworks with CUDA, made by make gpu-peers
-_SELECTING = ("kind", "extra", "slow")  # words that select systems by kind
+SELECTING = ("kind", "extra", "slow")  # words that select systems by kind
 _GRAMMAR = "expected NAME, kind:KIND, extra:KIND, slow:KIND or not:NAME"
 
 
@@ -45,8 +45,8 @@ class SystemFile:
             "model_rewrite" (the engine on a model that is rewritten to compute less),
             "upper_bound" (a matmul bound of the workload), "bandwidth" (the memory bandwidth,
             independent of the workload) or "control" (the harness's own cost, or the reference).
-        extra: whether it varies another system; lists select it by its name or by `extra:`.
-        slow: whether it is too slow for most points of a grid.
+        selected_by: word that selects it by its kind: "kind", "extra" (it varies another system) or
+            "slow" (it is too slow for most points of a grid).
         models: names of models that it runs, and tables of their networks
             (dynbatch.harness.contracts.networks); None: all models.
         variant_of: system from which this one differs in one setting, such as a compiler. Both are
@@ -58,8 +58,7 @@ class SystemFile:
     name: Text
     kind: Annotated[str, OneOf(KINDS)]
     label: Text
-    extra: bool = False
-    slow: bool = False
+    selected_by: Annotated[str, OneOf(SELECTING)] = "kind"
     models: Sequence[Text] | None = None
     variant_of: Text | None = None
     adapter: str = ""
@@ -69,11 +68,6 @@ class SystemFile:
     @property
     def file(self) -> str:
         return f"system/{self.name}.yaml"
-
-    @property
-    def word(self) -> str:
-        """Word that selects it by its kind."""
-        return "slow" if self.slow else "extra" if self.extra else "kind"
 
     @property
     def framework(self) -> str:
@@ -192,7 +186,7 @@ class Selection:
         names = [
             system.name
             for system in self.known
-            if (system.kind, system.word) == (kind, word)
+            if (system.kind, system.selected_by) == (kind, word)
             and (models is None or any(map(system.can_run, models)))
         ]
         if not names:
@@ -227,8 +221,8 @@ def _parse_entry(location: str, content: object) -> Entry:
     if isinstance(content, Mapping):
         raise ConfigError(f"{location} selects {content}: {_GRAMMAR}; remove the space")
     word, colon, value = str("null" if content is None else content).rpartition(":")
-    if colon and word not in (*_SELECTING, "not"):
+    if colon and word not in (*SELECTING, "not"):
         raise ConfigError(f"{location} selects {content}: {_GRAMMAR}")
-    if word in _SELECTING and value not in KINDS:
+    if word in SELECTING and value not in KINDS:
         raise ConfigError(f"{location} selects {content}; choose one of {', '.join(KINDS)}")
     return Entry(word, value)

@@ -20,12 +20,11 @@ from tests.support.refusals import expect_refusal
 SYSTEMS: dict[str, dict[str, Any]] = {
     "core": {"kind": "strategy"},
     "other": {"kind": "strategy"},
-    "snail": {"kind": "strategy", "slow": True},
+    "snail": {"kind": "strategy", "selected_by": "slow"},
     "peer": {"kind": "framework", "models": ["tree_fc", "tree_lstm"]},
     "some": {"kind": "framework", "models": ["dynbatch.systems.on_torch.torchfold:FOLDED"]},
-    "crawl": {"kind": "framework", "slow": True},
-    "more": {"kind": "framework", "extra": True, "models": ["tree_fc"]},
-    "most": {"kind": "framework", "extra": True, "slow": True},
+    "crawl": {"kind": "framework", "selected_by": "slow"},
+    "more": {"kind": "framework", "selected_by": "extra", "models": ["tree_fc"]},
 }
 
 
@@ -61,7 +60,7 @@ def trials(conf: Path, *blocks: object, base: object = None) -> list[tuple[str, 
         ("slow:strategy", ("snail",)),
         (["other", "kind:strategy"], ("other", "core")),
         (["snail", "kind:framework"], ("snail", "peer", "some")),
-        (["kind:framework", "slow:framework"], ("peer", "some", "crawl", "most")),
+        (["kind:framework", "slow:framework"], ("peer", "some", "crawl")),
         (["extra:framework", "not:peer", "kind:framework"], ("more", "some")),
         (["kind:framework", "not:peer", "core"], ("some", "core")),
         (["not:core", "kind:strategy"], ("other",)),
@@ -124,6 +123,7 @@ def test_invalid_selection_gives_one_line(conf: Path, printed: object, words: st
         ({"kind": "framework", "name": "older"}, "has name=older; set name: fresh"),
         ({"kind": "framework", "models": ["some.no:LEVELS"]}, "models=some.no:LEVELS is not"),
         ({"kind": "framework", "models": ["some.module"]}, "expected PACKAGE:DICTIONARY"),
+        ({"kind": "framework", "selected_by": "fast"}, "selected_by=fast is not allowed"),
         ({"kind": "framework", "variant_of": "pear"}, "variant_of=pear: expected a framework"),
         ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh: expected a framework"),
         ({"kind": "framework", "variant_of": "core"}, "variant_of=core: expected a framework"),
