@@ -191,7 +191,7 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             f" On the Xeon, clearly slower on {count_classes(others['Intel Xeon'], 'manual')[1]}.",
             "- **Strategies.** On our engine (second figure),"
             f" {join_names(close)} as fast as"
-            f" ours in the median (Cavs's {describe_cavs()});"
+            f" ours in the median (ours {describe_cavs()} times Cavs's);"
             f" ours is {format_slower_strategies(behind)}.",
             "- [**Policy**](docs/critical_share.md) alone, with equal kernels, gains little:"
             f" {describe_policies()} (batch 32, hidden 128).",
@@ -256,10 +256,10 @@ def format_slower_strategies(medians: pd.Series) -> str:
 
 
 def describe_cavs() -> str:
-    """Return the range of the speed of Cavs's strategy, relative to ours, over the workloads."""
+    """Return the range of our speedups over Cavs's strategy."""
     rows = load_strategies()
-    theirs = 1 / rows.speedup[rows.label == "Cavs strategy"]
-    return f"{theirs.min():.2f} to {theirs.max():.2f}"
+    speedups = rows.speedup[rows.label == "Cavs strategy"]
+    return f"{speedups.min():.2f} to {speedups.max():.2f}"
 
 
 def shorten(label: str) -> str:
@@ -310,7 +310,10 @@ def describe_merging() -> str:
     rows = frame(MERGING)
     speedups = ratios(rows[rows.status == "ok"], "vertex_shared")
     speedup = speedups[speedups.system == "torchfold"].ratio.median()
-    return f" (merges subtrees of equal words; `vertex_shared`, merging leaves: {speedup:.2f})"
+    return (
+        " (merges subtrees of equal words; `vertex_shared`, merging leaves, is"
+        f" {speedup:.2f} times as fast)"
+    )
 
 
 def describe_repeatability(folder: Path) -> str:
@@ -368,7 +371,7 @@ def describe_claims() -> str:
     n, is_count = rows.verdict.value_counts(), rows.quantity.isin([*COUNTED, BATCHES])
     parts = [f"{n[verdict]} {verdict}" for verdict in (*VERDICTS[::-1], NOT_SHOWN) if verdict in n]
     n_counts = int((is_count & (rows.verdict == VERDICTS[-1])).sum())
-    parts[0] += f" ({n_counts} counts)"
+    parts[0] += f" ({n_counts} are counts)"
     return (
         f"Of {n.sum()} decidable on a CPU (DyNet's; ED-Batch's, by a preset): {', '.join(parts)}"
         " ([table](docs/results.md#claims-of-the-papers))."
