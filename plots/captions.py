@@ -123,13 +123,12 @@ def describe_ends(rounds: Iterable[int]) -> str:
 
 
 def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the footnotes of a table, warnings first."""
+    """Return the footnotes of a table that do not depend on its numbers."""
     rows = experiment.rows
     if systems:
         is_bound = rows.system.map(experiment.kinds) == "upper_bound"
         rows = rows[is_bound | rows.system.isin(systems)]
     notes = [
-        describe_warnings(rows),
         *describe_failures(experiment, rows, "system"),
         *describe_failures(experiment, experiment.counts, "policy"),
         describe_statistics(experiment).replace("error bars", "intervals"),
@@ -149,21 +148,17 @@ def build_only_table(
     last: str = "",
     is_text: bool = False,
 ) -> list[Table]:
-    notes = tuple(filter(None, (first, *build_notes(experiment), last)))
+    notes = filter(None, (first, describe_warnings(numbers), *build_notes(experiment), last))
     stem, title = experiment.declaration.stems[0], build_title(experiment)
-    return [Table(stem, title, numbers, cells, notes, is_text)]
+    return [Table(stem, title, numbers, cells, tuple(notes), is_text)]
 
 
-def describe_warnings(rows: pd.DataFrame) -> str:
-    """List the warnings that daggers indicate, each with its number of trials."""
-    ok = rows[rows.status == "ok"]
-    if not len(ok):
-        return ""
-    warned = ok.assign(word=(ok.warnings + " " + ok.weak_build).str.split()).explode("word")
-    n_trials = warned.groupby("word").point.nunique()
-    listed = ", ".join(f"{word} ({n})" for word, n in n_trials.items())
-    note = f"{DAGGER} Measured with warnings: {listed}; the CSV lists those of each number."
-    return note if listed else ""
+def describe_warnings(numbers: pd.DataFrame) -> str:
+    """List the warnings that daggers indicate, each with its count of numbers."""
+    warnings = numbers.get("warnings", pd.Series(dtype=str)).fillna("")
+    counts = warnings.str.split().explode().value_counts().sort_index()
+    listed = ", ".join(f"{word} ({n})" for word, n in counts.items())
+    return f"{DAGGER} Warnings: {listed}; the CSV has those of each number." if listed else ""
 
 
 def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:
@@ -248,6 +243,7 @@ def build_footnotes(
         f"{EN_DASH} not planned at this scale, not published, or not applicable.": has_gaps,
     }
     return (
+        *filter(None, (describe_warnings(numbers),)),
         *build_notes(experiment, systems),
         *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(numbers.quantity)),
         *(f"Not measured, {declaration.values[name]}: {reasons[name]}." for name in reasons),

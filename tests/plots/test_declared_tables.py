@@ -123,9 +123,22 @@ def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
     experiment = load(HEADLINE, change)
     strategies = find_table(experiment, "strategies")
     assert [text[-1] for text in get_row(strategies, "Cavs preset")[:2]] == [DAGGER, DAGGER]
-    assert any("background_load (1)" in note for note in strategies.notes)
-    speed, ratio, *_ = get_row(find_table(experiment, "systems"), experiment.label("dynet"))
+    assert strategies.notes[0].startswith(f"{DAGGER} Warnings: background_load (")
+    systems = find_table(experiment, "systems")
+    speed, ratio, *_ = get_row(systems, experiment.label("dynet"))
     assert (speed[-1] != DAGGER, ratio[-1]) == (True, DAGGER), "of the slow build, ratios only"
+    assert systems.notes[0].startswith(f"{DAGGER} Warnings: dynet_without_blas (")
+
+
+def test_the_warning_of_a_number_over_rounds_is_named(load: Load) -> None:
+    """Records without warnings of their own, whose speeds differ from round to round."""
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {"instances_per_s": 100.0 * (1 + round_ * (trial.settings["system"] == "vertex"))}
+
+    table = find_table(load(HEADLINE, change, "medium"), "systems")
+    assert get_row(table, "Vertex engine")[0][-1] == DAGGER
+    assert table.notes[0].startswith(f"{DAGGER} Warnings: wide_interval (")
 
 
 def test_rounds_of_a_partly_measured_system_stand_after_its_number(load: Load) -> None:
