@@ -78,6 +78,7 @@ endif
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	rm -f $(VENV)/.torch_index $@
+	@echo "installing packages into $(VENV), which takes one to five minutes"
 ifdef OFFLINE
 	# The packages of $(PYTHON) are seen behind those in the folder. It may be in an environment
 	# itself, whose packages venv --system-site-packages would not show.

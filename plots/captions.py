@@ -235,7 +235,7 @@ def build_footnotes(
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
         "[n]: only n rounds so far.": True in set(numbers.is_partial),
-        f"Mini-batches not used for timing take {ends} as long as timed ones.": len(unseen),
+        f"Timed mini-batches repeat; new ones take {ends} as long.": len(unseen),
         f"Not measured: {unmeasured}.": unmeasured,
         f"Instances of an epoch, extrapolated from those measured: {epochs}.": epoch != 1,
         f"Paper: {sources}. Another machine and other code: compare ratios, not seconds.": sources,

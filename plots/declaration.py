@@ -11,7 +11,6 @@ figure: {kind: curves, ...}       # a module of plots/figures; `also: [KIND]` dr
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
@@ -126,10 +125,9 @@ class TableDeclaration:
     def __post_init__(self) -> None:
         if not self.rows or not self.values:
             raise ConfigError("a table needs rows and values; add them")
-        counts = Counter[str]()
-        for label in self.values.values():
-            counts.update([""] if isinstance(label, str) else [*label])
-        n_shown = counts.pop("", 0) + max(counts.values(), default=0)  # in a comparison
+        labels = [label for label in self.values.values() if not isinstance(label, str)]
+        groups = {"", *(group for label in labels for group in label)}
+        n_shown = max(len(self.select_labels(group, "")) for group in groups)
         if n_shown > 1 and "quantity" not in (*self.rows, *self.columns):
             raise ConfigError(
                 f"values has {n_shown} numbers for one cell; add quantity to rows or columns"

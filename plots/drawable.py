@@ -230,14 +230,14 @@ def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere
     unique = list({trial.trial_id: trial for trial in trials}.values())
     rounds = [record for records in source.find_rounds(unique) for record in records]
     seen = {(record.trial_id, record.trial.round) for record in rounds if record}
-    seen |= {(row.count_id, 0) for sweep in sweeps for row in source.counts(sweep)}
-    n_missing_counts = sum(map(source.count_answers.count_missing, sweeps))
+    counts = [row for sweep in sweeps for row in source.count_answers.find_all(sweep)]
+    seen |= {(row.count_id, 0) for row in counts if row}
+    n_missing_counts = counts.count(None)
     obstacle = ""
     if read_declaration(name, choices.conf_dir).draws_mini_batch:
         datasets = {dataset for sweep in sweeps for dataset in sweep.get_values("dataset")}
         if absent := sorted(d for d in datasets if not artifacts.is_here(d, choices)):
-            where = f"not in data_root={choices.data_root}"
-            obstacle = f"dataset {', '.join(absent)} is {where}"
+            obstacle = f"dataset {', '.join(absent)} is not in data_root={choices.data_root}"
         elif n_missing_counts:
             obstacle = f"{n_missing_counts} of its counts have no record"
     n_missing = rounds.count(None) + n_missing_counts
@@ -261,12 +261,10 @@ class CountAnswers:
 
     def to(self, sweep: Sweep) -> list[AnyCount]:
         """Return the counts of a sweep in its order, without the missing ones."""
-        return [row for row in self._find_all(sweep) if row is not None]
+        return [row for row in self.find_all(sweep) if row is not None]
 
-    def count_missing(self, sweep: Sweep) -> int:
-        return self._find_all(sweep).count(None)
-
-    def _find_all(self, sweep: Sweep) -> list[AnyCount | None]:
+    def find_all(self, sweep: Sweep) -> list[AnyCount | None]:
+        """Return the counts of a sweep in its order; None for a missing one."""
         if sweep.sweep_id not in self._answered:
             self._answered[sweep.sweep_id] = [
                 self._answer_to(PlannedCount(request, policy, source_sha256=""))
@@ -347,22 +345,14 @@ def had_switches(spec: TrialSpec, record: Record) -> bool:
     )
 
 
-def agree(wanted: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
-    """Return whether nested mappings are equal in all shared keys, except respelled values."""
-    for key in wanted.keys() & recorded.keys():
-        a, b = wanted[key], recorded[key]
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            if not agree(a, b):
-                return False
-        elif a != b and not _is_respelt(a, b):
-            return False
-    return True
-
-
-def _is_respelt(a: Any, b: Any) -> bool:
-    """Return whether one value is the current name of the other, an older number."""
-    numbers = [x for x in (a, b) if isinstance(x, int) and not isinstance(x, bool)]
-    return any(RESPELT.get(number) in (a, b) for number in numbers)
+def agree(wanted: Any, recorded: Any) -> bool:
+    """Return whether values are equal, mappings in all shared keys, except respelled numbers."""
+    if isinstance(wanted, Mapping) and isinstance(recorded, Mapping):
+        shared = wanted.keys() & recorded.keys()
+        return all(agree(wanted[key], recorded[key]) for key in shared)
+    values = (wanted, recorded)
+    numbers = [x for x in values if isinstance(x, int) and not isinstance(x, bool)]
+    return wanted == recorded or any(RESPELT.get(number) in values for number in numbers)
 
 
 def _list_labels(trial: Any) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ from dynbatch.harness.contracts.policy import load_policy
 from dynbatch.harness.engine.backends.cuda.backend import Backend
 from dynbatch.harness.engine.backends.cuda.kinds import SumKind, TileKind
 from dynbatch.harness.engine.backends.cuda.launching import select_bucket
-from dynbatch.harness.engine.backends.cuda.memory import PreparedMiniBatch
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.program import DeviceInstruction, Phase, read_program
@@ -44,26 +43,21 @@ class Unstarted(Backend):
         """Return None: nothing is run, so every device is supported."""
         return None
 
-    def read_phases(self, kernel: str) -> list[Phase]:
-        """Return the phases of a kernel's program for the last arranged mini-batch."""
-        return read_program(self.modules[kernel], self._mini_batch.programs[KERNELS.index(kernel)])
-
     @property
     def modules(self) -> Mapping[str, KernelModule]:
         return self._preparation.modules
 
-    def collect_index_arrays(self) -> Mapping[WordArray, Words]:
-        """Return the index arrays of the last arranged mini-batch."""
-        return dict(zip(self._preparation.places, self._mini_batch.indices, strict=True))
-
-    def count_uploaded_bytes(self) -> int:
-        """Return the size of all index arrays and programs of the mini-batch."""
-        return sum(array.nbytes for array in self._mini_batch.arrays)
-
-    @property
-    def _mini_batch(self) -> PreparedMiniBatch:
+    def count_work(self, n_batches: int, replays: int) -> tuple[float, ...]:
+        """Count the work of the last arranged mini-batch; return a number for each column."""
         assert self._prepared is not None
-        return self._prepared
+        programs = [read_program(self.modules[name], self.programs[name]) for name in KERNELS]
+        phases = [phase for program in programs for phase in program]
+        nodes = sum(select_bucket(len(program)) for program in programs if program)
+        arrays = dict(zip(self._preparation.places, self._prepared.indices, strict=True))
+        flop = sum(_count_flop(instruction, arrays) for phase in phases for instruction in phase)
+        moved = sum(map(_estimate_bytes, phases))
+        uploaded = sum(array.nbytes for array in self._prepared.arrays)
+        return n_batches, len(phases), nodes, replays, 1, uploaded / 1e3, moved / 1e6, flop / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +83,8 @@ class GpuWorkload:
         chosen = {"system": "vertex", "model": self.model, "dataset": self.dataset}
         sizes = {"hidden_size": self.hidden_size, "batch_size": 64, "mode": self.mode}
         n_batches = {"timing.n_mini_batches": n_mini_batches}
-        spec = Composer().resolve_trial(
-            {**chosen, **sizes, **n_batches, **read_settings(self.options)}
-        )
-        workload = load_workload(spec)
+        settings = chosen | sizes | n_batches | read_settings(self.options)
+        workload = load_workload(Composer().resolve_trial(settings))
         model = VertexModel(workload.model, deduplicate_inputs=False, outputs="stage")
         train = self.mode == "train"
         weights, switches = workload.weights, Switches()
@@ -156,21 +148,10 @@ def count_work(workload: GpuWorkload) -> list[float]:
     """Count the programs of a few mini-batches; return the mean of each column."""
     replays = 3 if workload.mode == "train" else 1  # forward, backward, update
     rows = [
-        _count_mini_batch(backend, n_batches, replays)
+        backend.count_work(n_batches, replays)
         for backend, n_batches in workload.arrange_mini_batches(N_MINI_BATCHES)
     ]
     return [mean(values) for values in zip(*rows, strict=True)]
-
-
-def _count_mini_batch(backend: Unstarted, n_batches: int, replays: int) -> tuple[float, ...]:
-    by_kernel = [backend.read_phases(kernel) for kernel in KERNELS]
-    phases = [phase for of_kernel in by_kernel for phase in of_kernel]
-    nodes = sum(select_bucket(len(of_kernel)) for of_kernel in by_kernel if of_kernel)
-    arrays = backend.collect_index_arrays()
-    flop = sum(_count_flop(instruction, arrays) for phase in phases for instruction in phase)
-    moved = sum(map(_estimate_bytes, phases))
-    uploaded = backend.count_uploaded_bytes()
-    return n_batches, len(phases), nodes, replays, 1, uploaded / 1e3, moved / 1e6, flop / 1e9
 
 
 def _count_flop(instruction: DeviceInstruction, arrays: Mapping[WordArray, Words]) -> float:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,7 +30,7 @@ from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import WORDS
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.measuring.clock import PhaseClock
+from dynbatch.harness.measuring.clock import PhaseClock, time_call
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.trials.spec import TrialSpec
@@ -69,6 +68,11 @@ def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[s
     source = torch.zeros(copied_bytes // 4, device=device)
     target = torch.empty_like(source)
     copy_s = measure_seconds(lambda: target.copy_(source), device)
+
+    def launch() -> None:
+        for _ in range(N_LAUNCHES):
+            scalar.zero_()
+
     return {
         "device": torch.cuda.get_device_name() if is_cuda else "cpu",
         "copied_gb_per_s": 2 * copied_bytes / copy_s / 1e9,
@@ -76,7 +80,7 @@ def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[s
             "x".join(map(str, shape)): _measure_product(shape, device) for shape in PRODUCTS
         },
         # Of kernels that are launched from Python, and of those in a captured graph.
-        "launch_us": 1e6 * _measure_launches(scalar, device) if is_cuda else None,
+        "launch_us": 1e6 * measure_seconds(launch, device) / N_LAUNCHES if is_cuda else None,
         "graph_node_us": 1e6 * _measure_in_graph(scalar.zero_, N_LAUNCHES) if is_cuda else None,
     }
 
@@ -86,14 +90,6 @@ def _measure_product(shape: tuple[int, int, int], device: str) -> float:
     x, w = torch.ones(n, k, device=device), torch.ones(k, m, device=device)
     out = torch.empty(n, m, device=device)
     return 2e-9 * n * k * m / measure_seconds(lambda: torch.mm(x, w, out=out), device)
-
-
-def _measure_launches(scalar: torch.Tensor, device: str) -> float:
-    def launch() -> None:
-        for _ in range(N_LAUNCHES):
-            scalar.zero_()
-
-    return measure_seconds(launch, device) / N_LAUNCHES
 
 
 def _measure_in_graph(run: Callable[[], object], n_runs: int) -> float:
@@ -109,14 +105,8 @@ def _measure_in_graph(run: Callable[[], object], n_runs: int) -> float:
 
 def measure_seconds(run: Callable[[], object], device: str) -> float:
     """Return the median time of a run until the device is idle; the first run does not count."""
-    times = []
-    for _ in range(N_REPEATS + 1):
-        begin = time.perf_counter()
-        run()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:])
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    return statistics.median([time_call(run, wait)[1] for _ in range(N_REPEATS + 1)][1:])
 
 
 def profile_trial(spec: TrialSpec) -> dict[str, object]:
@@ -147,16 +137,16 @@ def profile_trial(spec: TrialSpec) -> dict[str, object]:
 
 def _time_mini_batches(adapter: Any, mini_batches: Sequence[Any]) -> float:
     """Return the median time of a mini-batch, with the host's work, after warm-up passes."""
-    times = []
-    for _ in range(N_REPEATS + 1):
-        for mini_batch in mini_batches:
-            begin = time.perf_counter()
-            adapter.load(mini_batch)
-            clock = PhaseClock(adapter.synchronize)
-            clock.start(marked=False)
-            adapter.run(clock)
-            clock.stop()
-            times.append(time.perf_counter() - begin)
+    clock = PhaseClock(adapter.synchronize)
+
+    def run(mini_batch: Any) -> None:
+        adapter.load(mini_batch)
+        clock.start(marked=False)
+        adapter.run(clock)
+        clock.stop()
+
+    passes = [*mini_batches] * (N_REPEATS + 1)
+    times = [time_call(partial(run, mini_batch), lambda: None)[1] for mini_batch in passes]
     return statistics.median(times[len(mini_batches) :])
 
 

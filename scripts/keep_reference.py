@@ -50,7 +50,9 @@ def main(typed: list[str]) -> int:
 
 def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> list[str]:
     """Write the committed directory, and return a summary in lines."""
-    _check_folder(folder)
+    if folder.is_dir() and any(folder.iterdir()) and not find_packed_files(folder):
+        # Figures in it would be deleted.
+        raise ConfigError(f"{folder} exists without packed records; choose another directory")
     places = [raw if (raw := location / "raw").is_dir() else location for location in results]
     stored = read_held(places, latest=True)
     records = tuple(remove_paths(record) for record in stored.records)
@@ -99,12 +101,6 @@ def remove_paths(record: Record) -> Record:
         elsewhere["python"] = "/".join(Path(python).parts[-4:])  # .gpu-peers/jax/bin/python
     config = record.config | {key: elsewhere[key] for key in elsewhere.keys() & record.config}
     return record.model_copy(update={"config": config, "command": command})
-
-
-def _check_folder(folder: Path) -> None:
-    """Check that a directory has nothing but packed records, because its figures are deleted."""
-    if folder.is_dir() and any(folder.iterdir()) and not find_packed_files(folder):
-        raise ConfigError(f"{folder} exists without packed records; choose another directory")
 
 
 def _replace_drawings(drawn: Path, folder: Path) -> None:

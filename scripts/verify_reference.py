@@ -25,7 +25,7 @@ from dynbatch.harness.planning.artifacts import build_choices, find_available
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
-from dynbatch.plots.tables.answers import select_workloads
+from dynbatch.plots.tables.answers import WORKLOAD, select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
 from scripts.write_results import BETWEEN_RUNS, FIRST_CPU, classify, load_answers, load_results_of
@@ -94,25 +94,15 @@ def list_points() -> list[Point]:
     answers = load_answers(FIRST_CPU)
     is_installed = ~answers.is_engine & ~answers.framework.isin(COMPILED)
     answers = answers[is_installed & (answers.speedup_status == "ok")].sort_values("speedup")
-    answers = answers.drop_duplicates(["experiment", "workload"])
+    answers = answers.drop_duplicates(WORKLOAD)
     answers["rank"] = answers.groupby("experiment").cumcount()
     chosen = answers.sort_values("rank", kind="stable").head(N_POINTS)
-    commands = read_commands()
-    columns = ["experiment", "workload", "system", "speedup", "speedup_low", "speedup_high"]
-    return [
-        Point(workload, system, *commands[experiment, workload], *speedups)
-        for experiment, workload, system, *speedups in chosen[columns].itertuples(index=False)
-    ]
-
-
-def read_commands() -> dict[tuple[str, str], tuple[str, str]]:
-    """Return command and mode of the engine's record by experiment and workload."""
-    commands: dict[tuple[str, str], tuple[str, str]] = {}
     rows = select_workloads(load_results_of("answers", FIRST_CPU))
-    for row in rows[rows.is_engine & (rows.status == "ok")].itertuples():
-        command = str(row.command), str(row.mode)
-        commands.setdefault((str(row.experiment), str(row.workload)), command)
-    return commands
+    engine = rows[rows.is_engine & (rows.status == "ok")].drop_duplicates(WORKLOAD)
+    chosen = chosen.merge(engine[[*WORKLOAD, "command", "mode"]], on=WORKLOAD, validate="1:1")
+    speedups = ["speedup", "speedup_low", "speedup_high"]
+    columns = chosen[["workload", "system", "command", "mode", *speedups]]
+    return [Point(*values) for values in columns.itertuples(index=False)]
 
 
 def build_arguments(point: Point, folder: Path, environ: Mapping[str, str]) -> list[str]:

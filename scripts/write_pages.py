@@ -199,10 +199,8 @@ def tabulate_experiments() -> str:
 
 def _find_command(name: str, content: Mapping[str, Any]) -> str:
     """Return the `bench` command if there are trials to measure, otherwise that of the pipeline."""
-    scales = content["scales"].values()
-    measures = any(
-        isinstance(scale, dict) and (scale.keys() & {"blocks", "trials_of"}) for scale in scales
-    )
+    scales = [scale for scale in content["scales"].values() if isinstance(scale, dict)]
+    measures = any(scale.keys() & {"blocks", "trials_of"} for scale in scales)
     return f"bench experiment={name}" if measures else f"snakemake draw_{name}"
 
 

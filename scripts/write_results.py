@@ -53,8 +53,8 @@ POLICIES = ZEN5 / "medium"  # policies compared by time, with equal kernels
 # A claim has the verdict of the first directory that decides it.
 CLAIMS = (ZEN5 / "claims", REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims")
 GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
+FIRST_LATER = 3  # round on FIRST_CPU, measured some time after those before it
 # More than a ratio of unchanged code changes from one run to another, see describe_repeatability.
-FIRST_LATER = 3  # round on FIRST_CPU, measured about two hours after those before it
 BETWEEN_RUNS = float((read_declaration("answers", CONF_DIR).figure or {})["band"])
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
 PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
@@ -63,7 +63,6 @@ FOREST_TITLE = (
 )
 CONDITIONS = "one core of an AMD EPYC (Zen 5), the papers' sizes, float32"
 PIXELS = 1200  # width of a figure
-MERGING = ZEN5 / "merging"  # the engine and TorchFold, both with and without merging equal vertices
 MANUAL = "native_levels"  # C++ by hand
 ENDS = ("", "_low", "_high", "_warnings")  # of the columns of a speedup
 # Columns of a baseline in the tables.
@@ -184,12 +183,12 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
     return "\n".join(
         [
             "- **Frameworks.** On Zen 5, the engine (`system=vertex`, policy `critical_share`) is"
-            f" {compare_speeds(rows, 'framework')} the fastest framework measured (no"
-            " `torch.compile`, no TensorFlow XLA; at batch size 1, no JAX).",
+            f" {compare_speeds(rows, 'framework')} the fastest framework (`torch.compile` and XLA"
+            " included).",
             f"- **C++ by hand** (`{MANUAL}`): {compare_speeds(rows, 'manual')} it;"
             f" interval below 1 on {(rows.speedup_high_manual < 1).sum()}."
             f" On the Xeon, clearly slower on {count_classes(others['Intel Xeon'], 'manual')[1]}.",
-            "- **Strategies.** On our engine (second figure),"
+            "- **Strategies** (policy, granularity, fusion, layout). On our engine (second figure),"
             f" {join_names(close)} as fast as"
             f" ours in the median (ours {describe_cavs()} times Cavs's);"
             f" ours is {format_slower_strategies(behind)}.",
@@ -307,8 +306,9 @@ def describe_slower(cpus: Mapping[str, pd.DataFrame]) -> str:
 
 def describe_merging() -> str:
     """Say that TorchFold merges equal vertices, and how fast the engine is if it does so, too."""
-    rows = frame(MERGING)
-    speedups = ratios(rows[rows.status == "ok"], "vertex_shared")
+    rows = frame(FIRST_CPU)
+    all_vertices = rows[(rows.status == "ok") & (rows["model.options.variant"] == "cavs")]
+    speedups = ratios(all_vertices, "vertex_shared")
     speedup = speedups[speedups.system == "torchfold"].ratio.median()
     return (
         " (merges subtrees of equal words; `vertex_shared`, merging leaves, is"
@@ -327,13 +327,15 @@ def describe_repeatability(folder: Path) -> str:
     others = speedups[speedups.system != "vertex"]
     halves = others.groupby(["trial_id", others["round"] >= FIRST_LATER]).ratio.median()
     earlier, later = (halves.xs(is_later, level=1) for is_later in (False, True))
+    starts = pd.to_datetime(rows.started_at).groupby(rows["round"] >= FIRST_LATER).median()
+    gap_min = (starts[True] - starts[False]).total_seconds() / 60
     moved = np.exp(np.log(later / earlier).abs()).dropna()
     return (
         f"Between single rounds, speedups over frameworks changed by a factor of {middle:.2f} in"
         f" the median, and by more than {most:.2f} in one of 20 ({len(changes)} systems and"
-        f" workloads). Medians of the first three rounds and of the last three, about two hours"
-        f" later, differ by {moved.median():.2f} in the median and by at most {moved.max():.2f}"
-        f" ({len(moved)} speedups, with those over strategies and C++ by hand)."
+        f" workloads). Medians of the first three rounds and of the last three, about"
+        f" {gap_min:.0f} minutes later, differ by {moved.median():.2f} in the median and by at most"
+        f" {moved.max():.2f} ({len(moved)} speedups, with those over strategies and C++ by hand)."
     )
 
 

@@ -47,13 +47,6 @@ def test_every_name_is_there_and_no_other() -> None:
         _ = dynbatch.frames
 
 
-def test_a_mistake_is_one_error_without_those_of_hydra(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"system=vertx.*did you mean vertex") as caught:
-        dynbatch.measure(system="vertx", results_dir=tmp_path, quiet=True)
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
-
-
 @pytest.mark.slow
 def test_a_sweep_is_measured_once_and_its_frame_returned(
     tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]
@@ -130,7 +123,10 @@ def test_an_interrupted_sweep_keeps_its_records(tmp_path: Path, monkeypatch: Pat
 def test_wrong_settings_are_one_line(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         dynbatch.measure(quiet=True, results_dir=tmp_path, **keys)
-    assert "\n" not in str(caught.value)
+    error = caught.value
+    assert "\n" not in str(error)
+    assert error.__cause__ is None
+    assert error.__suppress_context__ or error.__context__ is None, "an error of Hydra"
 
 
 def test_settings_are_written_as_on_a_command_line() -> None:

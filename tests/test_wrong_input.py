@@ -24,8 +24,7 @@ from dynbatch.harness.planning.overrides import MAX_TRIALS, read_points, read_se
 from dynbatch.harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
 from dynbatch.harness.terminal.command_line import parse, plan
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.in_time import in_time
-from tests.support.processes import end_python
+from tests.support.processes import end_python, in_time
 from tests.support.refusals import expect_refusal
 from tests.support.sandbox import TINY
 from tests.support.wrong_words import plain_keys, wrong_overrides
@@ -50,14 +49,11 @@ NAMES: list[Line] = [
         ["system=dinet is unknown, did you mean dynet?; choose one of", "reference"],
     ),
     (["model=tree"], ["model=tree is unknown", "tree_fc, tree_gru, tree_lstm"]),
-    (["model=tree_lstn"], ["is unknown, did you mean tree_lstm?; choose one of"]),
     (["dataset=imagenet"], ["dataset=imagenet is unknown", "sst, sst_synthetic"]),
-    (["experiment=fig99"], ["experiment=fig99 is unknown"]),
     (["experiment=headline_tree_lsmt"], ["did you mean headline_tree_lstm?; choose one of"]),
     (["experiment=null"], ["experiment=null is not a name; choose one of: ablation"]),
     (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),
     ([f"policy={'x' * 300}"], ["xxx is unknown; choose one of"]),  # too long for a file name
-    (["policy=critcal_share"], ["did you mean critical_share?; choose one of"]),
     (["policy=depth"], ["policy=depth", "system=null has no policy option"]),
     (["on_invalid_data=ignore"], ["on_invalid_data=ignore is not allowed", "fail, record"]),
     (["order=sorted"], ["order=sorted is not allowed", "shuffled, file, length"]),
@@ -65,7 +61,6 @@ NAMES: list[Line] = [
     (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),
     (["split=half"], ["split=half is not allowed", "train, dev, test"]),
     (["scale=huge"], ["scale=huge is not allowed; choose one of smoke, medium, paper"]),
-    (["learning.variant=odd"], ["learning.variant=odd", "released, intended"]),
     (["system.kind=fast"], ["system.kind=fast is not allowed", "strategy, ablation, framework"]),
     (["system.name=vertex"], ["set system=vertex"]),
     (["model.model=.x"], ["model.model=.x is not allowed: expected a module"]),
@@ -79,11 +74,9 @@ NAMES: list[Line] = [
 KEYS_TYPED: list[Line] = [
     (["=5"], ["=5 has no key; choose one of:"]),
     (["~batch_size"], ["~batch_size removes a key that every trial needs"]),
-    (["~timing"], ["~timing removes a key"]),
     (["bench_size=1"], ["did you mean batch_size?"]),
     (["+colour=red"], ["colour is not in the configuration", "batch_size"]),
     (["+timing.pause=1"], ["timing.pause is not in the configuration", "n_warmup"]),
-    (["colour=red"], ["colour is not in the configuration"]),
     (
         ["backend=stepwise"],
         ["backend is not in the configuration", "set system.options.backend=stepwise"],
@@ -104,14 +97,10 @@ KEYS_TYPED: list[Line] = [
 VALUES: list[Line] = [
     (["batch_size=0"], ["batch_size=0", "at least 1"]),
     (["batch_size='8'"], ["batch_size='8' is not allowed: expected a whole number"]),
-    (["batch_size=08"], ["batch_size='08' is not allowed: expected a whole number"]),
-    (["batch_size=many"], ["batch_size=many is not allowed"]),
     (["batch_size=???"], ["batch_size=??? is not allowed: expected a whole number"]),
     (["batch_size=[1"], ["invalid argument 'batch_size=[1'"]),
     ([f"batch_size={10**30}"], ["and at most 1048576"]),
-    (["hidden_size=1.5"], ["hidden_size=1.5 is not allowed"]),
     (["hidden_size=0"], ["hidden_size=0", "at least 1"]),
-    (["embedding_size=-1"], ["embedding_size=-1", "at least 0"]),
     (["threads=0"], ["threads=0", "at least 1"]),
     (["threads=100000"], ["threads=100000", "CPUs"]),
     (["rounds=0"], ["rounds=0", "at least 1"]),
@@ -120,19 +109,15 @@ VALUES: list[Line] = [
         ["rounds=100000000000 is not allowed: expected a value of at least 1"],
     ),
     (["rounds=1e11"], ["is not allowed: expected a whole number or null"]),
-    (["round=-1"], ["round=-1", "at least 0"]),
     ([f"seed={2**64}"], ["and at most 4294967295"]),
     (["timing.n_mini_batches=0"], ["n_mini_batches=0", "at least 1"]),
     (["timing.min_seconds=1e400"], ["timing.min_seconds=inf is not allowed"]),
     (["limits.time_s=0"], ["limits.time_s=0", "above 0"]),
     (["limits.time_s=nan"], ["limits.time_s=nan is not allowed: expected a value above 0 and"]),
     (["limits.time_s=inf"], ["at most 31536000.0"]),
-    (["learning_rate=nan"], ["learning_rate=nan is not allowed"]),
     (["learning_rate=0"], ["learning_rate=0", "above 0"]),
     (["learning.trials=true"], ["learning.trials=true is not allowed: expected a whole number"]),
     (["force=perhaps"], ["force=perhaps is not allowed: expected true or false"]),
-    (["force=2"], ["force=2 is not allowed: expected true or false"]),
-    (["force=no"], ["force=no is not allowed: expected true or false"]),
     (["dataset.options.n_leaves=3"], ["n_leaves", "3"]),
     (["dataset=sst", "dataset.options.vocab_modulo=true"], ["vocab_modulo=true is not allowed"]),
     (
@@ -143,7 +128,7 @@ VALUES: list[Line] = [
     (["model=var_lstm", "dataset=ptb", f"model.options.layers={10**9}"], ["and at most 64"]),
     (["results_dir="], ["results_dir is empty"]),
     (["results_dir=1e3"], ["is not allowed: expected a string"]),
-    ([f"results_dir=/{'x' * 300}"], ["names of at most 255 bytes"]),
+    ([f"results_dir='/{'é' * 128}'"], ["names of at most 255 bytes"]),
     ([f"out={TOO_LONG}.json"], ["a path of at most 3500 bytes"]),
     (["out=empty"], ["is a directory"]),
     *(
@@ -155,9 +140,7 @@ VALUES: list[Line] = [
 SWEEPS: list[Line] = [
     (["system=vertex,dynet"], ["has several values; set -m first"]),
     (["-m", "batch_size=2,0"], ["batch_size=0", "at least 1"]),
-    (["-m", "hidden_size=8,16,-1"], ["hidden_size=-1"]),
     (["-m", "batch_size=2,,4"], ["invalid argument 'batch_size=2,,4'"]),
-    (["-m", "batch_size=2,'4'"], ["expected a whole number"]),
     (["-m", "batch_size=range(1,1e9)"], [f"trials: expected at most {MAX_TRIALS}"]),
     (["-m", "batch_size=range(1,200)", "hidden_size=range(1,200)"], ["the sweep has 39601 trials"]),
     (["-m", "batch_size=range(0)"], ["batch_size=range(0) has no value"]),
@@ -168,27 +151,22 @@ COUNTS: list[Line] = [
     ([""], ["invalid argument '': expected key=value"]),
     (["experiment=null"], ["counts have no experiment; remove it"]),
     (["system=vertex"], ["counts have no system; remove it"]),
-    (["rounds=1e11"], ["counts have no rounds"]),
     (["model=null"], ["model=null is not a name; choose one of"]),
     (["batch_size='2'"], ["batch_size='2' is not allowed: expected a whole number"]),
     (["force=yes"], ["force=yes is not allowed: expected true or false"]),
-    (["force=5"], ["force=5 is not allowed: expected true or false"]),
     (["offset=1.5"], ["offset=1.5 is not allowed"]),
     ([f"offset={10**30}"], ["with at most 9 digits"]),
     (["n_following=999999999"], ["n_following=999999999 is not allowed"]),
     (["granularity="], ["granularity is empty"]),
     (["out="], ["out is empty"]),
     (["records="], ["records is empty"]),
-    (["save_policy="], ["save_policy is empty"]),
     ([f"records={TOO_LONG}"], ["at most 3500 bytes"]),
     (["learning.file="], ["learning.file is empty"]),
     (["learning.file=pipe", "policy=fsm_sort"], ["it is a FIFO, not a file"]),
     (["~batch_size=1"], ["removes a key that every trial needs"]),
-    (["timing.min_seconds=nan"], ["timing.min_seconds=nan is not allowed"]),
     (["policy=no_such"], ["policy=no_such is unknown; choose one of agenda, agenda_dynamic"]),
     (["policy=agenda,"], ["policy= is unknown; choose one of agenda"]),
     (["offset=10000000"], ["need 10000002 instances, but sst_synthetic (train) has"]),
-    (["split=no_such"], ["split=no_such is not allowed; choose one of train, dev, test"]),
     (["granularity=no_such"], ["granularity=no_such is unknown; choose one of vertex, operator"]),
     (["no_such"], ["expected key=value"]),
     (["--no-such"], ["see `bench-schedule --help`"]),
@@ -364,7 +342,8 @@ def test_the_pipeline_takes_every_key_that_it_knows() -> None:
     check_keys(given | {"budget": "45m"}, {})
     check_keys(given | {"records": "elsewhere"}, {"BENCH_DATA": "{x}"})
     check_keys({"nodes": {"name": "h200", "n_cpus": 16, "memory_gib": 120}}, {})
-    for name in ("a b", "it's", 'say "so"', "$(touch x)", "`x`;&|", "-n", "a: b", "a #b", "*[a]"):
+    names = ("a b", "it's", 'say "so"', "$(touch x)", "`x`;&|", "-n", "a: b", "a #b", "*[a]")
+    for name in (*names, "x" * 255):
         check_keys({"results_dir": name, "data_root": name, "records": name}, {})
     check_keys({"records": __file__}, {})
     arguments = [to_argument(name) for name in ("-n", "--x", "a-b", "/-n")]

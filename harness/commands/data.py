@@ -176,7 +176,8 @@ def main(typed: list[str]) -> int:
         parser.error(f"unexpected argument {rest[0]}; remove it")
     root = _parse_root(options.data_root)
     if options.command == "list":
-        _list(root)
+        names = list_choices("dataset", CONF_DIR)
+        _print_aligned([(name, _describe_location(name, root)) for name in names])
     elif options.command == "fetch":
         _fetch(options.name, root)
     else:
@@ -227,21 +228,14 @@ def _read_dataset(name: str) -> dict[str, Any]:
     return read_mapping(CONF_DIR / "dataset" / f"{name}.yaml", "loader", "options")
 
 
-def _list(root: Path) -> None:
-    rows = []
-    for name in list_choices("dataset", CONF_DIR):
-        choice = _read_dataset(name)
-        if choice.get("first_line"):
-            rows.append((name, "a file of your own: set dataset.path=FILE"))
-            continue
-        home = find_home(choice["loader"])
-        generated = "ready: generated from a seed"
-        rows.append((name, _describe_location(name, choice, home, root) if home else generated))
-    _print_aligned(rows)
-
-
-def _describe_location(name: str, choice: dict[str, Any], home: Home, root: Path) -> str:
-    """Return the directory of a downloaded dataset, and its missing or changed files."""
+def _describe_location(name: str, root: Path) -> str:
+    """Return where a dataset comes from, and the missing or changed files of a downloaded one."""
+    choice = _read_dataset(name)
+    if choice.get("first_line"):
+        return "a file of your own: set dataset.path=FILE"
+    home = find_home(choice["loader"])
+    if home is None:
+        return "ready: generated from a seed"
     folder = root / home.folder
     if not folder.exists():
         return f"not in {root}; run `bench-data fetch {name}`; fallback: {choice['fallback']}"

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from statistics import median
 
 from dynbatch.harness.contracts.model import find_model_class
@@ -58,11 +59,8 @@ def check_all_systems() -> list[Availability]:
     """Check every system on every device, in one process per adapter."""
     composer = Composer()
     devices = ("cpu", "cuda") if has_cuda_device() else ("cpu",)
-    specs = [
-        _build_small_trial(system, device, composer)
-        for system in read_systems(CONF_DIR)
-        for device in devices
-    ]
+    pairs = product(read_systems(CONF_DIR), devices)
+    specs = [_build_small_trial(system, device, composer) for system, device in pairs]
     answers = [answer for alike in group_by_adapter(specs) for answer in check_systems(alike)]
     if "cuda" not in devices:
         names = dict.fromkeys(answer.system for answer in answers)
@@ -104,9 +102,8 @@ def measure_against_itself(n_repetitions: int = 3) -> list[float]:
 def judge_against_itself(ratios: Sequence[float]) -> Finding:
     """Judge whether ratios on this machine can be trusted to 1 %."""
     if not ratios:
-        return Finding(
-            "A/A ratio", "none", "the engine cannot be measured; run bench for the reason"
-        )
+        reason = "the engine cannot be measured; run bench for the reason"
+        return Finding("A/A ratio", "none", reason)
     low, high = min(ratios), max(ratios)
     value = f"{median(ratios):.3f} ({low:.3f} to {high:.3f}), engine against itself"
     is_close = max(high - 1, 1 - low) <= TRUSTED

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.planning.slurm import run_tool
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 
-PATIENCE_S = 60.0
 NOT_FOUND = "NotFound"  # in kubectl's message for a job that was deleted
 
 
@@ -38,38 +37,24 @@ def main(typed: list[str]) -> int:
         _run_kubectl(["create", "--filename=-"], json.dumps(job))
         print(job["metadata"]["name"])
     elif given.action == "status":
-        print(_query_status(given.words[0]))
+        try:
+            job = json.loads(_run_kubectl(["get", "job", given.words[0], "--output=json"]))
+            print(determine_ending(job))
+        except ConfigError as error:
+            if NOT_FOUND not in str(error):
+                raise
+            print("failed")
     else:
         _run_kubectl(["delete", "job", "--ignore-not-found", "--wait=false", *given.words])
     return 0
 
 
-def _query_status(name: str) -> str:
-    try:
-        return determine_ending(json.loads(_run_kubectl(["get", "job", name, "--output=json"])))
-    except ConfigError as error:
-        if NOT_FOUND in str(error):
-            return "failed"
-        raise
-
-
 def _run_kubectl(arguments: Sequence[str], text: str = "") -> str:
     try:
-        done = subprocess.run(
-            ["kubectl", *arguments],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = run_tool(["kubectl", *arguments], text)
     except FileNotFoundError as error:
         raise ConfigError(
             "kubectl is not installed; run on the head pod (profiles/kubernetes/head.yaml)"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(
-            f"kubectl timed out after {PATIENCE_S:g} s; contact your cluster administrator"
         ) from error
     if done.returncode != 0:
         raise ConfigError(

@@ -40,6 +40,17 @@ NAME = "bench-schedule"
 Counted = list[tuple[PlannedCount, CountOutcome]]
 
 
+def _is_picture(content: bytes) -> bool:
+    return content.startswith((b"\x89PNG", b"%PDF")) or b"<svg" in content[:2000]
+
+
+# Only the directory of the rows is created if missing.
+ROWS = Output("out=", "a list of counts", are_count_rows, (".json", ".csv"))
+POLICY = Output("save_policy=", "a saved policy", is_saved_policy, makes_folder=False)
+GRAPH = Output("--draw ", "a picture", _is_picture, makes_folder=False)
+MACHINE = Output("--draw-policy ", "a picture", _is_picture, makes_folder=False)
+
+
 @make_command(NAME)
 def main(typed: list[str]) -> int:
     """Run `bench-schedule`.
@@ -53,7 +64,9 @@ def main(typed: list[str]) -> int:
     _check_flags(requests, flags)
     counted = _count(requests, flags, shlex.join([NAME, *typed]))
     _draw_and_save(counted, flags)
-    _write_and_print(counted, flags)
+    rows = [outcome.row for _, outcome in counted if outcome.row is not None]
+    if rows:
+        _write_and_print(counted, rows, flags)
     refusals = dict.fromkeys(
         outcome.refusal for _, outcome in counted if outcome.refusal is not None
     )
@@ -61,50 +74,36 @@ def main(typed: list[str]) -> int:
         print_error(refusal, NAME)
     if refusals:
         return EXIT_USAGE
-    rows = [outcome.row for _, outcome in counted if outcome.row is not None]
     return EXIT_TRIAL_FAILED if any(row.status in FAULTY for row in rows) else 0
 
 
 def _check_flags(requests: Sequence[Request], flags: argparse.Namespace) -> None:
-    files = {"--draw": flags.draw, "--draw-policy": flags.draw_policy}
-    files["save_policy"] = requests[0].save_policy
-    for name, file in files.items():
-        if file is not None and len(requests) > 1:
+    request = requests[0]
+    files = {ROWS: request.out, POLICY: request.save_policy}
+    files |= {GRAPH: flags.draw, MACHINE: flags.draw_policy}
+    for output in (GRAPH, MACHINE, POLICY):
+        if files[output] is not None and len(requests) > 1:
             raise ConfigError(
-                f"{name} expects one mini-batch, got {len(requests)}; remove the commas"
+                f"{output.given_as.rstrip(' =')} expects one mini-batch, got {len(requests)};"
+                " remove the commas"
             )
     if flags.show_policy and flags.json:
         raise ConfigError("--show-policy and --json exclude each other; remove one")
-    policies = requests[0].policies
+    policies = request.policies
     if flags.show_policy and not any(is_learned(name) for name in policies):
         raise ConfigError(
             f"--show-policy needs a learned policy, got policy={','.join(policies)};"
             " add one, such as fsm_sort"
         )
-    for output, path in _list_outputs(requests[0], flags):
-        output.check(path)
+    for output, path in files.items():
+        if path is not None:
+            output.check(path)
     if flags.draw_policy is not None:
-        requests[0].select_learned_policy("--draw-policy")
+        request.select_learned_policy("--draw-policy")
         _import_drawing("state_machine", flags.draw_policy)
     if flags.draw is not None:  # before counting, which takes time
-        request = requests[0]
         drawing = _import_drawing("graph", flags.draw)
         drawing.check_drawable(GraphSource(request).build_at(request.offset).plain)
-
-
-def _list_outputs(request: Request, flags: argparse.Namespace) -> list[tuple[Output, Path]]:
-    """Return all requested output files; only the directory of the rows is created if missing."""
-    rows = Output("out=", "a list of counts", are_count_rows, (".json", ".csv"))
-    policy = Output("save_policy=", "a saved policy", is_saved_policy, makes_folder=False)
-    graph = Output("--draw ", "a picture", _is_picture, makes_folder=False)
-    machine = Output("--draw-policy ", "a picture", _is_picture, makes_folder=False)
-    asked = [(rows, request.out), (policy, request.save_policy)]
-    asked += [(graph, flags.draw), (machine, flags.draw_policy)]
-    return [(output, path) for output, path in asked if path is not None]
-
-
-def _is_picture(content: bytes) -> bool:
-    return content.startswith((b"\x89PNG", b"%PDF")) or b"<svg" in content[:2000]
 
 
 def _find_results_dirs(records: Path | None) -> list[Path]:
@@ -125,12 +124,10 @@ def _count(requests: Sequence[Request], flags: argparse.Namespace, holder: str) 
     # Timed counts need an exclusive lock.
     is_timed = any(item.spec.timing.min_seconds > 0 for item in requests)
     notify = partial(print_error, name=NAME)
+    repeat = wants_learned or first.force
     with lock_results_dirs(_find_results_dirs(first.records), holder, notify, alone=is_timed):
         outcomes, n_kept = count_in_turn(
-            planned,
-            first.records,
-            repeat=wants_learned or first.force,
-            wants_learned=wants_learned,
+            planned, first.records, repeat=repeat, wants_learned=wants_learned
         )
     if first.records is not None:
         statuses = [item.row.status for item in outcomes if item.row is not None]
@@ -160,18 +157,15 @@ def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
         _save_figure(figure, flags.draw_policy)
 
 
-def _write_and_print(counted: Counted, flags: argparse.Namespace) -> None:
+def _write_and_print(counted: Counted, rows: Sequence[AnyCount], flags: argparse.Namespace) -> None:
     """Write the rows to a file, and print them as JSON or as one table per mini-batch."""
-    rows = [outcome.row for _, outcome in counted if outcome.row is not None]
     out = counted[0][0].request.out
-    if not rows:
-        return
     if out is not None:
         write_count_rows(out, rows)
     if flags.json:
         print(json.dumps([row.to_dict() for row in rows], indent=2))
-        return
-    print("\n\n".join(_format_parts(counted, show_policy=flags.show_policy)))
+    else:
+        print("\n\n".join(_format_parts(counted, show_policy=flags.show_policy)))
 
 
 def _format_parts(counted: Counted, *, show_policy: bool) -> list[str]:

@@ -101,11 +101,8 @@ def choose_budget(config: Mapping[str, Any], device: str) -> str | None:
 def describe_undecidable(choices: Choices) -> str:
     """Return a line with the number of claims that a run cannot decide, and why."""
     claims = read_claims(choices.conf_dir)
-    reasons = Counter(
-        reason
-        for claim in claims
-        if (reason := claim.explain_undecidable(choices.scale, choices.device))
-    )
+    reasons = Counter(claim.explain_undecidable(choices.scale, choices.device) for claim in claims)
+    del reasons[None]  # of claims that it can decide
     parts = [f"{n} {reason}" for reason, n in reasons.most_common()]
     rest = f": {', '.join(parts)}" if parts else ""
     return f"{reasons.total()} of {len(claims)} claims cannot be decided by this run{rest}"
@@ -232,21 +229,15 @@ def find_fallbacks(name: str, choices: Choices) -> dict[str, str]:
 
 def find_available(dataset: str, choices: Choices) -> str:
     """Return the first available dataset in the chain of fallbacks, else the dataset itself."""
-    names = _list_fallbacks(dataset, choices)
-    measured = choices.datasets
-    if measured is not None:
-        return next((name for name in names if name in measured), dataset)
-    return next((name for name in names if is_here(name, choices)), dataset)
-
-
-def _list_fallbacks(dataset: str, choices: Choices) -> list[str]:
-    """Return the dataset, its fallback, the fallback of that one, and so on."""
     names: list[str] = []
     name: str | None = dataset
     while name is not None and name not in names:
         names.append(name)
         name = _read_dataset(name, choices).get("fallback")
-    return names
+    measured = choices.datasets
+    if measured is not None:
+        return next((name for name in names if name in measured), dataset)
+    return next((name for name in names if is_here(name, choices)), dataset)
 
 
 def _read_dataset(dataset: str, choices: Choices) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 from dynbatch.harness.errors import ConfigError
@@ -114,11 +114,8 @@ class Comparison:
 
 def find_comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comparison, ...]:
     """Return every point for which the settings have all sides of a claim, step by step."""
-    return tuple(
-        comparison
-        for step, numerator, denominator in answer.split_steps()
-        for comparison in _compare_sides(answer, step, numerator, denominator, settings)
-    )
+    steps = (_compare_sides(answer, *step, settings) for step in answer.split_steps())
+    return tuple(chain.from_iterable(steps))
 
 
 def _compare_sides(

@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -198,7 +199,7 @@ def _read(path: Path, conf_dir: Path, points: PointsOf) -> Claim:
     content = read_mapping(path)
     try:
         published = read(_Published, content.pop("published", None), "published.")
-        answer, rule = content.pop("answer", None), content.pop("rule", None)
+        answer = content.pop("answer", None)
         parsed = None if answer is None else read(Answer, _normalize_answer(answer), "answer.")
         answered_at, decided_at = find_scales(parsed, conf_dir, points) if parsed else ((), ())
         values = {
@@ -209,7 +210,6 @@ def _read(path: Path, conf_dir: Path, points: PointsOf) -> Claim:
             "answered_at": answered_at,
             "decided_at": decided_at,
             "answer": parsed,
-            "rule": None if rule is None else read(Rule, rule, "rule."),
         }
         if clash := sorted(values.keys() & content.keys()):
             raise ConfigError(f"unknown key {clash[0]!r} of a claim; remove it")
@@ -226,13 +226,10 @@ def _normalize_answer(answer: object) -> object:
     for side in set(SIDES) & normalized.keys():
         if isinstance(normalized[side], Mapping):
             normalized[side] = {
-                str(key): _to_texts(value) for key, value in normalized[side].items()
+                str(key): tuple(map(str, value if isinstance(value, list) else [value]))
+                for key, value in normalized[side].items()
             }
     return normalized
-
-
-def _to_texts(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value if isinstance(value, list) else [value]))
 
 
 def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
@@ -278,18 +275,14 @@ def _check_points(claim: Claim, answer: Answer, conf_dir: Path) -> None:
             for key, value in point.items():
                 known.setdefault(key, {})[str(value)] = None
     location = f"experiment {answer.experiment} at scale {' or '.join(claim.answered_at)}"
-    selected = [
-        (key, value)
-        for side in SIDES
-        for key, values in getattr(answer, side).items()
-        for value in values
-    ]
-    for key, value in selected:
-        if value not in known.get(key, ()):
-            choices = ", ".join(known.get(key) or known)
-            raise ConfigError(
-                f"{location} has no {what} with {key}={value}; choose one of {choices}"
-            )
+    selected = chain.from_iterable(getattr(answer, side).items() for side in SIDES)
+    for key, values in selected:
+        for value in values:
+            if value not in known.get(key, ()):
+                choices = ", ".join(known.get(key) or known)
+                raise ConfigError(
+                    f"{location} has no {what} with {key}={value}; choose one of {choices}"
+                )
 
 
 def _format_wanted(wanted: Wanted) -> str:

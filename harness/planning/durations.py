@@ -17,24 +17,25 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.checked import YEAR_S
 from dynbatch.harness.values.paths import find_adapter_package, strip_package
 
-# Seconds of a round in addition to timing.min_seconds, some of them timed for precision: means of
-# all experiments at medium scale (988 records), after the first round, on two cores of an AMD EPYC
-# (Zen 5). On an Intel Xeon, rounds at the paper scale took almost twice as long as here.
+# Seconds of a round in addition to twice timing.min_seconds, which precision may take: means over
+# all rounds at medium scale and those of the headlines at the papers' sizes (2,914 records) on two
+# cores of an AMD EPYC (Zen 5). On an Intel Xeon, rounds took almost twice as long.
 PROCESS_S = {
-    "native": 2.1,
-    "on_core": 1.8,
-    "on_dynet": 2.2,
-    "on_torch": 2.2,
-    "on_tensorflow": 2.1,
-    "on_jax": 1.8,
-    "products": 2.1,
+    "copies": 0.8,
+    "native": 1.4,
+    "on_core": 1.2,
+    "on_dynet": 1.6,
+    "on_torch": 1.7,
+    "on_tensorflow": 1.3,
+    "on_jax": 1.2,
+    "products": 2.2,
 }
 OTHERS_S = 4.0  # the same for other systems
 # Seconds of a first compilation, which no cache has, on one core of an Intel Xeon, by the start of
 # the adapter's name; the engine's own programs are compiled with the install.
 COMPILING_S = {"on_torch.compiled": 44.0, "on_jax": 15.0, "on_tensorflow.static": 6.0}
 STARTED_S = 0.2  # before its record starts, with the servers: 39 s of the same 228 records
-COUNT_S = 6.0  # one sweep of bench-schedule
+COUNT_S = 2.0  # one sweep of bench-schedule
 DRAWN_S = 1.0  # drawing of one experiment in a report of dozens
 
 _PARTS = re.compile(
@@ -82,7 +83,7 @@ class Durations:
 
 def estimate_usual_s(adapter: str, min_seconds: float) -> float:
     """Return the seconds of a round by rule, from its adapter's package and its timed seconds."""
-    return PROCESS_S.get(find_adapter_package(adapter), OTHERS_S) + min_seconds
+    return PROCESS_S.get(find_adapter_package(adapter), OTHERS_S) + 2 * min_seconds
 
 
 def estimate_preparing_s(adapter: str) -> float:

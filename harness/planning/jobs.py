@@ -92,20 +92,13 @@ def build_local_jobs(plans: Plans, first: Collection[str] = ()) -> dict[str, Job
         first: experiments that are measured before the others in each round.
     """
     repetitions = _build_repetitions(plans)
-    if first:
-        repetitions.sort(
-            key=lambda repetition: (repetition.round, repetition.artifacts.isdisjoint(first))
-        )
-    chosen: dict[str, list[tuple[Step, ...]]] = {
-        ALL: [repetition.steps for repetition in repetitions]
-    }
+    repetitions.sort(key=lambda item: (item.round, item.artifacts.isdisjoint(first)))
+    chosen: dict[str, list[tuple[Step, ...]]] = {ALL: [item.steps for item in repetitions]}
     for repetition in repetitions:
-        wanted: dict[str, list[Step]] = {}
-        for step, names in zip(repetition.steps, repetition.wanted, strict=True):
-            for name in names:
-                wanted.setdefault(name, []).append(step)
-        for name, steps in wanted.items():
-            chosen.setdefault(name, []).append(tuple(steps))
+        for name in repetition.artifacts:
+            steps = zip(repetition.steps, repetition.wanted, strict=True)
+            shown = tuple(step for step, names in steps if name in names)
+            chosen.setdefault(name, []).append(shown)
     return {
         name: Job(name, tuple(parts), frozenset(plans if name == ALL else {name}))
         for name, parts in chosen.items()
@@ -125,8 +118,7 @@ def build_node_jobs(plans: Plans, block_s: float, results_dir: Path) -> dict[str
     for repetition in _build_repetitions(plans):
         points.setdefault(repetition.point, []).append(repetition)
     together = sorted(points.values(), key=lambda members: sorted(_collect_artifacts(members)))
-    filled = _group_points(together, block_s)
-    jobs = (_build_job(members, results_dir) for members in filled)
+    jobs = (_build_job(members, results_dir) for members in _group_points(together, block_s))
     return {job.name: job for job in jobs}
 
 
@@ -139,15 +131,11 @@ def _build_repetitions(plans: Plans) -> list[_Repetition]:
             for round_ in range(trial.rounds):
                 wanted.setdefault(Step(trial.trial_id, round_), set()).add(name)
     ordered = order_rounds(trials, lambda trial: trial.rounds, lambda trial: trial.spec)
-    return [
-        _Repetition(
-            round_,
-            point,
-            tuple(members),
-            tuple(frozenset(wanted[Step(trial.trial_id, round_)]) for trial in members),
-        )
-        for round_, point, members in ordered
-    ]
+    repetitions = []
+    for round_, point, members in ordered:
+        shown = tuple(frozenset(wanted[Step(trial.trial_id, round_)]) for trial in members)
+        repetitions.append(_Repetition(round_, point, tuple(members), shown))
+    return repetitions
 
 
 def _collect_artifacts(members: Iterable[_Repetition]) -> frozenset[str]:
@@ -161,9 +149,8 @@ def _group_points(
     block: list[_Repetition] = []
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
-        seconds = sum(
-            _estimate_usual_s(trial.spec) for repetition in members for trial in repetition.trials
-        )
+        specs = (trial.spec for repetition in members for trial in repetition.trials)
+        seconds = sum(map(_estimate_usual_s, specs))
         theirs = _collect_artifacts(members)
         if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
             yield block
@@ -177,9 +164,8 @@ def _group_points(
 
 def _build_job(members: Sequence[_Repetition], results_dir: Path) -> Job:
     """Build a job that measures round after round; its name has the first point and a hash."""
-    repetitions = tuple(
-        repetition.steps for repetition in sorted(members, key=lambda repetition: repetition.round)
-    )
+    in_order = sorted(members, key=lambda repetition: repetition.round)
+    repetitions = tuple(repetition.steps for repetition in in_order)
     whole = [str(results_dir.resolve()), sorted(chain.from_iterable(repetitions))]
     digest = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:8]
     spec, n_points = members[0].trials[0].spec, len({repetition.point for repetition in members})
@@ -217,15 +203,12 @@ def update_markers(
         return
     with convert_write_errors(results_dir), block_runs(results_dir) as is_alone:
         for job in jobs if is_alone else ():
-            _keep_true(job, results_dir, any(map(is_lacking, job.steps)))
-
-
-def _keep_true(job: Job, results_dir: Path, lacks: bool) -> None:
-    file = job.locate_done_file(results_dir)
-    if lacks:
-        file.unlink(missing_ok=True)
-        return
-    newest_ns = max(build_record_path(results_dir, *step).stat().st_mtime_ns for step in job.steps)
-    if not file.exists() or file.stat().st_mtime_ns < newest_ns:
-        replace_whole(file, f"{newest_ns}\n")  # Snakemake compares contents, too
-        os.utime(file, ns=(newest_ns, newest_ns))
+            file = job.locate_done_file(results_dir)
+            if any(map(is_lacking, job.steps)):
+                file.unlink(missing_ok=True)
+                continue
+            records = (build_record_path(results_dir, *step) for step in job.steps)
+            newest_ns = max(record.stat().st_mtime_ns for record in records)
+            if not file.exists() or file.stat().st_mtime_ns < newest_ns:
+                replace_whole(file, f"{newest_ns}\n")  # Snakemake compares contents, too
+                os.utime(file, ns=(newest_ns, newest_ns))

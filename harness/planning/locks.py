@@ -18,7 +18,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -109,11 +108,9 @@ def _hold_lock(
     alone: bool = True,
     first: Notify = lambda _: None,
 ) -> Iterator[str]:
-    try_lock = partial(_try_lock, path=path, alone=alone, first=first)
-    with _wait_for_lock(path, message_parts, patience_s, notify, try_lock) as file:
-        name = (
-            f"{holder[:MAX_HOLDER_CHARS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
-        )
+    with _wait_for_lock(path, message_parts, patience_s, notify, alone, first) as file:
+        process = f"process {os.getpid()}, since {time.strftime('%H:%M')}"
+        name = f"{holder[:MAX_HOLDER_CHARS]} ({process})"
         file.truncate(0)
         with suppress(OSError):  # the disk is full: the lock works without its holder's name
             os.pwrite(file.fileno(), name.encode(), 0)
@@ -129,7 +126,8 @@ def _wait_for_lock(
     message_parts: tuple[str, str, str],
     patience_s: float,
     notify: Notify,
-    try_lock: Callable[[TextIO], bool],
+    alone: bool,
+    first: Notify,
 ) -> TextIO:
     """Wait for a lock and return its file.
 
@@ -141,7 +139,7 @@ def _wait_for_lock(
     is_announced = False
     while True:
         file = path.open("a+")
-        if try_lock(file):
+        if _try_lock(file, path, alone, first):
             if _is_there(file, path):
                 return file
             file.close()  # its last holder has just deleted it

@@ -70,7 +70,7 @@ def cancel(jobs: Sequence[str]) -> None:
 
 
 def _ask(command: Sequence[str]) -> list[str]:
-    done = _run(command)
+    done = run_tool(command)
     if done.returncode != 0:
         fault = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
         raise ConfigError(
@@ -79,10 +79,11 @@ def _ask(command: Sequence[str]) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run_tool(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of a scheduler, with a text as its standard input if there is one."""
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            command, input=text, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
@@ -117,7 +118,7 @@ def check_idle_nodes(nodes: Nodes, results_dir: Path, notify: Callable[[str], No
     try:
         for node in idle[:MAX_LOOKED_AT]:
             step = ["srun", *where, f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
-            done = _run([*step, "--immediate=20", "sh", "-c", build_check_script(file)])
+            done = run_tool([*step, "--immediate=20", "sh", "-c", build_check_script(file)])
             if "Unable to allocate resources" not in done.stderr:  # no longer idle
                 check_seen(node, done.stdout or done.stderr)
     finally:

@@ -179,8 +179,7 @@ def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement
     unique: dict[tuple[Path, str, int], Measurement] = {}
     for round_, planned in sorted(by_round.items()):
         for measurement in shuffle_round(planned, round_, lambda item: item.spec):
-            key = (measurement.path, measurement.spec.trial_id, round_)
-            unique[key] = measurement
+            unique[measurement.path, measurement.spec.trial_id, round_] = measurement
     measurements = list(unique.values())
     if len({measurement.path for measurement in measurements}) < len(measurements):
         raise ConfigError("out is one file for several records; remove it, or set one for each")
@@ -274,9 +273,8 @@ def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Me
             raise ConfigError(f"trace={trace} is the file of the record; choose another file")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.on_invalid_data == "record"
-    return Measurement(
-        replace(spec, command=command), results, path, log, config.force, keeps, trace=trace
-    )
+    spec = replace(spec, command=command)
+    return Measurement(spec, results, path, log, config.force, keeps, trace=trace)
 
 
 def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> Iterator[str]:
@@ -287,13 +285,19 @@ def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> I
             f"the CPU quota of {quota:.2g} cores pauses trials, which disturbs their turns; give"
             " the container whole CPUs (a CPU set)"
         )
-    asked = [job for job in jobs if job.config.experiment is not None]
-    chosen = {job.config.experiment: build_pipeline_choices(job) for job in asked}
+    chosen = [(job, build_pipeline_choices(job)) for job in jobs if job.config.experiment]
     if not chosen:
         return
-    places = (f"{name} at {choices.scale} scale" for name, choices in chosen.items())
+    scales = {job.config.experiment: choices.scale for job, choices in chosen}
+    places = (f"{name} at {scale} scale" for name, scale in scales.items())
     yield f"{', '.join(places)}: {_format_plan(planned)}"
-    yield from dict.fromkeys(line for job in jobs for line in _describe_fallbacks(job))
+    yield from dict.fromkeys(
+        f"{dataset} is not in {choices.data_root}: measuring fallback {taken};"
+        f" to download it, run `bench-data fetch {dataset}`"
+        for job, choices in chosen
+        if "dataset" not in job.settings  # otherwise the user sets that of every trial
+        for dataset, taken in find_fallbacks(str(job.config.experiment), choices).items()
+    )
 
 
 def _format_plan(planned: Sequence[Measurement]) -> str:
@@ -301,10 +305,8 @@ def _format_plan(planned: Sequence[Measurement]) -> str:
     n_there = len(planned) - len(lacking)
     if not lacking:
         return f"all {n_there} rounds have a record"
-    folders = {item.results_dir for item in planned}
-    durations = Durations(
-        item for folder in folders for item in read_durations(folder, read_cpu_model())
-    )
+    folders, cpu = {item.results_dir for item in planned}, read_cpu_model()
+    durations = Durations(item for folder in folders for item in read_durations(folder, cpu))
     takes_s = sum(durations.estimate_seconds(item.spec) for item in lacking)
     n_trials = len({item.spec.trial_id for item in lacking})
     there = f"; {n_there} more have a record" if n_there else ""
@@ -312,15 +314,3 @@ def _format_plan(planned: Sequence[Measurement]) -> str:
         f"{len(lacking)} rounds of {n_trials} trials to measure, about"
         f" {format_duration(takes_s)}{there}"
     )
-
-
-def _describe_fallbacks(job: BenchJob) -> Iterator[str]:
-    """Yield a line for each fallback dataset, unless the user sets the dataset of every trial."""
-    if job.config.experiment is None or "dataset" in job.settings:
-        return
-    choices = build_pipeline_choices(job)
-    for dataset, taken in find_fallbacks(job.config.experiment, choices).items():
-        yield (
-            f"{dataset} is not in {choices.data_root}: measuring fallback {taken};"
-            f" to download it, run `bench-data fetch {dataset}`"
-        )

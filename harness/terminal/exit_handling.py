@@ -39,12 +39,14 @@ def run_command(
         file that cannot be written; EXIT_INTERNAL_ERROR after the traceback of an internal error;
         OF_SIGNALS + n after signal n.
     """
-    _fill_closed_streams()
-    _replace_unencodable()
+    _prepare_streams()
     output = _Output(sys.stdout)
     try:
         with raise_on_signals(), redirect_stdout(cast(TextIO, output)):
-            code = _run_work(work)
+            try:
+                code = work()
+            except SystemExit as stop:  # argparse has printed its help
+                code = int(stop.code or 0)
             output.flush()  # reports an error of standard output here, not at Python's exit
         return code
     except BenchError as error:
@@ -58,11 +60,14 @@ def run_command(
         print_message(f"{name}: {'; '.join(parts)}")
         return OF_SIGNALS + number
     except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())
+        reason = reason if error.filename is None else f"{error.filename}: {reason}"
         if error is output.fault:
             _redirect_to_null(sys.stdout)
             if isinstance(error, BrokenPipeError):
                 return 0
-        print_message(f"{name}: {_describe_failure(error, output)}; {KEPT}")
+            reason = f"standard output cannot be written ({error.strerror})"
+        print_message(f"{name}: {reason}; {KEPT}")
         return EXIT_USAGE
     except Exception:
         traceback.print_exc()
@@ -104,13 +109,6 @@ def print_message(line: str) -> None:
         _redirect_to_null(sys.stderr)
 
 
-def _run_work(work: Callable[[], int]) -> int:
-    try:
-        return work()
-    except SystemExit as stop:  # argparse has printed its help
-        return int(stop.code or 0)
-
-
 class _Output:
     """Standard output that distinguishes its own errors from those of other files."""
 
@@ -138,24 +136,17 @@ class _Output:
             raise
 
 
-def _describe_failure(error: OSError, output: _Output) -> str:
-    if error is output.fault:
-        return f"standard output cannot be written ({error.strerror})"
-    reason = error.strerror or " ".join(str(error).split())
-    return reason if error.filename is None else f"{error.filename}: {reason}"
-
-
 def _redirect_to_null(stream: TextIO) -> None:
     """Redirect a stream to /dev/null; Python's flush at exit would change the exit code."""
     with suppress(OSError, ValueError):  # a test's stream has no file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _fill_closed_streams() -> None:
-    """Open files for closed standard streams, for which Python has None.
+def _prepare_streams() -> None:
+    """Open files for closed standard streams, and let all replace what they cannot encode.
 
-    Without them, the next opened file would get the number of the stream. Standard output gets a
-    file that cannot be written, so that writing still fails.
+    Python has None for a closed stream. Without a file, the next opened file would get the number
+    of the stream. Standard output gets a file that cannot be written, so that writing still fails.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
@@ -163,6 +154,9 @@ def _fill_closed_streams() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="closest")
 
 
 CLOSEST = {
@@ -171,13 +165,6 @@ CLOSEST = {
     "\N{EN DASH}": "-",
     "\N{MULTIPLICATION SIGN}": "x",
 }
-
-
-def _replace_unencodable() -> None:
-    """Let standard streams replace the characters that they cannot encode."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="closest")
 
 
 def _encode_closest(error: UnicodeError) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -129,24 +130,22 @@ def measure_each(
         OutputError: if a record cannot be written, because those of later trials would fail, too.
     """
     run = _Run(planned, servers, settled)
-    with _add_kept_note(planned), run.reporter, WatchedFolders() as folders:
-        for block in group_blocks(planned):
-            run.measure(block, folders)
+    blocks = defaultdict[tuple[Path, str, int], list[int]](list)
+    for position, item in enumerate(planned):
+        blocks[item.results_dir, format_point(item.spec), item.spec.round].append(position)
+    try:
+        with run.reporter, WatchedFolders() as folders:
+            for block in blocks.values():
+                run.measure(block, folders)
+    except KeyboardInterrupt as stop:
+        n_there = sum(measurement.path.exists() for measurement in planned)
+        stop.add_note(f"{n_there} of {len(planned)} records are saved")
+        raise
     for measurement, record in zip(planned, run.records, strict=True):
         if record is not None and measurement.trace is not None:
             _write_trace(measurement, measurement.trace, record, run.outcome)
     run.outcome.records = [record for record in run.records if record is not None]
     return run.outcome
-
-
-def group_blocks(planned: Sequence[Measurement]) -> list[list[int]]:
-    """Return the positions of measurements in blocks: same directory, point and round."""
-    blocks: dict[tuple[Path, str, int], list[int]] = {}
-    for position, measurement in enumerate(planned):
-        spec = measurement.spec
-        key = (measurement.results_dir, format_point(spec), spec.round)
-        blocks.setdefault(key, []).append(position)
-    return list(blocks.values())
 
 
 class _Run:
@@ -187,10 +186,8 @@ class _Run:
                     self._settle(position, *settled)
         if not missing:
             return
-        entries = [
-            BlockEntry(m.spec, m.path, m.log, m.records_invalid_data)
-            for m in (self.planned[position] for position in missing)
-        ]
+        waiting = [self.planned[position] for position in missing]
+        entries = [BlockEntry(m.spec, m.path, m.log, m.records_invalid_data) for m in waiting]
 
         def settle(number: int, result: Record | BenchError) -> None:
             position = missing[number]
@@ -260,17 +257,6 @@ def _write_trace(measurement: Measurement, trace: Path, record: Record, outcome:
         outcome.refuse(error)
         return
     print(f"timeline: {trace} (open it in ui.perfetto.dev)")
-
-
-@contextmanager
-def _add_kept_note(planned: Sequence[Measurement]) -> Iterator[None]:
-    """Add the number of existing records to an interruption's message."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        n_there = sum(measurement.path.exists() for measurement in planned)
-        stop.add_note(f"{n_there} of {len(planned)} records are saved")
-        raise
 
 
 def find_without_measuring(

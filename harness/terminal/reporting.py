@@ -174,19 +174,12 @@ class Reporter:
 Options = Mapping[str, Any]  # by the keys of the command line, with dots
 
 _FILE, _CHECKSUM = "dataset.options.path", "dataset.options.sha256"
-# Fields of a trial whose names on the command line differ.
-_NAMES = {f"{part}_options": f"{part}.options" for part in ("system", "model", "dataset")}
 
 
 def format_trials(specs: Sequence[TrialSpec]) -> list[str]:
     """Return the text of each trial, with the options that differ between equal ones."""
     names = [format_trial(build_trial(spec)) for spec in specs]
-    options = _name_own_files(
-        [
-            dict(flatten({_NAMES.get(key, key): value for key, value in spec.to_dict().items()}))
-            for spec in specs
-        ]
-    )
+    options = _list_options(specs)
     alike = defaultdict[str, list[Options]](list)
     for name, values in zip(names, options, strict=True):
         alike[name].append(values)
@@ -199,8 +192,12 @@ def format_trials(specs: Sequence[TrialSpec]) -> list[str]:
     ]
 
 
-def _name_own_files(options: Sequence[Options]) -> list[Options]:
-    """Return the options with short names of the user's files, without their checksums."""
+def _list_options(specs: Sequence[TrialSpec]) -> list[Options]:
+    """Return the options of trials, with short names of the user's files, without checksums."""
+    options = [
+        {key.replace("_options.", ".options.", 1): value for key, value in flatten(spec.to_dict())}
+        for spec in specs
+    ]
     files = shorten_paths(values[_FILE] for values in options if _FILE in values)
     return [
         {

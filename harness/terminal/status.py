@@ -94,11 +94,8 @@ def format_status(plan: RunPlan, working: Sequence[AtWork], now: float) -> Itera
     """Yield a line about the whole run, and one for each active job."""
     n_done, n_steps = plan.count_done(plan.is_done), len(plan.seconds)
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.started))
-    left = (
-        format_duration(plan.estimate_remaining_s(now, plan.is_done))
-        if n_done < n_steps
-        else "nothing"
-    )
+    remaining = format_duration(plan.estimate_remaining_s(now, plan.is_done))
+    left = remaining if n_done < n_steps else "nothing"
     yield f"{n_done} of {n_steps} steps of the run started {began} are done; {left} left"
     for work in working:
         for_s = format_duration(max(0.0, now - work.since))

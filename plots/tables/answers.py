@@ -69,9 +69,8 @@ def evaluate_strategies(experiment: Experiment) -> pd.DataFrame:
 
 def find_certain(results: pd.DataFrame) -> pd.Series[bool]:
     """Return whether the interval of each speedup, widened for few rounds, does not contain 1."""
-    columns = {"speedup": "value"} | {
-        f"speedup_{name}": name for name in ("low", "high", "n_rounds")
-    }
+    columns = {f"speedup_{name}": name for name in ("low", "high", "n_rounds")}
+    columns["speedup"] = "value"
     low, high = widen_intervals(results[list(columns)].rename(columns=columns))
     return pd.Series((low > 1) | (high < 1), index=results.index)
 

@@ -30,7 +30,19 @@ PLURALS = {"vertex": "vertices", "operator": "operators"}
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per setting."""
     results = evaluate(experiment)
-    return build_only_table(experiment, results, arrange(results), is_text=True)
+    texts = [_format_cell(number) for _, number in results.iterrows()]
+    shown = results.assign(text=texts).set_index("setting")
+    auto, best = shown[shown.policy == AUTO], shown[shown.is_best]
+    columns = {
+        "chosen by auto": auto.chosen,
+        "auto (ms)": auto.text,
+        "best fixed choice": best.policy + ", " + best.granularity.map(PLURALS),
+        "best fixed (ms)": best.text,
+        "excess time of auto (%)": shown.text[shown.quantity == EXCESS],
+    }
+    index = pd.Index(results.setting.unique(), name="workload")
+    cells = pd.DataFrame(columns, index=index).replace("", EN_DASH)
+    return build_only_table(experiment, results, cells, is_text=True)
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
@@ -62,21 +74,6 @@ def describe_chosen(choices: pd.Series[str]) -> str:
     chosen = [TypeAdapter(Choice).validate_json(text).chosen for text in texts]
     counts = Counter(f"{choice.policy}, {PLURALS[choice.granularity]}" for choice in chosen)
     return "; ".join(f"{name} ({n} of {len(texts)})" for name, n in counts.most_common())
-
-
-def arrange(results: pd.DataFrame) -> pd.DataFrame:
-    texts = [_format_cell(number) for _, number in results.iterrows()]
-    shown = results.assign(text=texts).set_index("setting")
-    auto, best = shown[shown.policy == AUTO], shown[shown.is_best]
-    cells = {
-        "chosen by auto": auto.chosen,
-        "auto (ms)": auto.text,
-        "best fixed choice": best.policy + ", " + best.granularity.map(PLURALS),
-        "best fixed (ms)": best.text,
-        "excess time of auto (%)": shown.text[shown.quantity == EXCESS],
-    }
-    index = pd.Index(results.setting.unique(), name="workload")
-    return pd.DataFrame(cells, index=index).replace("", EN_DASH)
 
 
 def _format_cell(number: pd.Series) -> str:

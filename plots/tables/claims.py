@@ -149,9 +149,8 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
             check_quantity(f"claims/{claim.name}.yaml", each)
         own = {EXPERIMENT: answer.experiment}.items()
         settings = [trial if own <= trial.items() else {} for trial in experiment.settings]
-    pairs = pd.DataFrame(
-        find_comparisons(answer, settings), columns=["settings", "numerator", "denominator"]
-    )
+    columns = ["settings", "numerator", "denominator"]
+    pairs = pd.DataFrame(find_comparisons(answer, settings), columns=columns)
     members = pairs.rename_axis("place").reset_index().melt(["place", "settings"], var_name="side")
     points = members.explode("value").dropna().astype({"value": int})
     rows = rows[[name for name in rows if "." not in str(name)]]  # options are not used
@@ -238,7 +237,8 @@ def decide(
         steps = pd.Series([settings[STEP] for settings in both.settings])
     least, most = both.groupby(steps)[["least", "most"]].max().min()
     best = ranked.groupby(steps).tail(1)
-    deciding = sort_by_level(best, ["least", "most"]).iloc[0].drop(["least", "most", "margin"])
+    levels = ["least", "most", "margin"]
+    deciding = best.sort_values(levels, kind="stable").iloc[0].drop(levels)  # the worst
     if least == most:
         return deciding, VERDICTS[least]
     return (failed.iloc[0], NOT_MEASURABLE) if len(failed) else (deciding, NOT_SHOWN)
@@ -263,7 +263,7 @@ def rank_points(rule: Rule, points: pd.DataFrame, no_effect: float | None) -> pd
     with np.errstate(invalid="ignore"):  # without an upper limit, and for few rounds
         margin = np.fmin(low / (rule.lowest or np.nan), rule.highest / high)
     ranked = points.assign(least=levels.min(axis=0), most=levels.max(axis=0), margin=margin)
-    return sort_by_level(ranked, ["most", "least"])
+    return ranked.sort_values(["most", "least", "margin"], kind="stable", ignore_index=True)
 
 
 def widen_intervals(points: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -278,11 +278,6 @@ def widen_intervals(points: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[
     conditions = [is_exact, n_rounds < MIN_ROUNDS, n_rounds < INTERVAL_ROUNDS]
     margin = np.select(conditions, [np.zeros_like(low), np.full_like(low, math.inf), high - low])
     return low - margin, high + margin
-
-
-def sort_by_level(ranked: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
-    """Sort points by their levels and then by their margin, the worst first."""
-    return ranked.sort_values([*levels, "margin"], kind="stable", ignore_index=True)
 
 
 def take_average(points: pd.DataFrame, quantifier: str) -> pd.DataFrame:

@@ -24,14 +24,30 @@ KEYS = ["batch_size", "mode", "system"]
 
 
 def build(experiment: Experiment) -> list[Table]:
-    """Build the table: a row per batch size; a column per part, mode and system."""
+    """Build the table: a row per batch size; a column per part, mode and system, ours first."""
     systems, epoch, source = experiment.declaration.read_keys(
         "table", systems=dict[str, str], epoch=int, published=str
     )
     results, published = evaluate(experiment, systems, epoch), read_published(source)
     every = pd.concat([results, published], ignore_index=True)
+    whole = every[every.quantity == COMPUTATION].set_index(KEYS)
+    shown = every[every.quantity.isin(PARTS)]
+    names = shown.system.replace(systems)
+    texts = shown.assign(
+        group=shown.quantity.map(PARTS) + ", " + shown["mode"].map(MODES),
+        label=names.where(shown.status != PUBLISHED, PAPER + names),
+    )
+
+    def format_part(number: pd.Series) -> str:
+        if number.quantity != ARITHMETIC or number.status in ("ok", PUBLISHED):
+            return format_number(number)
+        upper = whole.loc[tuple(number[KEYS])]
+        return f"{'≤ ' * (upper.status == 'ok')}{format_number(upper)}"
+
+    rows = {"batch_size": "batch size"}
+    cells = pivot_numbers(texts, rows, ["group", "label"], format_part).sort_index()
     last = f"{PAPER.capitalize()}{published.source.iloc[0]}."
-    return build_only_table(experiment, every, arrange(every, systems), last=last)
+    return build_only_table(experiment, every, cells, last=last)
 
 
 def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> pd.DataFrame:
@@ -49,23 +65,3 @@ def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> 
     every = pd.concat(frames, ignore_index=True)
     every[["value", "low", "high"]] *= epoch
     return every
-
-
-def arrange(results: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
-    """Arrange numbers as cells, the columns of the paper after the measured ones."""
-    whole = results[results.quantity == COMPUTATION].set_index(KEYS)
-    shown = results[results.quantity.isin(PARTS)]
-    names = shown.system.replace(systems)
-    texts = shown.assign(
-        group=shown.quantity.map(PARTS) + ", " + shown["mode"].map(MODES),
-        label=names.where(shown.status != PUBLISHED, PAPER + names),
-    )
-
-    def format_part(number: pd.Series) -> str:
-        if number.quantity != ARITHMETIC or number.status in ("ok", PUBLISHED):
-            return format_number(number)
-        upper = whole.loc[tuple(number[KEYS])]
-        return f"{'≤ ' * (upper.status == 'ok')}{format_number(upper)}"
-
-    rows = {"batch_size": "batch size"}
-    return pivot_numbers(texts, rows, ["group", "label"], format_part).sort_index()

@@ -30,7 +30,17 @@ KEYS = ["setting", "walk", "step", "switch", "shown"]
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per step of each walk, a group of columns per setting."""
     results = evaluate(experiment)
-    return build_only_table(experiment, results, arrange(results))
+    texts = results.assign(column=results.quantity.replace(LABELS).str.replace("_", " "))
+
+    def format_cell(number: pd.Series) -> str:
+        if number.status != "ok" or number.quantity in (TIME, SHARE, CEILING):
+            return format_number(number)
+        return format_ratio(number.value, number.low, number.high, number.warnings)
+
+    rows = {"walk": "walk", "step": "number", "switch": "step"}
+    cells = pivot_numbers(texts, rows, ["setting", "column"], format_cell)
+    # The steps of each walk in order, the matmul bound last.
+    return build_only_table(experiment, results, cells.droplevel(["walk", "number"]))
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
@@ -92,17 +102,3 @@ def _plan_walk(walk: Walk, experiment: Experiment) -> Iterator[dict[str, Any]]:
         where = {"walk": walk.start, "step": number, "switch": switch}
         for shown, trial, base in entries:
             yield {**where, "shown": shown, "trial": trial, "base": base}
-
-
-def arrange(results: pd.DataFrame) -> pd.DataFrame:
-    """Arrange numbers as cells: the steps of each walk in order, the matmul bound last."""
-    texts = results.assign(column=results.quantity.replace(LABELS).str.replace("_", " "))
-
-    def format_cell(number: pd.Series) -> str:
-        if number.status != "ok" or number.quantity in (TIME, SHARE, CEILING):
-            return format_number(number)
-        return format_ratio(number.value, number.low, number.high, number.warnings)
-
-    rows = {"walk": "walk", "step": "number", "switch": "step"}
-    cells = pivot_numbers(texts, rows, ["setting", "column"], format_cell)
-    return cells.droplevel(["walk", "number"])

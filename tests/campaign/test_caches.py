@@ -31,21 +31,13 @@ WORK = (
     *("timing.min_seconds=0", "timing.n_mini_batches=1", "timing.min_passes=1"),
 )
 SYSTEMS = ("vertex", "torch_compiled", "jax_scan")
-
-
-class Kind(NamedTuple):
-    """System, and the pattern of the cache entries that its runs leave in a sandbox."""
-
-    system: str
-    pattern: str
-
-
+# By name: a system, and the pattern of the cache entries that its runs leave in a sandbox.
 KINDS = {
-    "answers_of_source": Kind("vertex", f"cache/{NAME}/{caches.FOLDER}/*"),
-    "object_code": Kind("vertex", f"cache/{NAME}/{object_code.FOLDER}/*"),
-    "reference_results": Kind("vertex", "work/results/.reference/*"),
-    "graphs_of_torch": Kind("torch_compiled", f"cache/{NAME}/inductor/*"),
-    "programs_of_jax": Kind("jax_scan", f"cache/{NAME}/jax/*"),
+    "answers_of_source": ("vertex", f"cache/{NAME}/{caches.FOLDER}/*"),
+    "object_code": ("vertex", f"cache/{NAME}/{object_code.FOLDER}/*"),
+    "reference_results": ("vertex", "work/results/.reference/*"),
+    "graphs_of_torch": ("torch_compiled", f"cache/{NAME}/inductor/*"),
+    "programs_of_jax": ("jax_scan", f"cache/{NAME}/jax/*"),
 }
 DONE_TO_ONE: dict[str, Callable[[Path], object]] = {
     **{

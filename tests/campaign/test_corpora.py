@@ -1,15 +1,17 @@
 """Damaged files of every corpus that is read from files.
 
 They are refused in one line that names the file, or read if they are still well-formed, which a
-separate strict check decides. Damage that does not change the text (a byte order mark, other line
-endings) is refused, or the same instances are read.
+separate strict check decides: it follows the description of the format, line by line. Damage that
+does not change the text (a byte order mark, other line endings) is refused, or the same instances
+are read.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import resource
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -25,14 +27,12 @@ from dynbatch.harness.contracts.corpus import hash_inputs, load_corpus
 from dynbatch.harness.contracts.home import find_home
 from dynbatch.harness.errors import BenchError
 from tests.support.corpora import EXCERPTS
-from tests.support.in_time import in_time
+from tests.support.processes import in_time
 from tests.support.sandbox import examples
-from tests.support.well_formed import CHECKS, IllFormedError, count_instances
 
 NAMES = tuple(EXCERPTS)
 LIMIT_S, MAX_BYTES = 20, 6 * 2**30  # limits for reading a file
 SAME_TEXT = ("bom", "cr")  # kinds of damage that the strict check does not cover
-FEW, MANY = 30, 300  # examples for each corpus
 
 Lines = list[bytes]
 BYTES = (*(bytes([byte]) for byte in b"()\t \n|0#\0"), b"\xff")
@@ -151,7 +151,7 @@ def read_whole(corpus: str) -> Answer:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@examples(FEW, MANY)
+@examples(30, 300)
 @given(data=st.data())
 def test_damaged_files(name: str, data: st.DataObject) -> None:
     files, whole = files_of(name), read_whole(name)
@@ -165,3 +165,202 @@ def test_damaged_files(name: str, data: st.DataObject) -> None:
 def test_undamaged_files_are_well_formed_and_all_are_read(name: str) -> None:
     assert read_whole(name).n_read == count_instances(name, files_of(name)) > 1
     assert set(CHECKS) == set(NAMES)
+
+
+# --- number of instances in well-formed files, without the readers under test ---
+
+TREE_TOKEN = re.compile(r"[()]|[^()]+")
+NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+class IllFormedError(Exception):
+    """Error for files that violate their format."""
+
+
+def count_instances(name: str, files: Mapping[str, bytes]) -> int:
+    """Return the number of instances in the files of a corpus."""
+    return CHECKS[name]({place: _text(content) for place, content in files.items()})
+
+
+def _text(content: bytes) -> str:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise IllFormedError("not UTF-8") from error
+    _need("\0" not in text, "a NUL character")
+    text = text.replace("\r\n", "\n")
+    _need("\r" not in text, "a carriage return alone")
+    return text
+
+
+def _need(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise IllFormedError(otherwise)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines without the blank ones at the end."""
+    text = re.sub(r"(\n[ \t]*)+$", "", f"\n{text}")
+    _need(bool(text), "empty")
+    return text[1:].split("\n")
+
+
+def _sst(files: Mapping[str, str]) -> int:
+    lines = _lines(files["sst/train.txt"])
+    for line in lines:
+        _need(_is_tree(line), f"no tree: {line[:40]}")
+    return len(lines)
+
+
+def _is_tree(line: str) -> bool:
+    """Check for a binary tree with labels 0 to 4: reduce `(n word)` and `(n x x)` to x."""
+    depths: list[list[str]] = []
+    done = 0
+    for token in TREE_TOKEN.findall(line):
+        if token == "(":
+            depths.append([])
+        elif token == ")":
+            if not depths or not _is_vertex(depths.pop()):
+                return False
+            if depths:
+                depths[-1].append("tree")
+            else:
+                done += 1
+        elif depths:
+            if not depths[-1] and token[0] in " \t":  # a label directly follows its bracket
+                return False
+            depths[-1] += [f"word {word}" for word in re.split(r"[ \t]+", token) if word]
+            if not re.match(r"[ \t]", token) and len(depths[-1]) > 1 and depths[-1][0] == "tree":
+                return False
+        elif token.strip(" \t"):
+            return False
+    return done == 1 and not depths
+
+
+def _is_vertex(parts: Sequence[str]) -> bool:
+    label, *rest = parts or [""]
+    is_labelled = label in {f"word {n}" for n in range(5)}
+    is_leaf = len(rest) == 1 and rest[0] != "tree"
+    return is_labelled and (is_leaf or rest == ["tree", "tree"])
+
+
+def _ptb(files: Mapping[str, str]) -> int:
+    lines = _lines(files["ptb/train.txt"])
+    for line in lines:
+        words = line.split()
+        _need(bool(words) and "<eos>" not in words, "an empty sentence, or an end within it")
+    return len(lines)
+
+
+def _wikiner(files: Mapping[str, str]) -> int:
+    lines = _lines(files["wikiner/train.txt"])
+    for line in lines:
+        _need(bool(line.strip()), "an empty sentence")
+        for token in line.split(" "):
+            word, _, tag = token.rpartition("|")
+            _need(bool(word and tag) and "\t" not in token, f"no word|tag: {token[:40]}")
+    tokens = " ".join(lines).split(" ")
+    _need(any(token.count("|") == 1 for token in tokens), "all have a part of speech")
+    return len(lines)
+
+
+def _iwslt15(files: Mapping[str, str]) -> int:
+    sides = [_lines(files[f"iwslt15/train.{side}"]) for side in ("en", "vi")]
+    _need(len(sides[0]) == len(sides[1]), "sides of unequal length")
+    marks = {"<s>", "</s>", "|||"}
+    for line in (*sides[0], *sides[1]):
+        _need(bool(line.split()), "an empty sentence")
+        _need(not marks & set(line.split()), "a mark within a sentence")
+    for side in ("en", "vi"):
+        words = _lines(files[f"iwslt15/vocab.{side}"])
+        _need(all(len(word.split()) == 1 for word in words), "not a word a line")
+        _need(len(set(words)) == len(words), "a word twice")
+        _need({"<unk>", "<s>", "</s>"} <= set(words), "no marks")
+    return len(sides[0])
+
+
+def _ud_ewt(files: Mapping[str, str]) -> int:
+    """Count trees; readers omit those that are not projective, so the counts may differ."""
+    n = 0
+    text = "\n".join(_lines(files["ud_ewt/train.conllu"]))
+    text = re.sub(r"(?m)^[ \t]+$", "", text)  # a blank line may have blanks
+    for block in re.split(r"\n\n+", text.strip("\n")):
+        rows = [line.split("\t") for line in block.split("\n") if not line.startswith("#")]
+        words = [row for row in rows if not re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
+        _need(bool(words), "a sentence without words")
+        for number, row in enumerate(words, 1):
+            _need(len(row) == 10 and row[0] == str(number), "no row of ten columns in order")
+            _need(all(row[at].strip() for at in (1, 3, 7)), "an empty column")
+            _need("_" not in (row[3], row[7]), "no part of speech or relation")
+            _need(NUMBER.fullmatch(row[6]) is not None, "a head that is no number")
+        _need(_is_one_tree([int(row[6]) for row in words]), "no tree with one root")
+        n += 1
+    return n
+
+
+def _is_one_tree(heads: Sequence[int]) -> bool:
+    """Check that every word leads to the only root (head 0) without a cycle."""
+    if heads.count(0) != 1 or max(heads) > len(heads):
+        return False
+    for start in range(1, len(heads) + 1):
+        at, seen = start, set()
+        while at:
+            if at in seen:
+                return False
+            seen.add(at)
+            at = heads[at - 1]
+    return True
+
+
+def _weibo_lattice(files: Mapping[str, str]) -> int:
+    text = files["lattice/train.txt"]
+    _need(re.fullmatch(r"[0-9 \t\n]*", text) is not None, "more than numbers and blanks")
+    rows = [re.findall(r"[0-9]+", line) for line in text.removesuffix("\n").split("\n")]
+    _need(all(NUMBER.fullmatch(word) for row in rows for word in row), "a number too large")
+    numbers = [[int(word) for word in row] for row in rows]
+    _need(len(numbers[0]) == 1 and numbers[0][0] > 0, "no number of lattices")
+    at = 1
+    for _ in range(numbers[0][0]):
+        at = _end_of_lattice(numbers, at)
+    _need(not any(numbers[at:]), "more than the lattices that are announced")
+    return numbers[0][0]
+
+
+def _end_of_lattice(rows: Sequence[Sequence[int]], at: int) -> int:
+    _need(at < len(rows) and len(rows[at]) == 1 and rows[at][0] >= 2, "no number of states")
+    n = rows[at][0]
+    _need(at + 2 + n <= len(rows), "too few lines")
+    tags, states = rows[at + 1], rows[at + 2 : at + 2 + n]
+    _need(len(tags) == n and tags[0] == 0 and max(tags) < 18, "wrong tags")
+    _need(list(states[0]) == [0], "arcs into state 0")
+    for state, row in enumerate(states[1:], 1):
+        _need(bool(row) and row[0] >= 1 and len(row) == 1 + 2 * row[0], "wrong number of arcs")
+        sources = row[1::2]
+        _need(sources[0] == state - 1, "the first arc is not the character's")
+        _need(all(source < state - 1 for source in sources[1:]), "an arc not from before")
+    end = at + 2 + n
+    # The last lattice needs it too: otherwise its last number might be truncated.
+    _need(end < len(rows) and not rows[end], "no blank line")
+    return end + 1
+
+
+def _weibo_lexicon(files: Mapping[str, str]) -> int:
+    """Count sentences, separated by blank lines; a line is a character, a tab and a label."""
+    blocks = re.split(r"\n\n+", "\n".join(_lines(files["weibo/train.conll"])).lstrip("\n"))
+    for block in blocks:
+        for line in block.split("\n"):
+            word, tab, label = line.partition("\t")
+            _need(bool(tab and label and not re.search(r"\s", label)), f"no row: {line[:40]}")
+            _need(bool(word), f"no character: {line[:40]}")
+    return len(blocks)
+
+
+CHECKS: dict[str, Callable[[Mapping[str, str]], int]] = {
+    "sst": _sst,
+    "ptb": _ptb,
+    "wikiner": _wikiner,
+    "iwslt15": _iwslt15,
+    "ud_ewt": _ud_ewt,
+    "weibo_lattice": _weibo_lattice,
+    "weibo_lexicon": _weibo_lexicon,
+}

@@ -2,14 +2,18 @@
 
 The final records are those of an undisturbed run: complete ones stay unchanged, no trial is
 measured twice or at the same time as another, and no processes or partial files are left.
+
+A full disk or an output that cannot be written ends a command with one line and exit code 1, and
+the same command resumes once there is space.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynbatch.harness.records.files import ROOM_BYTES
 from tests.support.pipelines import SPEEDUPS, build_experiment, command, write_conf
 from tests.support.sandbox import (
     LIMIT_S,
@@ -46,7 +51,6 @@ MOMENTS = ("worker_starts", "record_written", "any")
 SWEEP_S, PIPELINE_S = 8.0, 14.0  # approximate durations
 ENDS_S = 30.0  # time limit for ending after a signal
 WORKER = "dynbatch.harness.measuring.worker"
-RECORDS = {"a/r0.json", "b/r0.json"}  # records of odd_bench
 
 Line = Callable[[Sandbox], list[str]]  # the command
 
@@ -199,7 +203,8 @@ def test_a_sabotaged_command_is_seen(fault: str, words: str) -> None:
     name = "SIGTERM" if fault == "none" else "SIGKILL"
     with sandbox(grace_s=0.2) as box:
         try:
-            kill_and_repeat(line, Kill(name, "record_written"), box, sorted(RECORDS), limit_s=3)
+            records = ["a/r0.json", "b/r0.json"]
+            kill_and_repeat(line, Kill(name, "record_written"), box, records, limit_s=3)
         except AssertionError as error:
             seen = str(error)
         assert box.processes() == []
@@ -214,3 +219,71 @@ def test_a_worker_that_measures_on_without_its_parent_is_seen() -> None:
         with pytest.raises(AssertionError, match="a worker measured on"):
             assert_no_orphans(box)
         assert_no_orphans(box)
+
+
+# --- full disks ---
+
+DISK_BYTES = 8 * 2**20
+
+
+def assert_goes_on(box: Sandbox, first: Ended, before: Kept, sweep_records: list[str]) -> None:
+    """Fail unless a command ended as required and completes now that there is space."""
+    (box.folder / LOG).unlink(missing_ok=True)
+    assert_ended(first, (0, 1))
+    if first.returncode == 1:
+        lines = [line for line in first.stderr.splitlines() if line.startswith("bench: ")]
+        assert lines, f"exit code 1 without a reason; {first.last_line}"
+    assert_nothing_left(box)
+    assert_ended(box.run(logged_sweep(box)), (0,))
+    assert_kept(box.results, before, sweep_records)
+    assert_nothing_left(box)
+
+
+@contextmanager
+def small_disk(folder: Path, n_free: int) -> Iterator[Path]:
+    """Mount a tmpfs; yield the file that fills it except for a few pages."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        (folder / ".ballast").write_bytes(b"\0" * (DISK_BYTES - n_free))
+        yield folder / ".ballast"
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, check=False)
+
+
+def fill_disk(cache: Path, sweep_records: list[str], disk: str, n_free: int) -> tuple[Ended, Kept]:
+    """Run a sweep on a nearly full disk and again with space; return what the first run left."""
+    with sandbox(None if disk == "cache" else cache) as box:
+        folder = box.cache if disk == "cache" else box.folder / disk
+        with small_disk(folder, n_free) as ballast:
+            first = box.run(logged_sweep(box))
+            before = Kept.of(box.results)
+            ballast.unlink()
+            assert_goes_on(box, first, before, sweep_records)
+            box.end_all()
+    return first, before
+
+
+@campaign
+@pytest.mark.parametrize("disk", ["results", "tmp", "cache"])
+@examples(1, 3)
+@given(n_pages=st.integers(0, 12))  # free pages on a tmpfs
+def test_a_full_disk(cache: Path, sweep_records: list[str], disk: str, n_pages: int) -> None:
+    fill_disk(cache, sweep_records, disk, 4096 * n_pages)
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_after_some_records(cache: Path) -> None:
+    first, before = fill_disk(cache, [], "results", ROOM_BYTES + 3 * 4096)
+    assert first.stderr.count("No space left on device") == 1
+    assert 0 < len(before.complete) < 4  # records of the sweep
+
+
+@campaign
+@pytest.mark.parametrize("target", [">&-", ">/dev/full"])
+def test_standard_output(cache: Path, sweep_records: list[str], target: str) -> None:
+    with sandbox(cache) as box:
+        first = box.run(["sh", "-c", f'exec "$@" {target}', "sh", *logged_sweep(box)])
+        assert_goes_on(box, first, Kept.of(box.results), sweep_records)

@@ -10,12 +10,11 @@ import pytest
 from dynbatch.harness.commands.bench import main as bench
 from dynbatch.harness.measuring.processes import launch
 from dynbatch.harness.records.record import read_record
+from tests.support.fake_time import checked
 from tests.support.sandbox import TINY
-from tests.support.trace_files import checked
 
 Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
-STEPWISE = ("system=vertex", "system.options.backend=stepwise")
 
 
 def typed(folder: Path, *words: str) -> list[str]:
@@ -34,7 +33,7 @@ def refused(arguments: list[str], capsys: Output) -> str:
 
 @pytest.mark.slow
 def test_the_engine_shows_phases_batches_and_kernels(tmp_path: Path) -> None:
-    assert bench(typed(tmp_path, *STEPWISE)) == 0
+    assert bench(typed(tmp_path, "system=vertex", "system.options.backend=stepwise")) == 0
     events = checked((tmp_path / "timeline.json").read_text())
     spans = [event for event in events if event["ph"] == "X"]
     assert {event["cat"] for event in spans} == {"phase", "batch", "kernel"}

@@ -61,8 +61,7 @@ def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def answer(number: int) -> int:
     loaded = load_ir(IR.format(number=number))
-    found: int = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.find_address("answer"))()
-    return found
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.find_address("answer"))()
 
 
 def test_compiled_code_is_cached_and_reused(entries: Any, compiled_texts: list[str]) -> None:

@@ -1,10 +1,11 @@
-"""Missing or outdated frameworks, reported in one line that names the extra to install."""
+"""Missing or outdated frameworks and networks, reported in one line.
+
+A line names the extra to install, or the models that a table of networks has.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,15 @@ from dynbatch.harness.contracts.extras import (
     explain_outdated_version,
     read_requirements,
 )
+from dynbatch.harness.contracts.networks import (
+    explain_missing_network,
+    find_network_modules,
+    load_network,
+)
 from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.errors import ConfigError, UnsupportedTrial
-from dynbatch.harness.values.paths import ROOT
 from tests.support import odd_system
+from tests.support.processes import run_python
 
 
 def test_install_hint_names_the_extra_of_a_framework() -> None:
@@ -88,5 +94,51 @@ def test_installed_extra_passes_the_check(extra: str) -> None:
 def test_plotting_library_is_imported_lazily() -> None:
     """A missing library is reported in one line and not by the first module that imports it."""
     program = "import sys, dynbatch.harness.commands.first_look; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout == "False\n"
+    assert run_python("-c", program) == "False\n"
+
+
+# --- tables of networks ---
+
+FILES = {
+    "__init__": "",
+    "trees": "TABLE: dict = {'tree': 1, 'bush': 2, **{'hidden': 3}}\nOTHER = {'fir': 4}\n",
+    "lines": "TABLE = {'line': 5}\n",
+    "helpers": "import nothing_of_this_name\nTABLE = dict(helper=6)\n",
+    "_private": "TABLE = {'private': 7}\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write the modules of a package, one of which cannot be imported."""
+    name = f"networks_{tmp_path.name}"
+    (tmp_path / name).mkdir()
+    for file, text in FILES.items():
+        (tmp_path / name / f"{file}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_a_table_is_in_all_modules_of_a_package_or_in_one(package: str) -> None:
+    trees, lines = f"{package}.trees", f"{package}.lines"
+    found = {"tree": trees, "bush": trees, "line": lines}
+    assert find_network_modules(f"{package}:TABLE") == found  # literal keys of literal dictionaries
+    assert find_network_modules(f"{trees}:TABLE") == {"tree": trees, "bush": trees}
+    assert load_network(f"{package}:TABLE", "bush") == 2
+    assert load_network(f"{trees}:OTHER", "fir") == 4
+    assert find_network_modules(f"{package}:NONE") == {}
+    assert find_network_modules("nothing_of_this_name:TABLE") == {}
+
+
+def test_missing_network_lists_available_models(package: str) -> None:
+    table = f"{package}:TABLE"
+    assert explain_missing_network("bush", table) is None
+    assert explain_missing_network("hidden", table) == (
+        f"{table} has no model hidden; choose one of bush, line, tree"
+    )
+
+
+def test_two_networks_of_a_model_are_refused(package: str, tmp_path: Path) -> None:
+    (tmp_path / package / "more.py").write_text("TABLE = {'tree': 8}\n")
+    with pytest.raises(ConfigError, match=rf"has model tree in {package}\.more and in .*trees; re"):
+        find_network_modules(f"{package}:TABLE")

@@ -16,7 +16,6 @@ from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import PACKAGE, ROOT
 
-CODE = ("harness", "systems", "datasets", "plots")
 MINE = """
 import datasets
 from dynbatch.systems import null_system
@@ -44,10 +43,11 @@ missing = "ModuleNotFoundError: No module named 'numpy'"
 print(describe_missing_package(SimpleNamespace(python="theirs"), missing))
 """
 pytestmark = pytest.mark.slow  # it builds the package
-READ = {
+FILES = {
     "conf": (".yaml",),
+    **dict.fromkeys(("harness", "systems", "datasets"), (".py",)),
     "systems/native": (".cc", ".h"),
-    "plots": (".yaml", ".csv", ".mplstyle", ".html", ".css"),
+    "plots": (".py", ".yaml", ".csv", ".mplstyle", ".html", ".css"),
     "workflow": (".smk", ".yaml"),
 }
 
@@ -81,19 +81,14 @@ def run(
     )
 
 
-def test_a_wheel_has_the_files_that_commands_read(installed: Path) -> None:
-    for name, suffixes in READ.items():
+def test_a_wheel_installs_one_name_and_every_file(installed: Path) -> None:
+    """Other projects have packages named datasets or plots, too."""
+    assert [path.name for path in installed.iterdir()] == [PACKAGE]
+    for name, suffixes in FILES.items():
         files = {path.relative_to(ROOT) for path in (ROOT / name).rglob("*")}
         wanted = {path for path in files if path.suffix in suffixes or path.name == "Snakefile"}
         assert wanted
         assert all((installed / PACKAGE / path).is_file() for path in wanted), name
-
-
-def test_a_wheel_installs_one_name(installed: Path) -> None:
-    """Other projects have packages named datasets or plots, too."""
-    assert [path.name for path in installed.iterdir()] == [PACKAGE]
-    files = {path.relative_to(ROOT) for folder in CODE for path in (ROOT / folder).rglob("*.py")}
-    assert all((installed / PACKAGE / path).is_file() for path in files)
     assert not [path for path in installed.rglob("*") if path.is_symlink()]
 
 
@@ -123,17 +118,13 @@ def test_the_hash_of_measured_code_is_the_same_in_a_wheel(
     assert done.stdout.split() == [str(installed / PACKAGE), hash_trial_source(spec)], done.stderr
 
 
-def test_a_wheel_names_its_snakefile(installed: Path, tmp_path: Path) -> None:
+def test_a_wheel_names_its_snakefile_and_no_checkout(installed: Path, tmp_path: Path) -> None:
     bench = ["-m", "dynbatch.harness.commands.bench"]
     done = run(installed, tmp_path, *bench, "experiment=policies_ratios", "scale=smoke")
     file = installed / PACKAGE / "workflow" / "Snakefile"
     command = f"snakemake draw_policies_ratios --snakefile {file} --config scale=smoke"
     assert f"experiment=policies_ratios has no trials; draw it with {command}\n" in done.stderr
     assert file.is_file()
-
-
-def test_a_wheel_advises_no_makefile_and_no_checkout(installed: Path, tmp_path: Path) -> None:
-    file = installed / PACKAGE / "workflow" / "Snakefile"
     done = run(installed, tmp_path, "-c", ADVICE)
     lines = done.stdout.splitlines()
     assert lines[:2] == ["bench-try", f"snakemake all --snakefile {file}"], done.stderr

@@ -26,20 +26,22 @@ from dynbatch.harness.counts.sequential import count_in_turn, plan_policy_counts
 from dynbatch.harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from dynbatch.harness.machine.source_code import find_module_file
 from dynbatch.harness.planning.sweep import COUNTER
-from dynbatch.harness.records.count_row import AnyCount, CountRow, read_count_rows
+from dynbatch.harness.records.count_row import CountRow, read_count_rows
 from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from dynbatch.harness.trials.spec import Limits
 from dynbatch.harness.values.paths import ROOT
-from tests.support.in_time import wait_until
 from tests.support.odd_system import detach
+from tests.support.processes import wait_until
 from tests.support.refusals import read_refusal
 from tests.support.sandbox import COUNT, N_ROWS
 
 pytestmark = pytest.mark.slow  # together they take seconds
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 Fault = Callable[[], object] | Exception
 
 
-def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+def have_depth_fail(monkeypatch: Patch, fault: Fault) -> None:
     """Let the policy `depth` raise an error or call a function when it counts."""
     count_batches = worker.count_batches
 
@@ -74,10 +76,6 @@ IN_TIME = Limits(time_s=2.0)
 IN_MEMORY = Limits(memory_bytes=psutil.Process().memory_info().rss + 2**29)
 
 
-def statuses(rows: tuple[AnyCount, ...]) -> list[tuple[int, str, str]]:
-    return [(row.batch_size, row.policy, row.status) for row in rows]
-
-
 @pytest.mark.parametrize(
     ("fault", "status", "reason"),
     [
@@ -91,12 +89,7 @@ def statuses(rows: tuple[AnyCount, ...]) -> list[tuple[int, str, str]]:
     ],
 )
 def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
-    fault: Fault,
-    status: str,
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    fault: Fault, status: str, reason: str, monkeypatch: Patch, tmp_path: Path, capsys: Output
 ) -> None:
     have_depth_fail(monkeypatch, fault)
     file = tmp_path / "rows.json"
@@ -108,7 +101,7 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
         for size in (1, 2)
         for policy in ("agenda", "depth", "sufficient")
     ]
-    assert statuses(rows) == expected
+    assert [(row.batch_size, row.policy, row.status) for row in rows] == expected
     printed = capsys.readouterr()
     for row in rows:
         if row.status != "ok":
@@ -127,7 +120,7 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
     ],
 )
 def test_a_count_that_passes_a_limit_is_ended(
-    fault: Fault, limits: Limits, status: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    fault: Fault, limits: Limits, status: str, reason: str, monkeypatch: Patch
 ) -> None:
     have_depth_fail(monkeypatch, fault)
     outcomes, n_kept = count_in_turn(planned_with(limits))
@@ -141,9 +134,7 @@ def test_a_count_that_passes_a_limit_is_ended(
     assert multiprocessing.active_children() == []
 
 
-def test_a_policy_with_an_invalid_schedule_has_no_counts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_schedule_has_no_counts(monkeypatch: Patch, capsys: Output) -> None:
     def check(graph: object, schedule: object) -> None:
         raise ScheduleError("vertex 3 comes before its argument 2")
 
@@ -156,7 +147,7 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
 
 
 def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, tmp_path: Path, capsys: Output
 ) -> None:
     have_depth_fail(monkeypatch, ConfigError("this is not allowed; give another"))
     file = tmp_path / "rows.json"
@@ -169,9 +160,7 @@ def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
-def test_processes_left_by_a_policy_end_with_the_counting(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_processes_left_by_a_policy_are_ended(monkeypatch: Patch, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     have_depth_fail(monkeypatch, lambda: detach(pid_file, bare=True))
     outcomes, _ = count_in_turn(planned_with(Limits(time_s=600.0)))
@@ -179,7 +168,7 @@ def test_processes_left_by_a_policy_end_with_the_counting(
     assert not psutil.pid_exists(int(pid_file.read_text()))
 
 
-def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_counted_twice(tmp_path: Path, capsys: Output) -> None:
     command = [*COUNT, f"records={tmp_path}"]
     assert main(command) == 0
     first = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -194,9 +183,7 @@ def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
 
 
-def test_another_mini_batch_policy_or_learning_is_another_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_settings_are_another_count(tmp_path: Path, capsys: Output) -> None:
     one = [*COUNT[:2], "batch_size=1", "timing.min_seconds=0", f"records={tmp_path}"]
     for place, change in enumerate(
         (
@@ -228,12 +215,7 @@ def test_another_mini_batch_policy_or_learning_is_another_count(
     ],
 )
 def test_failures_without_a_finding_are_tried_again(
-    error: Exception,
-    code: int,
-    again: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    error: Exception, code: int, again: bool, monkeypatch: Patch, tmp_path: Path, capsys: Output
 ) -> None:
     have_depth_fail(monkeypatch, error)
     command = [*COUNT, f"records={tmp_path}"]
@@ -246,7 +228,7 @@ def test_failures_without_a_finding_are_tried_again(
 
 
 def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: Patch, tmp_path: Path
 ) -> None:
     def count(time_s: float) -> tuple[list[str], int]:
         outcomes, n_kept = count_in_turn(planned_with(Limits(time_s=time_s)), tmp_path)
@@ -276,7 +258,7 @@ def test_the_counter_that_is_hashed_is_the_one_that_counts() -> None:
 
 
 def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     command = [*COUNT, f"records={tmp_path}"]
     assert main(command) == 0
@@ -286,15 +268,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
 
 
-def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
-    model = ["dynbatch.harness.models.tree_lstm"]
-    agenda, depth = (sequential.hash_counting_code(model, {name}) for name in ("agenda", "depth"))
-    assert agenda != depth
-
-
-def test_half_written_records_are_counted_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_half_written_records_are_counted_again(tmp_path: Path, capsys: Output) -> None:
     command = [*COUNT, f"records={tmp_path}"]
     assert main(command) == 0
     path = sorted(tmp_path.iterdir())[0]
@@ -306,9 +280,7 @@ def test_half_written_records_are_counted_again(
     assert not leftover.exists()
 
 
-def test_records_that_cannot_be_written_give_one_line_before_counting(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_that_cannot_be_written_give_one_line(tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "file").touch()
     assert main([*COUNT, f"records={tmp_path / 'file' / 'below'}"]) == 1
     read_refusal(capsys, "choose another records")

@@ -108,9 +108,7 @@ def test_a_split_may_need_several_files_that_are_called_as_there(tmp_path: Path)
 
 
 @pytest.mark.parametrize("n_sent", [0, 3])
-def test_one_of_several_downloads_that_is_cut_off_leaves_nothing(
-    tmp_path: Path, n_sent: int
-) -> None:
+def test_one_of_several_downloads_cut_off_leaves_nothing(tmp_path: Path, n_sent: int) -> None:
     cut = serving(b"cut off"[:n_sent], length=7)
     whole = serving(b"whole")
     opener = serving_by_name({"train.en": whole, "train.vi": cut, "vocab.en": whole})
@@ -160,7 +158,7 @@ def test_a_length_that_is_none_is_unknown(tmp_path: Path, length: str) -> None:
     assert not (tmp_path / "new").exists()
 
 
-# Faults of servers are in tests/commands/test_hostile_servers.py.
+# Faults of servers are in tests/commands/test_data_command.py.
 MOVED = urllib.error.HTTPError("u", 404, "Not Found", http.client.HTTPMessage(), None)
 NETWORK_FAULTS = {
     "no network": (failing(urllib.error.URLError(OSError(-2, "unknown name"))), "unknown name"),
@@ -195,11 +193,7 @@ def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
 
 
 ONE_FILE = Home("https://a.org/{name}", "corpus", names={"train": "train"}, most_bytes=1000)
-
-
-def test_download_announced_as_too_long_is_not_started(tmp_path: Path) -> None:
-    reason = "https://a.org/train has 1000000000000 bytes, expected at most 1000;"
-    refuse(ONE_FILE, tmp_path / "data", serving(b"x", length=10**12), reason)
+DECLARED = replace(ARCHIVE, n_bytes={"train": 5, "dev": 6})
 
 
 def test_a_slow_but_steady_server_is_waited_for(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -210,9 +204,18 @@ def test_a_slow_but_steady_server_is_waited_for(tmp_path: Path, monkeypatch: Pat
     assert (tmp_path / "corpus" / "train.txt").read_bytes() == bytes(900)
 
 
-def test_download_of_more_than_the_announced_length_is_refused(tmp_path: Path) -> None:
-    reason = "https://a.org/train ended after 60 of 59 bytes;"
-    refuse(ONE_FILE, tmp_path / "data", serving(bytes(60), length=59), reason)
+@pytest.mark.parametrize(
+    ("home", "opener", "reason"),
+    [
+        (ONE_FILE, serving(b"x", length=2000), "a.org/train has 2000 bytes, expected at most 1000"),
+        (ONE_FILE, serving(bytes(60), length=59), "a.org/train ended after 60 of 59 bytes;"),
+        (DECLARED, serving(zipped()), "t/train.txt has 6 bytes, expected at most 5;"),
+    ],
+)
+def test_a_file_of_another_length_is_refused(
+    home: Home, opener: Opener, reason: str, tmp_path: Path
+) -> None:
+    refuse(home, tmp_path / "data", opener, reason)
 
 
 LOCAL, CENTRAL = b"PK\3\4", b"PK\1\2"
@@ -263,12 +266,6 @@ def test_an_awkward_archive_is_refused(tmp_path: Path, name: str, checked: bool)
     refuse(archive, tmp_path / "data", serving(content()), reason, checked=checked)
 
 
-def test_a_member_is_no_longer_than_declared(tmp_path: Path) -> None:
-    archive = replace(ARCHIVE, n_bytes={"train": 5, "dev": 6})
-    reason = "t/train.txt has 6 bytes, expected at most 5;"
-    refuse(archive, tmp_path / "data", serving(zipped()), reason)
-
-
 def test_members_are_written_nowhere_else(tmp_path: Path) -> None:
     """Names of members select their content and are not used as paths."""
     members = {"train": "../../outside.txt", "dev": "/tmp/outside.txt"}
@@ -301,9 +298,7 @@ def test_no_damage_to_an_archive_is_a_traceback_or_another_text(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("home", [ONE_FILE, ARCHIVE])
-def test_a_full_disk_is_named_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: Patch, home: Home
-) -> None:
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: Patch, home: Home) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

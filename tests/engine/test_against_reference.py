@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dynbatch.harness.contracts.model import draw_initial_weights
+from dynbatch.harness.contracts.model import Model, Weights, draw_initial_weights
 from dynbatch.harness.contracts.system import PHASES, RunSettings
 from dynbatch.harness.engine.cpu_kernels import memory_kernels
 from dynbatch.harness.engine.switches import Switches
@@ -27,7 +27,7 @@ from tests.support.engine_runs import (
     ONE_BY_ONE,
     POLICIES,
     SWITCHES,
-    NoClock,
+    NullClock,
     all_switches,
     disagreements,
     prepared,
@@ -35,7 +35,7 @@ from tests.support.engine_runs import (
 )
 from tests.support.pairwise import pairwise_choices
 from tests.support.random_programs import RandomModel, Recipe, recipes, sketches
-from tests.support.sketches import Sketch
+from tests.support.sketch_models import Sketch
 
 PLAIN = Switches(backend="stepwise")
 
@@ -55,6 +55,11 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "mode": ("train", "infer"),
 }
 CHOICES = pairwise_choices(SETTINGS)
+# Layouts of vertex functions need fusion=false.
+BASE = {"fusion": False, "policy": "frontier", "threads": 1}
+FLAGS = ("hoisting", "lazy_batching", "pre_gather_parameters", "fold_tables")
+OF_LAYOUTS = {name: SETTINGS[name] for name in (*FLAGS, "backend", "mode")}
+LAID_OUT = [BASE | chosen for chosen in pairwise_choices({"layout": ("pq", "dynet"), **OF_LAYOUTS})]
 
 
 def test_every_pair_of_settings_is_there() -> None:
@@ -66,9 +71,12 @@ def test_every_pair_of_settings_is_there() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_pair_of_settings_agrees_with_the_reference(name: str) -> None:
-    """A model has a third of the choices; three models in a row have all of them."""
+    """A model has a third of the choices; three models in a row have all of them.
+
+    Every model has all pairs of settings that change the layout of its functions.
+    """
     model, instances, weights = example(name)
-    for choice in CHOICES[list(EXAMPLES).index(name) % 3 :: 3]:
+    for choice in (*CHOICES[list(EXAMPLES).index(name) % 3 :: 3], *LAID_OUT):
         asked = dict(choice)
         if name == "passes_on":  # its loss reads states that are not pushed
             asked["outputs"] = "stage"
@@ -155,10 +163,11 @@ def test_only_rows_that_were_looked_up_change(granularity: str, backend: str) ->
 @pytest.mark.parametrize(("mode", "n_phases"), [("train", 5), ("infer", 3)])
 def test_phases_are_marked_in_order(mode: str, n_phases: int) -> None:
     model, instances, weights = example("tree_lstm")
-    adapter, clock = prepared(model, weights, PLAIN, mode=mode), NoClock()
+    adapter, clock, marked = prepared(model, weights, PLAIN, mode=mode), NullClock(), list[str]()
+    clock.mark = marked.append  # type: ignore[method-assign]
     adapter.load(instances)
     adapter.run(clock)
-    assert clock.phases == list(PHASES[:n_phases])
+    assert marked == list(PHASES[:n_phases])
 
 
 def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
@@ -168,8 +177,27 @@ def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
         Adapter(settings)
 
 
-N_DRAWN = int(os.environ.get("BENCH_TEST_EXAMPLES", "100"))
+N_DRAWN = int(os.environ.get("BENCH_TEST_EXAMPLES", "160"))
 WIDTHS = (2, 1, 37, 300)
+any_switches = st.one_of(
+    st.sampled_from([*all_switches("vertex"), *all_switches("operator")]),
+    st.builds(
+        Switches,
+        layout=st.sampled_from(["pq", "dynet"]),
+        fusion=st.sampled_from([False, False, True]),
+        **dict.fromkeys(FLAGS[:3], st.booleans()),
+        backend=st.sampled_from(["stepwise", "compiled"]),
+    ),
+)
+
+
+def reference_of(model: Model, instances: list[Sketch]) -> tuple[Weights, ReferenceResult]:
+    """Return initial weights and the result of the reference, unless its values are huge."""
+    weights = draw_initial_weights(model, 3)
+    reference = run_reference(model, weights, instances, "train")
+    values = [reference.outputs, *reference.gradients.values()]
+    assume(max(float(np.abs(value).max()) for value in values) < 1e3)
+    return weights, reference
 
 
 @pytest.mark.slow
@@ -177,19 +205,18 @@ WIDTHS = (2, 1, 37, 300)
 @given(
     st.builds(RandomModel, recipes, st.sampled_from(WIDTHS)),
     st.lists(sketches(), min_size=1, max_size=3),
-    st.sampled_from([*all_switches("vertex"), *all_switches("operator")]),
+    any_switches,
     st.sampled_from(["frontier", "agenda"]),
     st.integers(1, 3),
 )
 def test_any_program_matches_the_reference(
     model: RandomModel, instances: list[Sketch], switches: Switches, policy: str, threads: int
 ) -> None:
-    weights = draw_initial_weights(model, 3)
-    reference = run_reference(model, weights, instances, "train")
-    values = [reference.outputs, *reference.gradients.values()]
-    assume(max(float(np.abs(value).max()) for value in values) < 1e3)
+    weights, reference = reference_of(model, instances)
     result = run(prepared(model, weights, switches, policy, threads=threads), instances)
     assert disagreements(result, reference, 2e-4) == []
+    alone = run(prepared(model, weights, switches, policy), instances)
+    assert alone.counters == result.counters
     inferred = run(prepared(model, weights, switches, policy, mode="infer"), instances)
     assert abs(inferred.loss - reference.loss) <= 2e-4 * max(1.0, abs(reference.loss))
 
@@ -219,7 +246,7 @@ def forget_all(adapter: Adapter) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS[1:])
-@settings(max_examples=N_DRAWN // 4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=N_DRAWN // 6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     recipes=recipes,
     instances=st.lists(sketches(6), min_size=1, max_size=2),
@@ -232,10 +259,7 @@ def test_nothing_is_read_that_was_not_written(
     n_times: int,
 ) -> None:  # fmt: skip
     model = RandomModel(recipes, width)
-    weights = draw_initial_weights(model, 3)
-    reference = run_reference(model, weights, instances, "train")
-    values = [reference.outputs, *reference.gradients.values()]
-    assume(max(float(np.abs(value).max()) for value in values) < 1e3)
+    weights, reference = reference_of(model, instances)
     many = ReferenceResult(  # of n_times as many instances
         n_times * reference.loss,
         np.tile(reference.outputs, (n_times, 1)),

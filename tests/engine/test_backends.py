@@ -30,21 +30,18 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError, UnsupportedTrial
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.vertex.operators import OPERATORS
-from tests.support.awkward_models import PushesPart, ShiftedParts
-from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import BINARY
-from tests.support.engine_runs import disagreements, prepared, run
-from tests.support.engine_setting import Setting
+from tests.support.engine_runs import CountingBackend, Setting, disagreements, prepared, run
 from tests.support.instances import lattice
-from tests.support.sketch_models import SIZES
+from tests.support.sketch_models import SIZES, PushesPart, ShiftedParts
 from tests.support.walked_backend import WalkedBackend
 
 Patch = pytest.MonkeyPatch
 DOUBLES = {"counting": CountingBackend, "walked": WalkedBackend}
 KINDS = {**{name: load_backend(name) for name in list_backends()}, **DOUBLES}
-# Few models of other kinds than below, because each takes seconds in Triton's interpreter:
+# Few models of different kinds, because each takes seconds in Triton's interpreter:
 # test_against_reference.py and test_interpreted_kernels.py have all models.
-NAMES = ("mv_rnn", "matrix_sum", "child_sum", "several_widths")
+NAMES = ("tree_lstm", "mv_rnn", "matrix_sum", "child_sum", "several_widths")
 BY_OPERATOR = {"granularity": "operator"}
 OF_ENCODERS = {"score_heads", "mix_heads", "softmax", "layer_norm"}
 
@@ -119,13 +116,6 @@ def test_record_explains_the_skipped_backend(monkeypatch: Patch) -> None:
     assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_agrees_with_the_reference(kind: type[Backend], name: str) -> None:
-    setting = Setting(name, kind=kind)
-    for part in (setting.instances[1:2], setting.instances):
-        assert setting.wrong(part) == []
-
-
 @pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
 def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     """A timeline has every batch, or every launch if batches run together."""
@@ -164,15 +154,18 @@ def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     assert kinds.total() == n_before, "afterwards it runs as before"
 
 
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "two_pulls", "seq2seq"])
-def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: str) -> None:
+@pytest.mark.parametrize("name", [*NAMES, "two_pulls", "seq2seq"])
+def test_every_step_agrees_with_the_reference(kind: type[Backend], name: str) -> None:
     """Cached parameters and addresses are valid for one mini-batch, that is one step of SGD."""
-    if kind is KINDS["cuda"] and name != "tree_lstm":
+    if kind is KINDS["cuda"] and name not in NAMES:
         pytest.skip("Triton's interpreter takes long; NumPy walks the others")
     setting = Setting(name, kind=kind)
     given = {key: weight.copy() for key, weight in setting.weights.items()}
-    for n in (2, 1, 3):  # buffers are reallocated or reused
-        assert setting.step(setting.instances * n) == []
+    instances = setting.instances
+    # A step saturates mv_rnn, whose gradients are then too small for float32.
+    compare = setting.wrong if name == "mv_rnn" else setting.step
+    for part in (instances[1:2], instances * 2, instances):  # buffers are reallocated or reused
+        assert compare(part) == []
         np.testing.assert_equal(setting.weights, given)
 
 

@@ -1,4 +1,4 @@
-"""Programs of the CUDA backend: tests find injected errors, with every executor.
+"""Programs and updates of the CUDA backend: tests find injected errors, with every executor.
 
 tests/support/walked_backend.py runs the programs with NumPy; test_backends.py compares it and
 Triton's interpreter with the reference.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine.backends.cuda.kinds import (
@@ -21,51 +23,68 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     Product,
     Row,
     RowList,
+    SumKind,
     Tile,
     TileKind,
     Tiling,
+    TransposeKind,
+    UnbatchedKind,
     has_state_rows,
 )
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds
 from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
 from dynbatch.harness.engine.backends.cuda.program import Phase, read_program
+from dynbatch.harness.engine.backends.cuda.splitting import MAX_PARTS, WANTED_TILES, place_sums
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
-from dynbatch.harness.engine.backends.cuda.words import ChildOf, TransposedOf, Words
+from dynbatch.harness.engine.backends.cuda.updates import build_updates
+from dynbatch.harness.engine.backends.cuda.words import (
+    ChildOf,
+    DistinctWordsOf,
+    GradientOf,
+    PartialOf,
+    TransposedOf,
+    Words,
+    group_by_word,
+)
 from dynbatch.harness.engine.backends.stepwise.kernels import ELEMENTWISE
+from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.vertex.operators import Node
-from tests.support.engine_setting import Setting
-from tests.support.tree_lstm_kernels import modules_of
-from tests.support.walked_backend import NAMES, WalkedBackend, walked_setting
+from dynbatch.harness.vertex.subgraph.columns import Pack, ParameterPart
+from tests.support.engine_runs import Setting
+from tests.support.walked_backend import NAMES, WalkedBackend, modules_of, walked_setting
 
 Change = Callable[[TileKind], TileKind]
+Keep = Callable[[UnbatchedKind], bool]
+N_STEPS = 3
 
 
 class Sabotaged(WalkedBackend):
     """Backend that changes kinds before they are written, and phases before they run."""
 
     change: Change = staticmethod(lambda kind: kind)
+    keep: Keep = staticmethod(lambda update: True)
     change_phases: Callable[[list[Phase]], list[Phase]] = staticmethod(lambda phases: phases)
-    n_changed = 0
 
     def load(self, weights: Weights) -> None:
         super().load(weights)
         find = self._preparation.find_kinds
-        self._preparation.find_kinds = lambda: self._changed_kinds(find())  # type: ignore[method-assign]
+        self._preparation.find_kinds = lambda: self._changed(find())  # type: ignore[method-assign]
 
-    def _changed_kinds(self, kinds: ModelKinds) -> ModelKinds:
+    def _changed(self, kinds: ModelKinds) -> ModelKinds:
+        own = type(self)
+
+        def changed(one: PlacedKind) -> PlacedKind:
+            if not isinstance(one.kind, TileKind):
+                return one
+            return replace(one, kind=own.change(one.kind))
+
         stages = {
-            stage: {t: [self._changed(one) for one in found] for t, found in of_type.items()}
+            stage: {t: [changed(one) for one in found] for t, found in of_type.items()}
             for stage, of_type in kinds.stages.items()
         }
-        return replace(kinds, stages=stages)
-
-    def _changed(self, one: PlacedKind) -> PlacedKind:
-        if not isinstance(one.kind, TileKind):
-            return one
-        changed = type(self).change(one.kind)
-        type(self).n_changed += changed != one.kind
-        return replace(one, kind=changed)
+        updates = [one for one in kinds.unbatched["update"] if own.keep(one)]
+        return replace(kinds, stages=stages, unbatched={**kinds.unbatched, "update": updates})
 
     def phases(self, module: KernelModule, words: Words) -> list[Phase]:
         return type(self).change_phases(super().phases(module, words))
@@ -77,16 +96,18 @@ def sabotaged() -> type[Sabotaged]:
     return type("Mine", (Sabotaged,), {})
 
 
-def is_right(name: str, kind: type[Sabotaged]) -> bool:
-    """Return whether a mini-batch's loss and gradients equal the reference, within the rules."""
-    setting = Setting(name, kind=kind)
-    return trains_right(setting, setting.instances)
+def is_right(
+    name: str, kind: type[Sabotaged], switches: Switches | None = None, n_steps: int = 1
+) -> bool:
+    """Return whether a model trains right on its own mini-batch."""
+    setting = Setting(name, switches, kind)
+    return trains_right(setting, setting.instances, n_steps)
 
 
-def trains_right(setting: Setting, instances: list[Any]) -> bool:
-    """Return whether loss and gradients equal the reference, and no rule is violated."""
+def trains_right(setting: Setting, instances: list[Any], n_steps: int = 1) -> bool:
+    """Return whether steps of SGD equal the reference, and no rule is violated."""
     try:
-        return setting.wrong(instances, 1e-3) == []
+        return not any(setting.step(instances, 1e-3) for _ in range(n_steps))
     except (AssertionError, IndexError):  # written twice, or missing rows
         return False
 
@@ -139,7 +160,6 @@ def test_a_wrong_kernel_is_found(sabotaged: type[Sabotaged], change: str) -> Non
     assert is_right(name, sabotaged)
     sabotaged.change = staticmethod((CHANGES | OF_LISTS)[change])
     assert not is_right(name, sabotaged)
-    assert sabotaged.n_changed > 0
 
 
 def test_kernels_are_rewritten_when_a_state_is_first_read_twice(sabotaged: type[Sabotaged]) -> None:
@@ -266,3 +286,92 @@ def test_a_kind_that_accesses_no_state_has_one_instruction_in_a_phase(name: str)
             assert len(without) == len(set(without))
             n_seen += len(without)
     assert n_seen > 0
+
+
+# --- updates, and sums of gradients ---
+
+
+@given(st.lists(st.integers(0, 7)))
+def test_positions_are_grouped_by_word(chosen: list[int]) -> None:
+    distinct, starts, order = group_by_word(np.array(chosen, dtype=np.int32), 8)
+    assert distinct.tolist() == list(dict.fromkeys(chosen))
+    groups = [order[a:b].tolist() for a, b in pairwise(starts)]
+    assert groups == [[k for k, word in enumerate(chosen) if word == w] for w in distinct]
+
+
+PACKED = [
+    Switches(layout=layout, pre_gather_parameters=pre_gather)
+    for layout, pre_gather in product(("pq", "dynet"), (True, False))
+]
+FOLLOWED = [
+    *product(("tree_lstm", "tree_gru", "lattice_lstm", "matrices"), [None]),
+    *product(("tree_lstm", "child_sum", "lattice_lstm"), PACKED),
+]
+
+
+@pytest.mark.parametrize(("name", "switches"), FOLLOWED, ids=str)
+def test_parameters_copies_and_packs_follow_the_reference(
+    sabotaged: type[Sabotaged], name: str, switches: Switches | None
+) -> None:
+    assert is_right(name, sabotaged, switches, N_STEPS)
+
+
+def test_steps_of_the_same_columns_are_in_different_phases() -> None:
+    """As of a parameter that one function reads whole and another one in a pack."""
+    first, second = ParameterPart("b", 0, 4), ParameterPart("b", 4, 4)
+    packs = [Pack((first, ParameterPart("c", 0, 4))), Pack((second, first))]
+    shapes = {"b": (8,), "c": (4,)} | {pack.name: (8,) for pack in packs}
+    by_name = {pack.name: pack for pack in packs}
+    updates = build_updates([], {"b", *by_name}, (), by_name, shapes)
+    steps = [update for update in updates if isinstance(update.kind, TileKind)]
+    assert len(steps) == 5
+    for phase in range(3):
+        columns = [
+            (store.columns.array, store.columns.start + k)
+            for step in steps
+            if step.phase == phase and isinstance(step.kind, TileKind)
+            for store in step.kind.stores
+            for k in range(step.kind.width)
+        ]
+        assert len(set(columns)) == len(columns) > 0
+    assert max(step.phase for step in steps) == 2
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda one: not isinstance(one.kind, TransposeKind),
+        lambda one: not isinstance(one.n_rows, DistinctWordsOf),
+        lambda one: not isinstance(one.kind, TileKind) or isinstance(one.n_rows, DistinctWordsOf),
+    ],
+    ids=["no transposes", "no tables", "no dense parameters"],
+)
+def test_an_incomplete_update_is_found(sabotaged: type[Sabotaged], keep: Keep) -> None:
+    sabotaged.keep = staticmethod(keep)
+    assert not is_right("tree_lstm", sabotaged, n_steps=N_STEPS)
+
+
+def make_sum(width: int, *, adds: bool = False, row: int = 0) -> SumKind:
+    return SumKind(GradientOf("W"), 512, row, 0, 512, width, (), adds)
+
+
+def test_few_sums_are_split_and_added_up_in_the_next_phase() -> None:
+    placed = place_sums([make_sum(64), make_sum(64, row=512)], 2, Tiling())
+    partial, total = placed[:2], placed[2:]
+    arrays = [one.kind.gradient for one in partial if isinstance(one.kind, SumKind)]
+    assert [one.phase for one in placed] == [2, 2, 3, 3]
+    assert len(set(arrays)) == 2
+    assert all(isinstance(array, PartialOf) and array.parts == MAX_PARTS for array in arrays)
+    assert [one.n_rows for one in total] == [512, 512]
+
+
+def test_many_sums_stay_whole() -> None:
+    n_wide = 8 * WANTED_TILES // (512 // 64)  # blocks of 512 x 64
+    (placed,) = place_sums([make_sum(64 * n_wide)], 0, Tiling())
+    assert placed == UnbatchedKind(make_sum(64 * n_wide), 0)
+
+
+def test_sums_that_add_run_one_after_another() -> None:
+    placed = place_sums([make_sum(64, adds=True), make_sum(64, adds=True)], 1, Tiling())
+    assert [one.phase for one in placed] == [1, 2]
+    assert all(one.kind == make_sum(64, adds=True) for one in placed)

@@ -27,18 +27,18 @@ from dynbatch.harness.engine.cpu_kernels.elementwise import (
     compute_exp,
 )
 from dynbatch.harness.engine.lowering.plan import Operation
-from tests.support.elementwise_groups import (
+from tests.support.kernel_calls import (
     EXPECTED,
     GUARD,
     UNTOUCHED,
     Floats,
     computed,
+    drawn,
     expected,
     group_of_one,
     run_group,
     text_of,
 )
-from tests.support.kernel_calls import drawn
 
 # Error bounds of the docstrings: relative for tanh and exp, absolute for sigmoid.
 TANH_RELATIVE, SIGMOID_ABSOLUTE, EXP_RELATIVE = 5e-7, 3e-7, 5e-7

@@ -17,7 +17,7 @@ from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import (
     ONE_BY_ONE,
     POLICIES,
-    NoClock,
+    NullClock,
     all_switches,
     disagreements,
     prepared,
@@ -108,7 +108,7 @@ def test_uploads_wait_for_the_mini_batches_before(name: str) -> None:
         adapter = prepared(model, weights, Switches(backend="cuda"), device="cuda")
         for part in parts * 3:
             adapter.load(part)
-            adapter.run(NoClock())
+            adapter.run(NullClock())
             if waits:
                 adapter.synchronize()
         found.append(adapter.parameters())

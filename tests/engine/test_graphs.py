@@ -1,7 +1,7 @@
-"""CUDA graphs of the CUDA backend: captured, counted and replayed, with NumPy in place of kernels.
+"""CUDA graphs and uploads of the CUDA backend: captured, counted, replayed and waited for.
 
-A fake of torch's graphs stores the launches of a capture, with the memory that they had then, and
-repeats them at each replay.
+NumPy computes in place of kernels. A fake of torch's graphs stores the launches of a capture, with
+the memory that they had then, and repeats them at each replay.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,19 @@ import torch
 from dynbatch.harness.engine import engine
 from dynbatch.harness.engine.backends.cuda import backend as cuda
 from dynbatch.harness.engine.backends.cuda import launching
-from dynbatch.harness.engine.backends.cuda.launching import GraphLauncher, Launches
+from dynbatch.harness.engine.backends.cuda.launching import (
+    N_PINNED,
+    GraphLauncher,
+    Launches,
+    Staging,
+)
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.program import read_program
+from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
-from tests.support.engine_runs import NoClock, prepared
+from tests.support.engine_runs import NullClock, prepared
 from tests.support.walked_backend import Launch, Walk, WalkedBackend
 
 Patch = pytest.MonkeyPatch
@@ -119,7 +126,7 @@ def train(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> dict[str, Any]
     for _ in range(N_PASSES):
         for mini_batch in mini_batches:
             adapter.load(mini_batch)
-            adapter.run(NoClock())
+            adapter.run(NullClock())
     return dict(adapter.parameters())
 
 
@@ -175,3 +182,70 @@ def test_wrong_graphs_are_noticed(adapt: Any, monkeypatch: Patch) -> None:
     for select in (lambda n: n - 1, lambda n: 4):  # graphs of too few phases
         monkeypatch.setattr(launching, "select_bucket", select)
         assert not is_right()
+
+
+# --- uploads: the host waits for a pinned buffer, and for nothing else ---
+
+N_UPLOADS = 7
+
+
+class SlowCopies(Staging):
+    """Uploads whose copies are done, in order, when the host waits for one of them."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"), self.finish)
+        self.waiting: list[Callable[[], object]] = []
+        self.copied: list[Words] = []
+        self.n_waits = 0
+
+    def _start_copy(self, source: torch.Tensor, out: torch.Tensor) -> Any:
+        self.waiting.append(partial(self._copy, source, out))
+        end = len(self.copied) + len(self.waiting)
+        return SimpleNamespace(synchronize=partial(self._reach, end))
+
+    def _copy(self, source: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(source)
+        self.copied.append(out.numpy().copy())
+
+    def _reach(self, number: int) -> None:
+        self.n_waits += 1
+        while len(self.copied) < number:
+            self.waiting.pop(0)()
+
+    def finish(self) -> None:
+        for copy in self.waiting:
+            copy()
+        self.waiting.clear()
+
+
+class Careless(SlowCopies):
+    """The same without a wait for a pinned buffer."""
+
+    def _reach(self, number: int) -> None:
+        self.n_waits += 1
+
+
+def upload_all(staging: SlowCopies, sizes: list[int]) -> bool:
+    """Return whether the device got every upload as it was."""
+    uploads = [np.full(size, k, dtype=np.int32) for k, size in enumerate(sizes)]
+    for words in uploads:
+        staging.upload([words])
+    staging.finish()
+    return all(
+        np.array_equal(found[1:], words)
+        for found, words in zip(staging.copied, uploads, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "sizes", [[3] * N_UPLOADS, [3, 9, 2, 40, 40, 7, 100]], ids=["same", "grow"]
+)
+def test_every_upload_reaches_the_device(sizes: list[int]) -> None:
+    staging = SlowCopies()
+    assert upload_all(staging, sizes)
+    assert staging.n_uploads == N_UPLOADS
+    assert staging.n_waits == N_UPLOADS - N_PINNED
+
+
+def test_the_wait_for_a_pinned_buffer_is_needed() -> None:
+    assert not upload_all(Careless(), [3] * N_UPLOADS)

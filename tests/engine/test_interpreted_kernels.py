@@ -24,17 +24,11 @@ from dynbatch.harness.engine.backends.cuda.kinds import MANY, Tile, Tiling
 from dynbatch.harness.engine.backends.cuda.launching import Kernel
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.switches import Switches
-from dynbatch.harness.models.birnn import BiRNN
-from dynbatch.harness.models.drnn import DRNN
-from dynbatch.harness.models.nested_rnn import NestedRNN
-from dynbatch.harness.models.stack_rnn import StackRNN
-from dynbatch.harness.models.tree_gru import TreeGRU
-from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.precision import TOLERANCES
 from tests.support.engine_models import EXAMPLES, SEQUENCE_MODELS
-from tests.support.engine_runs import ONE_BY_ONE, SWITCHES, disagreements, prepared, run
-from tests.support.instances import draw_trees, random_instances
+from tests.support.engine_runs import ONE_BY_ONE, SWITCHES, Setting, disagreements, prepared, run
+from tests.support.instances import build, draw_trees, random_instances
 from tests.support.pairwise import pairwise_choices
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
 
@@ -68,29 +62,24 @@ def wrong(
     switches: Switches | None = None,
     mode: str = "train",
     tolerances: Sequence[float] = (TOLERANCE,),
-    *,
-    update: bool = False,
 ) -> list[str]:
     """Return disagreements of one mini-batch with the reference, within the last tolerance.
 
-    With the other tolerances something must disagree. With `update`, parameters after a step are
-    compared, too, and the gradients of a second one.
+    With the other tolerances something must disagree.
     """
     weights = draw_initial_weights(model, 7)
     adapter = prepared(model, weights, switches, "agenda", mode)
     reference = run_reference(model, weights, instances, mode)
-    result = run(adapter, instances, update=update)
+    result = run(adapter, instances)
     *too_narrow, wide = (disagreements(result, reference, tolerance) for tolerance in tolerances)
     assert all(too_narrow)
-    if wide or not update:
-        return wide
-    expected = {name: weights[name] - 0.1 * g for name, g in reference.gradients.items()}
-    found = adapter.parameters()
-    stepped = (name for name in expected if not np.allclose(found[name], expected[name], atol=1e-5))
-    second = disagreements(
-        run(adapter, instances), run_reference(model, expected, instances, mode), tolerances[-1]
-    )
-    return [*(f"{name} behind a step" for name in stepped), *second]
+    return wide
+
+
+def wrong_steps(kind: type[Backend], model: Model, instances: list[Any]) -> list[str]:
+    """Return disagreements of one step of SGD with the reference, or else of a second one."""
+    setting = Setting((model, instances, draw_initial_weights(model, 7)), kind=kind)
+    return setting.step(instances, TOLERANCE) or setting.step(instances, TOLERANCE)
 
 
 @pytest.fixture
@@ -109,25 +98,28 @@ def interpreted(changeable: type[SmallTiles]) -> None:
 
 
 # Less than one tile; more than one; more than two. Interpreting one size takes seconds.
-@pytest.mark.parametrize(("kind", "hidden_size"), [(TreeLSTM, 5), (TreeGRU, 20), (TreeLSTM, 37)])
+@pytest.mark.parametrize(
+    ("name", "hidden_size"), [("tree_lstm", 5), ("tree_gru", 20), ("tree_lstm", 37)]
+)
 def test_sizes_need_not_fit_tiles(
-    kind: type[TreeLSTM | TreeGRU], hidden_size: int, interpreted: None
+    name: str, hidden_size: int, changeable: type[SmallTiles]
 ) -> None:
     sizes = ModelSizes(hidden_size, {"words": 11, "classes": 5}, embedding_size=hidden_size)
-    assert wrong(kind(sizes), draw_trees(sizes, (1, 5, 3)), update=True) == []
+    assert wrong_steps(changeable, build(name, sizes), draw_trees(sizes, (1, 5, 3))) == []
 
 
 def test_lower_precision_rounds_the_factors_of_products(interpreted: None) -> None:
     sizes = ModelSizes(20, {"words": 11, "classes": 5})
     switches, tolerances = Switches(precision="bf16"), (TOLERANCE, TOLERANCES["bf16"].array)
-    assert wrong(TreeLSTM(sizes), draw_trees(sizes, (5, 3)), switches, tolerances=tolerances) == []
+    model, trees = build("tree_lstm", sizes), draw_trees(sizes, (5, 3))
+    assert wrong(model, trees, switches, tolerances=tolerances) == []
 
 
 @pytest.mark.slow
 def test_batches_of_one_and_of_hundreds(interpreted: None) -> None:
     sizes = ModelSizes(6, {"words": 11, "classes": 5})
-    assert wrong(TreeLSTM(sizes), draw_trees(sizes, (1,))) == []
-    assert wrong(TreeLSTM(sizes), draw_trees(sizes, [3] * 50)) == []
+    assert wrong(build("tree_lstm", sizes), draw_trees(sizes, (1,))) == []
+    assert wrong(build("tree_lstm", sizes), draw_trees(sizes, [3] * 50)) == []
 
 
 # Switches that change kernels for edges to several children; NumPy runs all switches below.
@@ -154,10 +146,10 @@ def test_switches_by_pairs(chosen: dict[str, Any], interpreted: None) -> None:
 
 SIZES = ModelSizes(5, {"words": 7, "classes": 3})
 PROGRAMS: dict[str, Model] = {
-    "birnn": BiRNN(SIZES),
-    "stack_rnn": StackRNN(SIZES),
-    "nested_rnn": NestedRNN(SIZES, fewest=2, most=4),
-    "drnn": DRNN(SIZES, p_child=0.9, generations=3),
+    "birnn": build("birnn", SIZES),
+    "stack_rnn": build("stack_rnn", SIZES),
+    "nested_rnn": build("nested_rnn", SIZES, fewest=2, most=4),
+    "drnn": build("drnn", SIZES, p_child=0.9, generations=3),
 }
 
 
@@ -272,10 +264,10 @@ def test_a_wrong_text_is_found(changeable: type[SmallTiles], change: str) -> Non
 
     changeable.change = staticmethod(replace_part)
     of_edges = change == "an edge less"
-    trees = TreeLSTM(TREE_SIZES), draw_trees(TREE_SIZES, LEAVES)
+    trees = build("tree_lstm", TREE_SIZES), draw_trees(TREE_SIZES, LEAVES)
     model, instances = EXAMPLES["child_sum"] if of_edges else trees
     try:
-        found = wrong(model, instances, update=True)
+        found = wrong_steps(changeable, model, instances)
     except IndexError:
         found = ["a row that there is not"]
     assert found

@@ -1,6 +1,7 @@
 """Rows of states and gathers without copies, on random typed graphs and special shapes.
 
-The shapes are those for which the layout guarantees few copies.
+The shapes are those for which the layout guarantees few copies. Batches of several vertex functions
+are launched once per function, and counted once.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from dynbatch.harness.contracts.policy import load_policy
 from dynbatch.harness.engine.lowering.plan import Slots
 from dynbatch.harness.engine.rows import fields as parts
 from dynbatch.harness.engine.rows.fields import Reads, number_fields, space_of_type
+from dynbatch.harness.engine.rows.launches import split_into_launches
 from dynbatch.harness.engine.rows.layout import Before, Layout, plan_layout
 from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
+from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.values.schedule import Schedule
 from dynbatch.systems.on_core.vertex import Adapter
-from tests.support.engine_models import BINARY, EXAMPLES, chain, tree
-from tests.support.engine_runs import prepared
+from tests.support.engine_models import BINARY, EXAMPLES, chain, example, tree
+from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.plain_layout import PlainLayout, plain_layout
+from tests.support.policies import batches as batches_of
 from tests.support.random_graphs import graph_of, graphs, graphs_in_segments
 from tests.support.sketch_models import SIZES, ChainLSTM
 
@@ -113,15 +117,6 @@ def test_reading_order_copies_no_more_than_the_policy_s(name: str) -> None:
 def test_a_child_read_twice_is_copied() -> None:
     model = EXAMPLES["shared_children"][0]
     assert _forward(_adapter(model, "read_order"), BINARY[2:]) > 0
-
-
-def test_a_vertex_with_too_few_children_is_refused() -> None:
-    graph = Graph(types=[1, 2], arg_start=[0, 0, 1], args=[0], type_names=("none", "leaf", "pair"))
-    mini_batch = MiniBatch(graph, {}, np.array([1], dtype=np.int32), 1)
-    schedule = Schedule(order=[0, 1], starts=[0, 1, 2])
-    fields = number_fields({2: Reads(((0, 1),), ())}, 3)
-    with pytest.raises(ScheduleError, match="a pair vertex gathers slot 1 but has 1 children"):
-        plan_layout(mini_batch, schedule, fields, as_int_array([1, 0, 0]), reorder=False)
 
 
 NAMES = ("label", "word")
@@ -269,6 +264,7 @@ def in_order_of_segments(graph: Graph) -> Graph:
 
 
 PAIR = Graph(types=[1, 2], arg_start=[0, 0, 2], args=[0, 0], type_names=("none", "leaf", "pair"))
+ONE_CHILD = replace(PAIR, arg_start=as_int_array([0, 0, 1]), args=as_int_array([0]))
 AFTER = Schedule(order=[0, 1], starts=[0, 1, 2])
 
 
@@ -280,12 +276,13 @@ AFTER = Schedule(order=[0, 1], starts=[0, 1, 2])
         ({"pulls": {}}, "the mini-batch has no pull 'word'"),
         ({"pulls": {"word": as_int_array([1])}}, "pulls word: expected 2 numbers"),
         ({"output_pulls": {}}, "the mini-batch has no pull 'word'"),
+        ({"graph": ONE_CHILD}, "a pair vertex gathers slot 1 but has 1 children"),
     ],
 )
 def test_missing_state_is_reported(changes: dict[str, Any], message: str) -> None:
     reads = {1: Reads((), ("word",)), 2: Reads(((0, 1),), ()), -1: Reads(((0,),), ("word",))}
-    given = {"pulls": {"word": as_int_array([3, 4])}, "outputs": as_int_array([1]), **changes}
-    mini_batch = MiniBatch(PAIR, n_instances=1, **given)
+    given = {"pulls": {"word": as_int_array([3, 4])}, "outputs": as_int_array([1])}
+    mini_batch = MiniBatch(**({"graph": PAIR, "n_instances": 1} | given | changes))
     with pytest.raises(ScheduleError, match=message):
         plan_layout(
             mini_batch, AFTER, number_fields(reads, 3), as_int_array([1, 0, 0]), reorder=True
@@ -298,3 +295,64 @@ def test_unused_inputs_may_be_missing() -> None:
     fields = number_fields(reads, 4)
     found = plan_layout(mini_batch, AFTER, fields, as_int_array([1, 0, 0, 0]), reorder=True)
     assert list(found) == [1, 2]
+
+
+# --- launches ---
+
+# Batches as lists of the functions of their vertices.
+BATCHES = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), max_size=8)
+NOTHING = as_int_array([])
+
+
+def mini_batch_of(batches: list[list[int]], seed: int) -> tuple[MiniBatch, Schedule]:
+    """Return vertices in a random order, and a schedule of these batches, in two segments."""
+    n = sum(map(len, batches))
+    order = np.random.default_rng(seed).permutation(n).astype(np.int32)
+    starts = np.cumsum([0, *map(len, batches)])
+    functions = np.empty(n, dtype=np.int32)
+    functions[order] = [function for batch in batches for function in batch]
+    graph = graph_of([1] * n, [[]] * n, n_types=2)
+    schedule = Schedule(order, starts, as_int_array([0, len(batches) // 2, len(batches)]))
+    return MiniBatch(graph, {}, NOTHING, 1, functions), schedule
+
+
+@given(BATCHES, st.integers(0, 9))
+@settings(deadline=None)
+def test_launches_are_the_batches_by_function(batches: list[list[int]], seed: int) -> None:
+    mini_batch, schedule = mini_batch_of(batches, seed)
+    launches = split_into_launches(mini_batch, schedule)
+    expected, firsts = [], [0]
+    for members in batches_of(schedule):
+        functions = list(dict.fromkeys(mini_batch.functions[members].tolist()))
+        expected += [[v for v in members if mini_batch.functions[v] == f] for f in functions]
+        firsts.append(len(expected))
+    assert batches_of(launches) == expected
+    assert launches.segment_starts.tolist() == [firsts[b] for b in schedule.segment_starts]
+
+
+def test_a_schedule_of_one_function_per_batch_stays_the_same() -> None:
+    mini_batch, schedule = mini_batch_of([[1, 1], [2], [1]], seed=0)
+    assert split_into_launches(mini_batch, schedule) is schedule
+    plain = MiniBatch(mini_batch.graph, {}, NOTHING, 1)
+    assert split_into_launches(plain, schedule) is schedule
+
+
+POLICIES = ("agenda", "depth", "critical_share", "fsm_sort")
+BACKENDS = ("compiled", "stepwise") * 2  # which policy made the batches is unknown to a backend
+
+
+@pytest.mark.parametrize(("policy", "backend"), list(zip(POLICIES, BACKENDS, strict=True)))
+@pytest.mark.parametrize("name", ["bilstm_char", "matrices"])
+def test_batches_of_several_shapes_are_right_and_counted_once(
+    name: str, policy: str, backend: str
+) -> None:
+    model, instances, weights = example(name)
+    switches = Switches(granularity="operator", backend=backend)
+    adapter = prepared(model, weights, switches, policy)
+    if adapter.learns:
+        adapter.learn(instances)
+    result = run(adapter, instances)  # which checks the schedule
+    assert disagreements(result, run_reference(model, weights, instances, "train")) == []
+    n_launches = len(adapter.engine.laid_out.layout.batches)
+    assert result.counters.n_batches == adapter.schedule.n_batches < n_launches
+    assert result.counters.lower_bound <= result.counters.n_batches

@@ -114,11 +114,14 @@ def test_a_loss_leaves_the_logits_where_somebody_else_reads_them() -> None:
     assert inferred.find_overwriting_step(loss.logits) is None
 
 
-def test_a_bias_is_added_by_its_product_without_fusion() -> None:
+def test_without_fusion_every_operator_is_a_step_and_a_bias_is_added_by_its_product() -> None:
     plan = _plan("tree_lstm", "internal", replace(ON, fusion=False))
     products = {step.parameter: step.bias for step in plan.batch if isinstance(step, MatmulStep)}
     assert products == {"U": "b", "F_1": "b_f", "F_2": "b_f"}
     assert "bias" not in _ops(plan, plan.batch)
+    kernels = [step for step in plan.batch if isinstance(step, ElementwiseStep)]
+    assert all(len(step.nodes) == 1 for step in kernels)
+    assert len(kernels) == 12
     fused = _plan("tree_lstm", "internal")
     assert all(step.bias is None for step in fused.batch if isinstance(step, MatmulStep))
     assert _ops(fused, fused.batch).count("bias") == 5  # i, o, u and both forget gates
@@ -138,13 +141,6 @@ def test_a_matmul_starts_from_a_bias_that_no_kernel_of_its_stage_reads() -> None
     # Without hoisting, the kernel of the gates adds the bias.
     kept = _plan("parser", "forward", replace(ON, hoisting=False))
     assert all(step.bias is None for step in kept.batch if isinstance(step, MatmulStep))
-
-
-def test_without_fusion_every_operator_is_a_step() -> None:
-    plan = _plan("tree_lstm", "internal", replace(ON, fusion=False))
-    kernels = [step for step in plan.batch if isinstance(step, ElementwiseStep)]
-    assert all(len(step.nodes) == 1 for step in kernels)
-    assert len(kernels) == 12
 
 
 def test_products_with_the_input_are_hoisted() -> None:

@@ -1,13 +1,15 @@
 """Matmuls from compiled code: by libraries, in one piece and cut, and by the engine's kernels.
 
-The engine's kernels give the same bits for any part of the rows.
+The engine's kernels give the same bits for any part of the rows. Libraries report their names.
 """
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.object_code import Loaded, load_ir
 from dynbatch.harness.compiler.pointers import call, get_address
+from dynbatch.harness.engine.backend import choose_backend
 from dynbatch.harness.engine.backends.compiled.steps import NO_LIMIT
 from dynbatch.harness.engine.cpu_kernels import blas, libraries, own_matmuls
 from dynbatch.harness.engine.cpu_kernels import product_kernels as products
@@ -55,7 +58,9 @@ from dynbatch.harness.engine.cpu_kernels.vectors import (
     write_sums_of_dots,
     write_sums_of_rows,
 )
+from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import UnsupportedTrial
+from dynbatch.harness.values.precision import EXACT, PRECISIONS
 from tests.support.kernel_calls import Reported, drawn, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
@@ -369,3 +374,40 @@ def test_without_masks_partial_vectors_go_to_a_library(monkeypatch: pytest.Monke
     assert not is_ours(1, 64, LANES + 1, False)
     assert not is_our_outer(1, LANES + 1)
     assert not own_matmuls.is_packed(256, 256 + 1)
+
+
+# --- libraries ---
+
+
+def test_libraries_tell_versions_and_kernels() -> None:
+    reported = "OpenBLAS 0.3.30  USE64BITINT DYNAMIC_ARCH NO_AFFINITY SkylakeX MAX_THREADS=64"
+    parse_name = libraries.parse_openblas_name
+    assert parse_name(reported) == "OpenBLAS 0.3.30 (SkylakeX)"
+    assert parse_name("OpenBLAS by  somebody") == "OpenBLAS by somebody"
+    assert parse_name("") == "OpenBLAS"
+    codes = (0x7, 0xFEF, 0xABC)
+    loaded = [SimpleNamespace(dnnl_get_effective_cpu_isa=lambda code=code: code) for code in codes]
+    found = list(map(libraries.find_onednn_kernels, [*loaded, object()]))
+    assert found[:2] == ["AVX2", "AVX-512 AMX"]
+    assert found[2] == "0xabc", "newer ones have a number"
+    assert found[3] == "?", "an old library does not tell"
+    assert libraries.describe_numpy_blas().split()[1:], "it names a version"
+
+
+@needs_blas
+def test_the_table_of_kernels_lives_as_long_as_its_address_may_be_stored() -> None:
+    """Scratch arrays keep only the address, and a cleared cache must not free the table."""
+    load_matmul_kernels.cache_clear()
+    address = int(make_blas_scratch(LIBRARY, own=True)[0][OWN])
+    words = (ctypes.c_int64 * len(NAMES)).from_address(address)
+    before = list(words)
+    load_matmul_kernels.cache_clear()
+    taken = [np.full(len(NAMES), -1, dtype=np.int64) for _ in range(64)]  # memory that was freed
+    assert list(words) == before
+    assert len(taken) == 64
+
+
+@pytest.mark.parametrize("precision", sorted({*PRECISIONS} - {EXACT}))
+def test_only_exact_matmuls_run_on_a_cpu(precision: str) -> None:
+    with pytest.raises(UnsupportedTrial, match=f"precision={precision} needs backend=cuda"):
+        choose_backend(Switches(backend="compiled", precision=precision), "cpu")

@@ -1,4 +1,8 @@
-"""Programs of the CPU backend: bounds checks, allocations, and the fraction of data movement."""
+"""Programs of the CPU backend: bounds checks, allocations, data movement, and graph segments.
+
+One call executes all segments in order, with losses in between. test_backends.py compares the
+losses with those of segment after segment, in a timeline.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +24,27 @@ import pytest
 from dynbatch.harness.compiler.compiled import Compiled, write_module
 from dynbatch.harness.compiler.kinds import INT
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES
+from dynbatch.harness.contracts.model import Model, trace_functions
 from dynbatch.harness.engine import cpu_kernels
 from dynbatch.harness.engine.backends.compiled import arguments, program
 from dynbatch.harness.engine.backends.compiled.arguments import Instruction
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.backends.compiled.checking import check_instruction
 from dynbatch.harness.engine.backends.compiled.memory import Parameters
-from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE, Register
+from dynbatch.harness.engine.backends.compiled.steps import StageWriter
+from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE, Register, Taken
 from dynbatch.harness.engine.cpu_kernels.elementwise import Group
+from dynbatch.harness.engine.cpu_kernels.loss_kernels import LossSums
+from dynbatch.harness.engine.cpu_kernels.team import Calls
+from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.plan import FORWARD, STAGES
+from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segments
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
-from tests.support.elementwise_groups import text_of
+from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import ONE_BY_ONE, NoClock, disagreements, prepared, run
-from tests.support.stage_instructions import instructions_of
+from tests.support.engine_runs import ONE_BY_ONE, NullClock, disagreements, prepared, run
+from tests.support.kernel_calls import text_of
 
 LARGE = 10**6
 Change = Callable[[Instruction], Instruction | None]
@@ -50,6 +61,17 @@ def _instructions(backend: Backend) -> Iterator[Instruction]:
     for loop in backend._programs.values():
         for instructions in loop.instructions.values():
             yield from instructions
+
+
+def instructions_of(model: Model, switches: Switches) -> Iterator[tuple[str, Instruction]]:
+    """Yield all instructions, each with its stage."""
+    for type_id, function in enumerate(trace_functions(model).values(), 1):
+        plan = lower(function, switches, Backend.abilities, train=True)
+        shapes = {name: one.shape for name, one in model.parameters.items()}
+        shapes |= {node.name: node.shape for node in plan.nodes if node.op == "parameter"}
+        for stage in STAGES:
+            for one in StageWriter(type_id, plan, stage, shapes, has_own_kernels=False).write():
+                yield stage, one
 
 
 def _first_operand(**changes: int) -> Change:
@@ -88,7 +110,12 @@ CHANGES: dict[str, Change] = {
     ),
     "an operand missing": _of_groups(lambda one: replace(one, operands=one.operands[1:])),
     "a constant missing": _of_groups(lambda one: replace(one, constants=one.constants[:-1])),
-    "more operands than there is room for": lambda one: replace(one, operands=one.operands * 300),
+    "rows closer than they are wide": _of_groups(
+        lambda one: _first_operand(pitch=-FLOAT_BYTES)(one) if one.operands[0].pitch else None
+    ),
+    "more operands than there is room for": lambda one: (
+        replace(one, operands=one.operands * 300) if one.operands else None
+    ),
 }
 
 
@@ -98,25 +125,10 @@ def test_an_instruction_that_leaves_its_rows_is_refused(change: str) -> None:
     changed = [
         wrong for one in _instructions(backend) if (wrong := CHANGES[change](one)) is not None
     ]
-    refused = 0
+    assert changed
     for wrong in changed:
-        if not wrong.operands and change.startswith("more"):
-            continue
         with pytest.raises(ValueError, match=r"ends at byte|pitch|register|expected"):
             check_instruction(wrong, backend._memory)
-        refused += 1
-    assert refused
-
-
-def test_rows_that_lie_closer_than_they_are_wide_are_refused() -> None:
-    backend = _backend()
-    one = next(
-        one for one in _instructions(backend)
-        if isinstance(one.kernel, Group) and one.operands[0].pitch
-    )  # fmt: skip
-    first = replace(one.operands[0], pitch=one.operands[0].pitch - FLOAT_BYTES)
-    with pytest.raises(ValueError, match="expected a pitch"):
-        check_instruction(replace(one, operands=(first, *one.operands[1:])), backend._memory)
 
 
 # Allocations of Python itself: boxed numbers, tuples of a call, views of a few losses.
@@ -189,12 +201,27 @@ def test_no_kernel_asks_for_memory() -> None:
         assert declared_in(text) <= {"memcpy", "syscall"}
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_no_group_calls_anything(name: str) -> None:
-    steps = [one for _, one in instructions_of(EXAMPLES[name][0])]
-    groups = [one.kernel for one in steps if isinstance(one.kernel, Group)]
-    assert groups
-    assert not any(declared_in(text_of(group)) for group in groups)
+# Names of kernels that only move data; the plans of a model have some of them.
+MOVES = {"gather", "look_up", "scatter_add", "copy", "pack", "spread", "fill"}
+
+
+def test_instructions_declare_what_they_do() -> None:
+    """They move data, add to gradients of children, or compute a group, which calls nothing."""
+    moved = set[str]()
+    for name, chosen in product(EXAMPLES, ("all", "none", "packs")):
+        groups = list[Group]()
+        for stage, one in instructions_of(EXAMPLES[name][0], Switches(**ONE_BY_ONE[chosen])):
+            groups += [one.kernel] if isinstance(one.kernel, Group) else []
+            adds = one.name == "scatter_add" or (
+                isinstance(one.kernel, Group) and any(to.adds for to in one.kernel.stores)
+            )
+            assert (one.taken is Taken.UNLESS_APART) == adds, (name, chosen, stage, one.name)
+            assert adds or not one.apart
+            assert one.moves == (one.name in MOVES), one.name
+            moved |= {one.name} & MOVES
+        assert groups
+        assert chosen != "all" or not any(declared_in(text_of(group)) for group in groups), name
+    assert moved == MOVES
 
 
 def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
@@ -222,8 +249,6 @@ def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
     )
 
 
-# Names of kernels that only move data; the plans of a model have some of them.
-MOVES = {"gather", "look_up", "scatter_add", "copy", "pack", "spread", "fill"}
 needs_ticks = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs an x86 processor")
 
 
@@ -264,7 +289,7 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
     for name in ("run_together", "defer_losses", "clear_gradients"):
         counted(name)
     monkeypatch.setattr(backend, "read_ticks", lambda: clock["ticks"])
-    phases = NoClock()  # between whose marks time passes that belongs to no phase
+    phases = NullClock()  # between whose marks time passes that belongs to no phase
     monkeypatch.setattr(phases, "mark", lambda _: clock.update(ticks=clock["ticks"] + 1000))
     adapter.load(instances)
     adapter.run(phases)
@@ -274,11 +299,57 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
     assert adapter.data_movement_fraction() == 0.5
 
 
-@needs_ticks
-def test_ticks_are_counted_only_for_data_movement_steps() -> None:
-    moved = set[str]()
-    for (model, _), chosen in product(EXAMPLES.values(), ("all", "none", "packs")):
-        for _, one in instructions_of(model, Switches(**ONE_BY_ONE[chosen])):
-            assert one.moves == (one.name in MOVES), one.name
-            moved |= {one.name} & MOVES
-    assert moved == MOVES
+# --- graph segments ---
+
+
+def ran(name: str, **switches: Any) -> Adapter:
+    model, instances, weights = example(name)
+    adapter = prepared(model, weights, Switches(**switches), mode="infer")
+    run(adapter, instances)
+    return adapter
+
+
+@pytest.mark.parametrize("switches", [{}, {"lazy_batching": False}, {"outputs": "vertices"}])
+@pytest.mark.parametrize("name", ["seq2seq", "parser"])
+def test_every_segment_is_whole_before_the_next_one(
+    name: str, switches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = ran(name, **switches)
+    backend, made = adapter.engine.backend, list[Calls]()
+    team = type(backend._team)
+    run_all = team.run_all
+    monkeypatch.setattr(
+        team, "run_all", lambda self, calls: (made.append(calls), run_all(self, calls))
+    )
+    adapter.engine.forward()
+    (calls,) = made
+    segments, found = adapter.engine.laid_out.segments, list[Any]()
+    for which, first, n in calls.order.tolist():
+        of_call = calls.batches[which][first : first + n].tolist()
+        is_sum = isinstance(calls.callees[which], LossSums)
+        found.append(("losses" if is_sum else "batches", of_call))
+    expected = list[Any]()
+    for one in segments:
+        expected += [("batches", batches.tolist()) for _, batches in one.runs]
+        expected.append(("losses", [[rows.start, rows.stop] for _, _, rows in one.losses]))
+    assert len(segments) > 1
+    assert [kind for kind, _ in found] == [kind for kind, _ in expected]
+    kept = [(kind, rows) for kind, rows in found if kind == "batches" or rows[0][0] < rows[0][1]]
+    whole = [one for one in kept if one[0] == "losses"]
+    assert [rows for _, rows in whole] == [rows for kind, rows in expected if kind == "losses"]
+    for (_, batches), (_, asked) in zip(found, expected, strict=True):
+        if asked and ALL_ROWS not in {b for _, b in asked}:
+            assert batches == asked
+
+
+def test_segments_are_seen_one_by_one() -> None:
+    segments = ran("seq2seq").engine.laid_out.segments
+    assert isinstance(segments, Segments)
+    assert len(segments[1:]) == len(segments) - 1
+    np.testing.assert_array_equal(segments[-1].batches, list(segments)[-1].batches)
+    for stage in FORWARD:
+        index = FORWARD.index(stage)
+        parts = [(one.eager, one.batches, one.lazy)[index] for one in segments]
+        np.testing.assert_array_equal(np.concatenate(parts), segments.batches[stage])
+    with pytest.raises(IndexError):
+        segments[len(segments)]

@@ -17,9 +17,8 @@ from dynbatch.harness.granularity.vertices import VertexModel
 from dynbatch.harness.values.instances import SentencePair
 from dynbatch.systems.on_core import prepared as adapters
 from dynbatch.systems.on_core.vertex import Adapter
-from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import POLICIES, prepared, run
+from tests.support.engine_runs import POLICIES, CountingBackend, prepared, run
 
 Patch = pytest.MonkeyPatch
 MODELS = ("seq2seq", "parser")

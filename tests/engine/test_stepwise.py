@@ -1,4 +1,4 @@
-"""PyTorch backend: waits for the device, unusable GPUs and exhausted memory.
+"""PyTorch backend: waits for the device, unusable GPUs or Triton, and exhausted memory.
 
 Torch's device `meta` has shapes but no values. An operator that needs a value to continue, for
 which the host would wait for a GPU, fails there.
@@ -6,9 +6,11 @@ which the host would wait for a GPU, fails there.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.engine.backend import Backend
 from dynbatch.harness.engine.backends.cuda import backend as cuda
-from dynbatch.harness.engine.backends.cuda import memory
+from dynbatch.harness.engine.backends.cuda import memory, triton_setup
 from dynbatch.harness.engine.backends.cuda.backend import explain_unsupported_gpu
 from dynbatch.harness.engine.backends.stepwise import backend as stepwise
 from dynbatch.harness.engine.backends.stepwise import rows
@@ -27,7 +29,7 @@ from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.machine.facts import GpuReading
 from dynbatch.harness.measuring.processes.child import is_out_of_memory
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_setting import Setting
+from tests.support.engine_runs import Setting
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
 
 
@@ -167,6 +169,35 @@ def test_a_generation_that_kernels_are_not_for(
     pretend(capability=capability)
     printed = str(explain_unsupported_gpu())
     assert f"got {capability[0]}.{capability[1]} (A GPU); use backend=stepwise" in printed
+
+
+@pytest.mark.parametrize(
+    ("program", "timeout_s", "words"),
+    [
+        ("import sys; sys.exit('Failed to find C compiler')", 60.0, "(Failed to find C compiler)"),
+        ("import os; os.abort()", 60.0, "exit code -6"),
+        ("import time; time.sleep(60)", 0.05, "no result after"),
+    ],
+)
+def test_the_reason_for_a_failure_is_named(
+    monkeypatch: pytest.MonkeyPatch, program: str, timeout_s: float, words: str
+) -> None:
+    monkeypatch.setattr(triton_setup, "TIMEOUT_S", timeout_s)
+    assert words in str(triton_setup.run_kernel_apart([sys.executable, "-c", program]))
+
+
+def test_only_a_success_is_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A compiler may be installed later, and a GPU that others use is asked again."""
+    answers: list[str | None] = ["CUDA out of memory", "no compiler", None]
+    monkeypatch.setattr(triton_setup, "run_kernel_apart", lambda _: answers.pop(0))
+    monkeypatch.setattr(triton_setup, "make_user_folder", lambda _: tmp_path)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    found = [triton_setup.explain_failing_kernel() for _ in range(4)]
+    assert found == [None, "no compiler", None, None]
+    assert answers == []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "another GPU")
+    with pytest.raises(IndexError):
+        triton_setup.explain_failing_kernel()  # a stored success is of one GPU
 
 
 MAX_ROWS = 40

@@ -21,11 +21,9 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     N_THREADS,
     TALLY,
     THREAD,
-    Taken,
     mark_distinct_runs,
     share,
 )
-from dynbatch.harness.engine.cpu_kernels.elementwise import Group
 from dynbatch.harness.engine.cpu_kernels.team import (
     HAS_FUTEX,
     HELD,
@@ -36,9 +34,8 @@ from dynbatch.harness.engine.cpu_kernels.team import (
 )
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
-from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
-from tests.support.stage_instructions import instructions_of
+from tests.support.engine_models import example
+from tests.support.engine_runs import disagreements, prepared, run
 
 Patch = pytest.MonkeyPatch
 needs_futex = pytest.mark.skipif(not HAS_FUTEX, reason="there is nothing to park threads with")
@@ -154,28 +151,6 @@ def test_missing_futex_falls_back_to_one_thread_and_is_recorded(monkeypatch: Pat
     assert Backend(Switches(), "cpu", 1).facts()["threads"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("name", "threads", "switches"),
-    [
-        ("lattice_lstm", 2, ("all", "fusion")),  # its batches have children in common
-        ("mv_rnn", 3, tuple(ONE_BY_ONE)),
-        ("child_sum", 2, tuple(ONE_BY_ONE)),
-        ("tree_lstm", 3, ("all", "packs", "none")),
-    ],
-)
-def test_multithreaded_results_match_reference(
-    name: str, threads: int, switches: tuple[str, ...]
-) -> None:
-    model, instances, weights = example(name)
-    reference = run_reference(model, weights, instances, "train")
-    for chosen in (ONE_BY_ONE[key] for key in switches):
-        adapter = prepared(model, weights, Switches(**chosen), threads=threads)
-        found = run(adapter, instances)
-        assert disagreements(found, reference) == [], chosen
-        alone = run(prepared(model, weights, Switches(**chosen)), instances)
-        assert found.counters == alone.counters, chosen
-
-
 @needs_futex
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lattice_lstm", "tree_lstm"])
@@ -213,13 +188,3 @@ def test_adding_threads_synchronize_only_for_shared_children(
     assert n_batches > 2
     assert (n_meetings > n_batches) == shares_children
     assert n_meetings >= n_batches
-
-
-def test_only_accumulating_steps_declare_child_updates() -> None:
-    for name in EXAMPLES:
-        for stage, one in instructions_of(EXAMPLES[name][0]):
-            adds = one.name == "scatter_add" or (
-                isinstance(one.kernel, Group) and any(to.adds for to in one.kernel.stores)
-            )
-            assert (one.taken is Taken.UNLESS_APART) == adds, (name, stage, one.name)
-            assert adds or not one.apart

@@ -30,36 +30,24 @@ from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
 from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
-from tests.support.in_time import wait_until
 from tests.support.measured import MakeSpec, spec_of, start_block
+from tests.support.processes import wait_until
 
 Patch = pytest.MonkeyPatch
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
 TIMING = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=6)
-# `file` has the code of a fault, which happens in the system's turns, after all checks.
-LATE = """\
+# `file` has the code of a fault, which happens at the end of `prepare`, or with `at=run` in the
+# system's turns, after all checks.
+FAULTY = """\
 import os
 import sys
+import threading
 
 from tests.support import odd_system
 
 REPORT = b'{"seconds": 1e-6, "timed_s": 1e-6, "is_disturbed": false}\\n'
-
-
-class Adapter(odd_system.Adapter):
-    def run(self, clock, *, update=True):
-        super().run(clock, update=update)
-        if self.n_runs > 60:
-            exec(self.options.file)
-"""
-# Here it happens at the end of `prepare`.
-BURNS = """\
-import os
-import threading
-
-from tests.support import odd_system
 
 
 def burn():
@@ -70,7 +58,13 @@ def burn():
 class Adapter(odd_system.Adapter):
     def prepare(self, model, weights):
         super().prepare(model, weights)
-        exec(self.options.file)
+        if self.options.at == "prepare":
+            exec(self.options.file)
+
+    def run(self, clock, *, update=True):
+        super().run(clock, update=update)
+        if self.options.at == "run" and self.n_runs > 60:
+            exec(self.options.file)
 """
 
 
@@ -141,14 +135,12 @@ def test_a_fault_costs_only_its_own_system(
 ) -> None:
     """All faulty systems are in one block, between two good ones."""
     monkeypatch.setattr(block, "CLOSED_S", 0.1)
-    adapter = make_module(LATE)
+    own = {"adapter": make_module(FAULTY), "timing": TIMING}
     good = make_spec(timing=replace(TIMING, min_seconds=1.0))
-    faulty = {
-        name: make_spec(
-            adapter=adapter, timing=TIMING, system_options={"file": code}, limits=Limits(**limits)
-        )
-        for name, (code, limits, _) in FAULTS.items()
-    }
+    faulty = {}
+    for name, (code, limits, _) in FAULTS.items():
+        options = {"at": "run", "file": code}
+        faulty[name] = make_spec(**own, system_options=options, limits=Limits(**limits))
     found = measure(tmp_path, **{"first": good, **faulty, "last": good})
     statuses = {name: found[name].status for name in FAULTS}
     assert {name: s for name, s in statuses.items() if s not in FAULTS[name][2]} == {}
@@ -194,7 +186,7 @@ def test_a_thread_or_a_child_that_works_out_of_turn_is_caught(
     make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     timing = Timing(min_seconds=1.0, n_mini_batches=2)
-    adapter = make_module(BURNS)
+    adapter = make_module(FAULTY)
     ways = {
         "thread": "threading.Thread(target=burn, daemon=True).start()",
         "child": "if os.fork() == 0: burn()",
@@ -273,7 +265,7 @@ def test_a_system_without_memory_beside_others_is_tried_alone(
         "path.write_text(path.read_text() + 'x')\n"
         "if path.read_text() == 'x': raise MemoryError"
     )
-    needy = make_spec(adapter=make_module(BURNS), timing=TIMING, system_options={"file": code})
+    needy = make_spec(adapter=make_module(FAULTY), timing=TIMING, system_options={"file": code})
     slow = make_spec(system_options={"pause_s": 2.0}, timing=TIMING)
     found = measure(tmp_path, slow=slow, needy=needy)
     assert {name: record.status for name, record in found.items()} == {"slow": "ok", "needy": "ok"}

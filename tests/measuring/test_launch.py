@@ -13,6 +13,7 @@ import time
 import venv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,24 +22,29 @@ from dynbatch.harness.measuring.processes.child import FORKED, LEFT_OUT
 from dynbatch.harness.measuring.processes.launch import build_worker_environment
 from dynbatch.harness.measuring.processes.supervise import compute_memory_limit
 from dynbatch.harness.records.record import Record, find_record, read_record
-from dynbatch.harness.trials.spec import Limits, TrialSpec
-from tests.support.in_time import wait_until
+from dynbatch.harness.trials.spec import Limits
 from tests.support.measured import MakeSpec, measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
-from tests.support.processes import end_python
+from tests.support.processes import end_python, wait_until
 
 Patch = pytest.MonkeyPatch
+Run = Callable[..., Record]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_servers")]
 
-NO_MEMORY = "import numpy as np\n\nTABLE = np.ones(2**58)\n"
 
+@pytest.fixture
+def run(make_spec: MakeSpec, tmp_path: Path) -> Run:
+    """Return a function that measures a trial, and checks the files that it leaves."""
+    path, log = tmp_path / "raw" / "r0.json", tmp_path / "logs" / "r0.log"
 
-def run(spec: TrialSpec, folder: Path) -> Record:
-    record = measure_alone(spec, folder / "raw" / "r0.json", folder / "logs" / "r0.log")
-    assert read_record(folder / "raw" / "r0.json") == record
-    assert [path.name for path in (folder / "raw").iterdir()] == ["r0.json"]
-    assert (folder / "logs" / "r0.log").exists() == (record.status == "crash")
-    return record
+    def measured(**changes: Any) -> Record:
+        record = measure_alone(make_spec(**changes), path, log)
+        assert read_record(path) == record
+        assert [each.name for each in path.parent.iterdir()] == ["r0.json"]
+        assert log.exists() == (record.status == "crash")
+        return record
+
+    return measured
 
 
 @pytest.mark.parametrize(
@@ -55,21 +61,21 @@ def run(spec: TrialSpec, folder: Path) -> Record:
     ],
 )
 def test_whatever_ends_a_process_leaves_a_record(
-    make_spec: MakeSpec, tmp_path: Path, fault: str, at: str, status: str, reason: str
+    run: Run, fault: str, at: str, status: str, reason: str
 ) -> None:
     # A configured interpreter is not blamed for it.
     python = sys.executable if fault == "raise:value" else None
     options = {"fault": fault, "at": at}
-    record = run(make_spec(python=python, system_options=options), tmp_path)
+    record = run(python=python, system_options=options)
     assert record.status == status
     assert str(record.reason).startswith(reason)
     assert "\n" not in str(record.reason)
 
 
-def test_a_trial_that_hangs_is_ended(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_a_trial_that_hangs_is_ended(run: Run, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     options = {"fault": "note_and_wait", "file": str(pid_file)}
-    record = run(make_spec(system_options=options, limits=Limits(time_s=4.0)), tmp_path)
+    record = run(system_options=options, limits=Limits(time_s=4.0))
     assert (record.status, record.reason) == ("timeout", "not finished within limits.time_s=4")
     assert not psutil.pid_exists(int(pid_file.read_text()))
 
@@ -204,29 +210,26 @@ def test_a_worker_whose_parent_ended_before_it_could_ask_ends_at_once(
 
 
 def test_a_worker_started_through_a_script_lives_while_its_ancestor_does(
-    make_spec: MakeSpec, tmp_path: Path
+    run: Run, tmp_path: Path
 ) -> None:
     script, trace = tmp_path / "python", tmp_path / "was_here"
     script.write_text(f'#!/bin/sh\ntouch {trace}\n{sys.executable} "$@"\nexit $?\n')
     script.chmod(0o755)
-    assert run(make_spec(python=str(script)), tmp_path).status == "ok"
+    assert run(python=str(script)).status == "ok"
     assert trace.exists()
 
 
 @pytest.mark.parametrize("what", ["adapter", "loader", "model_module"])
 def test_out_of_memory_before_trial_start_is_recorded_as_oom(
-    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path, what: str
+    run: Run, make_module: Callable[[str], str], what: str
 ) -> None:
-    record = run(make_spec(**{what: make_module(NO_MEMORY)}), tmp_path)
+    record = run(**{what: make_module("import numpy as np\n\nTABLE = np.ones(2**58)\n")})
     assert record.status == "oom"
     assert "Unable to allocate" in str(record.reason)
 
 
-def test_the_log_of_a_flood_has_its_first_and_its_last_words(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    spec = make_spec(system_options={"fault": "flood_and_abort:stdout"})
-    assert run(spec, tmp_path).status == "crash"
+def test_the_log_of_a_flood_has_its_first_and_its_last_words(run: Run, tmp_path: Path) -> None:
+    assert run(system_options={"fault": "flood_and_abort:stdout"}).status == "crash"
     log = (tmp_path / "logs" / "r0.log").read_bytes()
     assert len(log) < FLOOD_BYTES // 16
     assert log.startswith(FIRST)
@@ -237,13 +240,12 @@ def test_the_log_of_a_flood_has_its_first_and_its_last_words(
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
 @pytest.mark.parametrize("fault", ["detach", "detach_bare"])
 def test_detached_process_is_terminated_with_its_trial(
-    make_spec: MakeSpec, tmp_path: Path, fault: str
+    run: Run, tmp_path: Path, fault: str
 ) -> None:
     pid_file = tmp_path / "pid"
-    spec = make_spec(system_options={"fault": fault, "file": str(pid_file)})
     bystander = subprocess.Popen(["sleep", "600"])
     try:
-        assert run(spec, tmp_path).status == "ok"
+        assert run(system_options={"fault": fault, "file": str(pid_file)}).status == "ok"
         assert not psutil.pid_exists(int(pid_file.read_text()))
         assert bystander.poll() is None, "what was there before is not its own"
     finally:
@@ -251,14 +253,13 @@ def test_detached_process_is_terminated_with_its_trial(
         bystander.wait()
 
 
-def test_a_fork_that_comes_back_leaves_no_record(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_a_fork_that_comes_back_leaves_no_record(run: Run, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    spec = make_spec(system_options={"fault": "fork", "file": str(pid_file)})
-    assert run(spec, tmp_path).status == "ok"
+    assert run(system_options={"fault": "fork", "file": str(pid_file)}).status == "ok"
     assert os.waitstatus_to_exitcode(int(pid_file.read_text())) == FORKED
 
 
-def test_memory_of_detached_child_counts_toward_limit(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_memory_of_detached_child_counts_toward_limit(run: Run, tmp_path: Path) -> None:
     """The memory of a child that detaches itself counts in the limit of the process tree."""
     program = tmp_path / "eats.py"
     program.write_text("import time\nheld = b'x' * 2**30\ntime.sleep(600)\n")
@@ -267,23 +268,24 @@ def test_memory_of_detached_child_counts_toward_limit(make_spec: MakeSpec, tmp_p
     python.write_text(f"#!/bin/sh\n{script}")
     python.chmod(0o755)
     limits = Limits(time_s=60.0, memory_bytes=600 * 2**20)
-    record = run(make_spec(python=str(python), limits=limits), tmp_path)
+    record = run(python=str(python), limits=limits)
     assert record.status == "oom"
     assert str(record.reason).endswith("limits.memory_bytes is 629145600")
 
 
-def test_a_flood_is_harmless_unless_the_disk_is_full(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_a_flood_is_harmless_unless_the_disk_is_full(
+    run: Run, make_spec: MakeSpec, tmp_path: Path
+) -> None:
     """A full disk, simulated by /dev/full, ends the run without a record."""
-    folder = tmp_path / "raw"
+    options = {"fault": "flood:stdout"}
+    assert run(system_options=options).status == "ok"
+    assert not list((tmp_path / "logs").iterdir())
+    spec, folder, log = make_spec(system_options=options), tmp_path / "full", tmp_path / "log"
     folder.mkdir()
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "r0.log").symlink_to("/dev/full")
-    spec = make_spec(system_options={"fault": "flood:stdout"})
-    assert run(spec, tmp_path / "before").status == "ok"
-    assert not list((tmp_path / "before" / "logs").iterdir())
+    log.symlink_to("/dev/full")
     started, others = time.monotonic(), psutil.Process().children(recursive=True)
     with pytest.raises(OSError, match="No space left on device"):
-        measure_alone(spec, folder / "r0.json", tmp_path / "logs" / "r0.log")
+        measure_alone(spec, folder / "r0.json", log)
     assert time.monotonic() - started < spec.limits.time_s
     assert not list(folder.iterdir())
     assert set(psutil.Process().children(recursive=True)) <= set(others)
@@ -299,20 +301,14 @@ def test_a_flood_is_harmless_unless_the_disk_is_full(make_spec: MakeSpec, tmp_pa
     ],
 )
 def test_os_failure_to_start_worker_is_not_blamed_on_python(
-    make_spec: MakeSpec,
-    tmp_path: Path,
-    monkeypatch: Patch,
-    error: int,
-    python: str | None,
-    status: str,
-    advice: str,
+    run: Run, monkeypatch: Patch, error: int, python: str | None, status: str, advice: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setenv("SOME_VARIABLE", str(error))  # which no running fork server has
-    record = run(make_spec(python=python), tmp_path)
+    record = run(python=python)
     assert record.status == status
     assert record.reason == f"the worker cannot start: {os.strerror(error)}{advice}"
 
@@ -328,33 +324,31 @@ def test_os_failure_to_start_worker_is_not_blamed_on_python(
     ],
 )
 def test_invalid_python_executable_gives_unsupported_record(
-    make_spec: MakeSpec, tmp_path: Path, program: str, why: str
+    run: Run, tmp_path: Path, program: str, why: str
 ) -> None:
     other = Path(shutil.which(program) or tmp_path / "python")
     if other.parent == tmp_path and program != "no/python":
         other.write_text(program)
         other.chmod(0o755)
-    record = run(make_spec(python=str(other)), tmp_path)
+    record = run(python=str(other))
     assert record.status == "unsupported"
     start = f"system.python={other} does not start the benchmark's worker ({why}"
     assert str(record.reason).startswith(start)
 
 
-def test_one_without_the_benchmarks_packages_is_a_record(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_one_without_the_benchmarks_packages_is_a_record(run: Run, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False)
     python = tmp_path / "bare" / "bin" / "python"
-    record = run(make_spec(python=str(python)), tmp_path)
+    record = run(python=str(python))
     assert record.status == "unsupported"
     assert record.reason.startswith(f"system.python={python} lacks ")
     assert f"{python} -m pip install -e '.[EXTRA]'" in record.reason
 
 
 def test_one_without_the_framework_names_its_extra(
-    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
+    run: Run, make_module: Callable[[str], str]
 ) -> None:
     adapter = make_module("import a_framework_that_is_not_installed")
-    record = run(make_spec(python=sys.executable, adapter=adapter), tmp_path)
+    record = run(python=sys.executable, adapter=adapter)
     assert record.status == "unsupported"
     assert record.reason == ("a_framework_that_is_not_installed is not installed; install it")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -22,9 +20,9 @@ from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import Timing
 from tests.support import odd_system
 from tests.support.measured import MakeSpec, OwnTurns, measure
-from tests.support.refusals import expect_refusal, read_refusal
+from tests.support.processes import run_python
+from tests.support.refusals import Output, expect_refusal, read_refusal
 
-Output = pytest.CaptureFixture[str]
 Measured = Callable[..., Record]
 Patch = pytest.MonkeyPatch
 REFERENCE_IS_FINITE = "the reference is finite there; fix the system, not the model"
@@ -224,14 +222,8 @@ def test_a_worker_loads_no_framework_of_others(
         "code = write_measured(folder / 'spec.json', folder / 'r0.json', 'b', turns);"
         f"print(code, [name for name in {FOREIGN} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=build_worker_environment(spec),
-        check=True,
-    )
-    assert done.stdout.split("\n")[-2] == "0 []"
+    printed = run_python("-c", program, **build_worker_environment(spec))
+    assert printed.split("\n")[-2] == "0 []"
 
 
 def test_memory_is_given_back_before_the_warm_up_and_not_after(

@@ -1,8 +1,9 @@
-"""Comparison of whole mini-batches with their parts, and their fingerprints."""
+"""Comparison of whole mini-batches with their parts, and their fingerprints; readers of clocks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.measuring.checks import mini_batch_check
 from dynbatch.harness.measuring.checks.mini_batch_check import (
     compute_fingerprint,
-    find_clock_fault,
+    find_clock_reads,
     find_not_finite,
     find_parts_fault,
     find_whole_step_fault,
@@ -21,7 +22,6 @@ from dynbatch.harness.measuring.checks.mini_batch_check import (
 )
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.fingerprint import (
     KINK_TOLERANCE,
     TOLERANCE,
@@ -30,7 +30,7 @@ from dynbatch.harness.records.fingerprint import (
 )
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
-from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.harness.values.paths import ROOT
 from tests.support import saboteurs
 from tests.support.instances import draw_trees
 from tests.support.measured import MakeSpec
@@ -64,22 +64,12 @@ def test_parts_add_up(spec: TrialSpec, workload: Workload, n: int) -> None:
     assert find_parts_fault(system, workload.mini_batches[0][:n], 4) is None
 
 
-class WrongFrom(saboteurs.WrongForMany):
-    """Saboteur that is wrong by a thousandth from a number of instances on."""
-
-    n_from = 0
-
-    def is_wrong(self, instances: object) -> bool:
-        return len(instances) >= self.n_from  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("n_from", [2, 3, 4, 5, 8, 16])
 def test_a_fault_shows_whatever_size_it_depends_on(
     spec: TrialSpec, workload: Workload, n_from: int
 ) -> None:
-    system = WrongFrom(build_run_settings(replace(spec, system_options={"of": "b"})))
-    system.prepare(workload.model, workload.weights)
-    system.n_from = n_from
+    system: Any = prepared("WrongForMany", spec, workload, of="b")
+    system.is_wrong = lambda instances: len(instances) >= n_from
     fault = find_parts_fault(system, workload.mini_batches[0], 1)
     assert str(fault).startswith("gradient of b of ")
 
@@ -199,6 +189,62 @@ def test_a_fault_is_more_than_rounding(kind: str, make_spec: MakeSpec) -> None:
     assert faults[1] is not None
 
 
-@pytest.mark.parametrize("adapter", sorted({system.adapter for system in read_systems(CONF_DIR)}))
-def test_no_system_reads_a_clock(adapter: str) -> None:
-    assert find_clock_fault(adapter) is None
+# Files besides the harness's clock that read the time, without measuring what a table shows.
+ALLOWED = {
+    "datasets/parts/fetch.py": "a server that sends too slowly",
+    "harness/commands/compile_ahead.py": "how long compiling ahead took, which is printed",
+    "harness/compiler/pointers.py": "ticks, where compiled functions run as plain Python",
+    "harness/counts/sequential.py": "the time limit of a count",
+    "harness/engine/cpu_kernels/team.py": "sleeps while threads end",
+    "harness/machine/folders.py": "how old a folder is that another process left",
+    "harness/machine/noise.py": "how much others run, from outside what is timed",
+    "harness/measuring/block.py": "how long a worker without a socket may still run",
+    "harness/measuring/processes/fork_server.py": "limits of imports, and changes of files",
+    "harness/measuring/processes/process_tree.py": "how long killed processes are waited for",
+    "harness/measuring/processes/supervise.py": "limits of a worker",
+    "harness/records/record.py": "when a trial was measured, for people",
+    "harness/planning/durations.py": "times of day in records, of which durations are made",
+    "harness/commands/measure.py": "how long a run of the pipeline still takes",
+    "harness/terminal/exit_handling.py": "whether a signal that comes twice is meant twice",
+    "harness/terminal/status.py": "since when a node is at work, for whoever asks",
+    "harness/planning/slurm.py": "how long a scheduler's answer is waited for",
+    "harness/planning/locks.py": "how long another run is waited for",
+    "harness/planning/pending.py": "when a run of the pipeline began, and until when",
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import time", ["time"]),
+        ("import os, time as t", ["time"]),
+        ("def f():\n    from time import perf_counter", ["time.perf_counter"]),
+        ("from timeit import default_timer", ["timeit.default_timer"]),
+        ("event = torch.cuda.Event(enable_timing=True)", ["enable_timing"]),
+        ("seconds = begin.elapsed_time(end)", ["elapsed_time"]),
+        ("from dynbatch.harness.trials.spec import Timing", []),
+        ("import datetime as d", ["datetime"]),
+        ("from resource import getrusage", ["resource.getrusage"]),
+        ("import resource\nresource.setrlimit(*limit)", []),
+        ("import resource\nresource.getrusage(0)", ["getrusage"]),
+        ("from asyncio import get_running_loop", ["asyncio.get_running_loop"]),
+        ("seconds = os.times().user", ["os.times"]),
+        ("from psutil import cpu_times", ["psutil.cpu_times"]),
+        ('now = np.datetime64("now")', ["datetime64"]),
+        ("from time import sleep", []),
+        ("import timer\nfrom .time import x\ntiming.min_seconds", []),
+    ],
+)
+def test_clock_reads_are_found_in_every_syntax(source: str, found: list[str]) -> None:
+    assert list(find_clock_reads(source)) == found
+
+
+def test_only_allowed_modules_read_the_clock() -> None:
+    folders = ("harness", "systems", "datasets")
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    readers = {
+        path.relative_to(ROOT).as_posix()
+        for path in paths
+        if any(find_clock_reads(path.read_text(encoding="utf-8")))
+    }
+    assert readers == {"harness/measuring/clock.py", *ALLOWED}

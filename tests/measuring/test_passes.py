@@ -1,8 +1,9 @@
-"""Warm-up and timed passes with a fake source of time, and statistics of their samples."""
+"""Clock, timelines, warm-up and timed passes, with a fake source of time: every value is exact."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 
 from dynbatch.harness.contracts.system import Clock, Counters
 from dynbatch.harness.machine.noise import Scheduling
-from dynbatch.harness.measuring.clock import Sample
+from dynbatch.harness.measuring.clock import (
+    NullClock,
+    PhaseClock,
+    Sample,
+    measure_empty_sample_s,
+    pause_collector,
+    time_call,
+)
 from dynbatch.harness.measuring.cycles import MAX_PASSES
 from dynbatch.harness.measuring.passes import (
     WAITING_S,
@@ -22,11 +30,11 @@ from dynbatch.harness.measuring.passes import (
     take_turns,
     warm_up,
 )
+from dynbatch.harness.measuring.tracer import Span, Timeline, format_trace
+from dynbatch.harness.terminal.command_line import is_trace
 from dynbatch.harness.trials.spec import Timing
-from tests.support.fake_time import FakeTime, Scripted
+from tests.support.fake_time import FakeTime, Scripted, checked
 from tests.support.measured import OwnTurns
-
-TWO = [(10, 20), (30, 40)]  # a pass is 101 ms of timed work and 2 s of loading, which is not timed
 
 
 @pytest.fixture
@@ -34,6 +42,146 @@ def time() -> FakeTime:
     return FakeTime()
 
 
+def clock_of(time: FakeTime, synchronize: Callable[[], None] = lambda: None) -> PhaseClock:
+    return PhaseClock(synchronize, time)
+
+
+def test_phases_and_total_are_exact_and_a_phase_marked_twice_is_added_up(time: FakeTime) -> None:
+    clock = clock_of(time)
+    clock.start()
+    for cost, phase in ((1, "construct"), (2, "forward"), (4, "construct")):
+        time.move(cost)
+        clock.mark(phase)
+    time.move(5)
+    sample = clock.stop()
+    assert sample.total_s == pytest.approx(0.012, abs=1e-12)
+    assert sample.phases_s == pytest.approx({"construct": 0.005, "forward": 0.002}, abs=1e-12)
+
+
+def test_divided_shares_are_booked_and_remainder_goes_to_next_mark(time: FakeTime) -> None:
+    clock = clock_of(time)
+    clock.start()
+    time.move(2)
+    clock.mark("construct")
+    time.move(8)
+    clock.divide({"schedule": 0.25, "forward": 0.5})
+    time.move(1)
+    clock.mark("construct")
+    clock.divide({})
+    sample = clock.stop()
+    booked = {"construct": 0.005, "schedule": 0.002, "forward": 0.004}
+    assert sample.phases_s == pytest.approx(booked)
+    assert sum(booked.values()) == pytest.approx(sample.total_s)
+
+
+def test_shares_of_a_whole_run_are_not_booked(time: FakeTime) -> None:
+    clock = clock_of(time)
+    clock.start(marked=False)
+    time.move(8)
+    clock.divide({"forward": 0.5})
+    assert clock.stop().phases_s == {}
+
+
+@pytest.mark.parametrize(
+    "shares", [{"forward": -0.1}, {"forward": 0.6, "schedule": 0.5}, {"waiting": 0.5}]
+)
+def test_invalid_shares_are_rejected(time: FakeTime, shares: dict[str, float]) -> None:
+    clock = clock_of(time)
+    clock.start()
+    for one in (clock, NullClock()):
+        with pytest.raises(ValueError, match=r"invalid shares|unknown phase"):
+            one.divide(shares)
+
+
+def test_runs_do_not_leak_into_each_other(time: FakeTime) -> None:
+    clock = clock_of(time)
+    clock.start()
+    time.move(1)
+    clock.mark("update")
+    clock.stop()
+    time.move(500)
+    clock.start()
+    time.move(2)
+    clock.mark("forward")
+    assert clock.stop() == Sample(pytest.approx(0.002), pytest.approx({"forward": 0.002}))
+
+
+def test_every_reading_comes_after_a_synchronise(time: FakeTime) -> None:
+    readings_at_sync: list[int] = []
+    clock = clock_of(time, lambda: readings_at_sync.append(time.n_readings))
+    clock.start()
+    clock.mark("forward")
+    clock.stop()
+    assert readings_at_sync == [0, 1, 2]
+    assert time.n_readings == 3
+
+
+def test_a_clock_refuses_misuse(time: FakeTime) -> None:
+    clock = clock_of(time)
+    for use in (lambda: clock.mark("forward"), clock.stop, lambda: clock.divide({"forward": 0.5})):
+        with pytest.raises(RuntimeError, match="not running"):
+            use()
+    clock.start()
+    with pytest.raises(RuntimeError, match="already running"):
+        clock.start()
+    whole = clock_of(time)
+    whole.start(marked=False)
+    for one in (clock, whole, NullClock()):
+        with pytest.raises(ValueError, match="unknown phase 'compute'"):
+            one.mark("compute")
+
+
+def test_timing_includes_pending_asynchronous_work(time: FakeTime) -> None:
+    synchronized_at: list[int] = []
+
+    def synchronize() -> None:
+        synchronized_at.append(time.n_readings)
+        time.move(30)
+
+    def work() -> str:
+        time.move(4)
+        return "done"
+
+    assert time_call(work, synchronize, time) == ("done", pytest.approx(0.034))
+    assert synchronized_at == [0, 1], "a reading before the work of others was waited for"
+
+
+def test_the_collector_rests_in_the_timed_region_only() -> None:
+    assert gc.isenabled()
+    with pause_collector():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+class Ticking(FakeTime):
+    """Source of time whose readings take time and are rounded to whole steps."""
+
+    def __init__(self, cost_ns: int, step_ns: int) -> None:
+        super().__init__()
+        self.cost_ns, self.step_ns = cost_ns, step_ns
+
+    def __call__(self) -> int:
+        self.now += self.cost_ns
+        return super().__call__() // self.step_ns * self.step_ns
+
+
+@pytest.mark.parametrize(
+    ("cost_ns", "step_ns", "found_s"), [(50, 1, 5e-8), (50, 1000, 1e-6), (0, 1, 0.0)]
+)
+def test_an_empty_sample_is_a_reading_or_a_step_of_the_clock(
+    cost_ns: int, step_ns: int, found_s: float
+) -> None:
+    found = measure_empty_sample_s(lambda: None, Ticking(cost_ns, step_ns))
+    assert found == pytest.approx(found_s)
+
+
+def test_waiting_for_a_device_is_part_of_an_empty_sample(time: FakeTime) -> None:
+    assert measure_empty_sample_s(lambda: time.move(0.02), time) == pytest.approx(2e-5)
+
+
+# --- passes ---
+
+TWO = [(10, 20), (30, 40)]  # a pass is 101 ms of timed work and 2 s of loading, which is not timed
 IDLE = Scheduling(cpu_s=0.0, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
 
 
@@ -230,3 +378,67 @@ def test_phase_medians_are_none_for_unmeasured_phases() -> None:
         "backward": None,  # never marked
         "update": None,  # marked, but not among the phases that the system separates
     }
+
+
+# --- timelines ---
+
+
+def timeline_of_a_run() -> Timeline:
+    time = FakeTime()
+    timeline = Timeline(lambda: time.move(0.5), time)  # every reading waits for the device
+    time.move(2)
+    timeline.mark("construct")
+    with timeline.record_span("batch", "leaf x 3", {"rows": 3}) as details:
+        time.move(1)
+        with timeline.record_span("kernel", "product W", {}):
+            time.move(4)
+        details["kernels"] = 1
+    timeline.mark("forward")
+    return timeline
+
+
+def test_span_times_are_read_after_synchronization() -> None:
+    spans = {span.name: span for span in timeline_of_a_run().spans}
+    seconds = {name: (span.end_ns - span.start_ns) * 1e-6 for name, span in spans.items()}
+    assert seconds == {"construct": 2.5, "product W": 4.5, "leaf x 3": 6.5, "forward": 7.5}
+    assert spans["leaf x 3"].details == {"rows": 3, "kernels": 1}
+    assert spans["leaf x 3"].start_ns < spans["product W"].start_ns
+    assert spans["construct"].end_ns <= spans["leaf x 3"].start_ns
+
+
+def test_a_file_is_in_the_trace_event_format() -> None:
+    spans = timeline_of_a_run().spans
+    text = format_trace("a run", {"whole": spans[:1], "in parts": spans}, {"trial": "x"})
+    events = checked(text)
+    shown = [(e["tid"], e["cat"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert shown == [
+        (1, "phase", "construct", 0.0, 2500.0),
+        (2, "phase", "construct", 0.0, 2500.0),
+        (2, "kernel", "product W", 4500.0, 4500.0),
+        (2, "batch", "leaf x 3", 3000.0, 6500.0),
+        (2, "phase", "forward", 2500.0, 7500.0),
+    ]
+    named = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert named == {1: "whole", 2: "in parts"}
+    # A track may be empty.
+    assert [e["ph"] for e in checked(format_trace("a run", {"none": []}, {}))] == ["M"] * 3
+
+
+def test_no_span_ends_before_it_begins() -> None:
+    with pytest.raises(ValueError, match="ends at 1, before 2"):
+        Span("phase", "forward", 2, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "ours"),
+    [
+        (format_trace("a run", {}, {}).encode(), True),
+        (b'{"traceEvents": 1}', False),
+        (b'{"status": "ok"}', False),
+        (b"[]", False),
+        (b"no JSON", False),
+        (b"\xff", False),
+    ],
+)
+def test_timeline_is_distinguished_from_other_files(content: bytes, ours: bool) -> None:
+    assert is_trace(content) == ours

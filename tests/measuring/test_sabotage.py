@@ -1,4 +1,8 @@
-"""Every sabotage is caught by the worker, and is not caught once its guards are disabled."""
+"""Every sabotage is caught by the worker, and is not caught once its guards are disabled.
+
+Reduced precision widens tolerances only as the trial requests. Later rounds rely on the proof of
+the first one, as long as nothing has changed.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dynbatch.harness.measuring import passes
+from dynbatch.harness.measuring import passes, worker
 from dynbatch.harness.measuring.checks import mini_batch_check, reference_check, timed_check
 from dynbatch.harness.measuring.checks.reference_check import Verdict
 from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
-from dynbatch.harness.trials.spec import TrialSpec
+from tests.support import saboteurs
 from tests.support.measured import MakeSpec, measure, measure_at, spec_of
 
 Patch = pytest.MonkeyPatch
+Measured = Callable[..., Record]
 PARAMETERS = ("embedding", "W", "b_leaf", "U", "b", "F_1", "F_2", "b_f", "W_out")
 
 
@@ -107,19 +112,30 @@ def _short_turns(monkeypatch: Patch) -> None:
     monkeypatch.setattr(passes, "TURN_S", 1e-3)
 
 
+@pytest.fixture
+def measured(make_spec: MakeSpec, tmp_path: Path) -> Measured:
+    """Return a function that measures a system of tests.support.saboteurs."""
+
+    def measured_by(kind: str, of: str = "W", mode: str = "train", **changes: Any) -> Record:
+        spec = spec_of(make_spec, kind, of, mode=mode, **changes)
+        return measure_at(spec, locate_record(tmp_path, spec))
+
+    return measured_by
+
+
 def name_of(sabotage: Sabotage) -> str:
     return "-".join(filter(None, (sabotage.kind, sabotage.of, sabotage.mode)))
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_honest_system_passes(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
-    record = measure(spec_of(make_spec, "Honest", mode=mode), tmp_path)
+def test_honest_system_passes(measured: Measured, mode: str) -> None:
+    record = measured("Honest", mode=mode)
     assert (record.status, record.reason) == ("ok", None)
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=name_of)
-def test_sabotage_is_caught(make_spec: MakeSpec, tmp_path: Path, sabotage: Sabotage) -> None:
-    record = measure(spec_of(make_spec, *sabotage[:3]), tmp_path)
+def test_sabotage_is_caught(measured: Measured, sabotage: Sabotage) -> None:
+    record = measured(*sabotage[:3])
     assert record.status == "wrong_result"
     assert sabotage.says in (record.reason or "")
     assert (record.passes_s, record.instances_per_s) == ((), None)
@@ -127,12 +143,12 @@ def test_sabotage_is_caught(make_spec: MakeSpec, tmp_path: Path, sabotage: Sabot
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=name_of)
 def test_it_is_its_guards_that_catch_it(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: Patch, sabotage: Sabotage
+    measured: Measured, monkeypatch: Patch, sabotage: Sabotage
 ) -> None:
     for guard in sabotage.guards:
         for owner, name, stand_in in GUARDS[guard]:
             monkeypatch.setattr(owner, name, stand_in)
-    record = measure(spec_of(make_spec, *sabotage[:3]), tmp_path)
+    record = measured(*sabotage[:3])
     assert (record.status, record.reason) == ("ok", None)
 
 
@@ -167,25 +183,122 @@ def test_a_clock_in_a_system_is_found(
     assert measure(spec, tmp_path).status == "ok"
 
 
-def measured_in(folder: Path, spec: TrialSpec) -> Record:
-    return measure_at(spec, locate_record(folder, spec))
-
-
-def test_reference_resolves_disagreement(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_reference_resolves_disagreement(measured: Measured) -> None:
     """The systems differ in a mini-batch that only fingerprints cover."""
-    honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
-    first, second = measured_in(tmp_path / "a", honest), measured_in(tmp_path / "a", wrong)
+    first, second = measured("Honest"), measured("WrongForTheSecond")
     assert first.status == "ok"
     assert second.status == "wrong_result"
     assert "mini-batch 1 differs from other systems and the reference" in str(second.reason)
     assert "gradient of W" in str(second.reason)
 
 
-def test_wrong_first_record_is_hidden(make_spec: MakeSpec, tmp_path: Path) -> None:
-    honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
-    first, second = measured_in(tmp_path, wrong), measured_in(tmp_path, honest)
+def test_wrong_first_record_is_hidden(measured: Measured) -> None:
+    first, second = measured("WrongForTheSecond"), measured("Honest")
     assert (first.status, second.status) == ("ok", "ok")  # no record contradicted it yet
     assert (first.fingerprint.proved, second.fingerprint.proved) == (False, True)
     shown = cross_check_records([first, second])
     assert [one.status for one in shown if one is not None] == ["wrong_result", "ok"]
     assert "differs from Honest, which the reference confirmed" in str(shown[0] and shown[0].reason)
+
+
+# --- reduced precision ---
+
+
+@pytest.mark.parametrize("of", ["float16", "bfloat16"])
+def test_requested_reduced_precision_passes_with_warning(measured: Measured, of: str) -> None:
+    record = measured("ComputesInHalfPrecision", of, precision="bf16")
+    assert (record.status, record.reason) == ("ok", None)
+    assert "reduced_precision" in record.warnings
+    assert record.check.max_rel_err > 1e-4
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32x3", "half"])
+def test_exact_names_and_words_of_others_loosen_nothing(measured: Measured, precision: str) -> None:
+    record = measured("ComputesInHalfPrecision", "float16", precision=precision)
+    assert record.status == "wrong_result"
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        *(("SkipsAnUpdate", name) for name in ("embedding", "U", "b", "F_1", "W_out")),
+        ("SumsHalfAGradient", "W"),
+        ("SumsHalfAGradientOfMany", "W"),
+        ("UpdatesALittle", ""),
+    ],
+)
+def test_wrong_results_fail_in_reduced_precision(measured: Measured, kind: str, of: str) -> None:
+    assert measured(kind, of, precision="tf32").status == "wrong_result"
+
+
+def test_reduced_precision_is_a_workload_of_its_own(measured: Measured) -> None:
+    exact, lower, near = (
+        measured("Honest", precision=name).fingerprint for name in ("ieee", "bf16", "tf32x3")
+    )
+    assert exact.workload == near.workload != lower.workload
+    assert exact.losses == lower.losses
+
+
+# --- later rounds ---
+
+
+@pytest.fixture
+def proofs(monkeypatch: Patch) -> list[int]:
+    """Return a list that grows with each proof."""
+    calls: list[int] = []
+    prove = worker.prove
+
+    def counted(*given: Any) -> Any:
+        calls.append(1)
+        return prove(*given)
+
+    monkeypatch.setattr(worker, "prove", counted)
+    return calls
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_a_later_round_is_proved_by_the_first(
+    measured: Measured, proofs: list[int], mode: str
+) -> None:
+    first, second = (measured("Honest", mode=mode, round=number) for number in (0, 1))
+    assert (first.status, second.status) == ("ok", "ok")
+    assert len(proofs) == 1
+    assert (first.check.in_round, second.check.in_round) == (None, 0)
+    assert second.fingerprint.sketches == first.fingerprint.sketches
+    assert (first.unseen_slowdown is None, second.unseen_slowdown is None) == (False, True)
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_a_later_round_with_other_losses_is_wrong(
+    measured: Measured, monkeypatch: Patch, mode: str
+) -> None:
+    assert measured("Honest", mode=mode).status == "ok"
+    last_loss = saboteurs.Honest.last_loss
+    monkeypatch.setattr(saboteurs.Honest, "last_loss", lambda self: 1.01 * last_loss(self))
+    record = measured("Honest", mode=mode, round=1)
+    assert record.status == "wrong_result"
+    assert "the loss of mini-batch 0 is" in str(record.reason)
+    assert record.passes_s == ()
+
+
+@pytest.mark.parametrize("changed", ["source", "machine", "versions", "inputs", "status", "none"])
+def test_a_changed_first_round_proves_nothing(
+    measured: Measured, tmp_path: Path, proofs: list[int], changed: str
+) -> None:
+    first = measured("Honest")
+    (path,) = tmp_path.rglob("r0.json")
+    changes: dict[str, dict[str, Any]] = {
+        "source": {"source_sha256": "0" * 64},
+        "machine": {"machine": {**first.machine, "cpu": "another"}},
+        "versions": {"versions": {**first.versions, "numpy": "0.1"}},
+        "inputs": {"inputs_sha256": "0" * 64},
+        "status": {"status": "wrong_result", "reason": "other systems contradict it"},
+        "none": {},
+    }
+    path.write_text(first.model_copy(update=changes[changed]).model_dump_json())
+    if changed == "none":
+        path.unlink()
+    again = measured("Honest", round=1)
+    assert again.status == "ok"
+    assert again.check.in_round is None
+    assert len(proofs) == 2

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.system import (
-    Clock,
-    Counters,
-    Parameters,
-    Result,
-    RunSettings,
-    System,
-)
+from dynbatch.harness.contracts.system import Clock, RunSettings
 from dynbatch.harness.measuring.checks.timed_check import (
     CALLS_S,
     HIDDEN_SHARE,
@@ -34,10 +27,11 @@ from dynbatch.harness.measuring.checks.timed_check import (
 from dynbatch.harness.measuring.passes import Passes
 from dynbatch.harness.records.fingerprint import Fingerprint
 from dynbatch.harness.values.instances import Chain
+from dynbatch.systems.null_system import Control
 from tests.support.engine_models import tree
 
 
-class Slow(System):
+class Slow(Control):
     """System with configured seconds for each call; unseen: for lists not seen before."""
 
     def __init__(self, load: float = 0.0, wait: float = 0.0, ask: float = 0.0) -> None:
@@ -50,10 +44,6 @@ class Slow(System):
 
     def now_ns(self) -> int:
         return round(self.now_s * 1e9)
-
-    def prepare(self, model: Any, weights: Any) -> None:
-        """Forget all lists seen so far."""
-        self.seen.clear()
 
     def load(self, instances: Sequence[Any]) -> None:
         self.now_s += self.costs["load"]
@@ -69,12 +59,6 @@ class Slow(System):
     def last_loss(self) -> float:
         self.now_s += self.costs["ask"]
         return float(len(self.instances))
-
-    def result(self) -> Result:
-        return Result(self.last_loss(), np.zeros(0), {}, Counters())
-
-    def parameters(self) -> Parameters:
-        return {}
 
 
 JITTER = 1e-4  # 20 us, of runs that take 1 s and more

@@ -175,7 +175,6 @@ def test_batches_are_counted_at_either_granularity(mine: Path) -> None:
 def test_networks_of_frameworks_run_binary_trees(table: str, mine: Path) -> None:
     _, model = load(resolve(mine))
     reason = explain_unrunnable(model, table)
-    assert reason is not None
     assert reason.startswith("networks of frameworks run binary trees, but these have up to 4 chil")
     assert explain_unrunnable(load(resolve(mine, binarize="left"))[1], table) is None
     assert explain_binary_only(model) == reason

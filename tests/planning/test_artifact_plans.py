@@ -22,12 +22,11 @@ from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.stats import INTERVAL_ROUNDS
-from dynbatch.harness.trials.spec import Timing
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import CEILING, read_declaration
 
 SLOW = pytest.mark.slow
-PAPERS = {"ACRoBat": "acrobat", "Cavs": "cavs", "DyNet": "dynet_policy", "ED-Batch": "edbatch"}
+PAPERS = {"ACRoBat", "Cavs", "DyNet", "ED-Batch"}
 VARIANTS = {"vertex_openblas", "vertex_shared"}  # of the engine, with rows of their own
 COMPILED_S = 0.5  # compilation of one model with one set of engine options, once per machine
 
@@ -43,9 +42,7 @@ def choices(scale: str) -> Choices:
 
 @pytest.mark.parametrize("scale", ["smoke", *(pytest.param(s, marks=SLOW) for s in SCALES[1:])])
 @pytest.mark.parametrize("name", list_experiment_names())
-def test_every_experiment_plans_and_shows_all_it_measures(
-    name: str, scale: str, composer: Composer
-) -> None:
+def test_every_experiment_shows_all_it_measures(name: str, scale: str, composer: Composer) -> None:
     trials = plan_artifact(name, choices(scale), composer)
     measures = read_experiment(name)["scales"][scale] != "nothing"
     assert bool(trials or plan_counts(name, choices(scale))) == measures
@@ -107,23 +104,18 @@ def test_acrobat_has_each_of_its_points_once() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_batch_size_of_an_experiment_measures_the_same_instances(scale: str) -> None:
-    usual, seen = Timing(), 0
+def test_batch_sizes_of_an_experiment_measure_the_same_instances(
+    scale: str, composer: Composer
+) -> None:
     for name in list_experiment_names():
-        if scale not in read_experiment(name)["scales"]:
-            continue
         found: dict[str, set[int]] = {}
-        for settings in expand(name, scale).settings:
-            size = int(settings.get("batch_size", 1))
-            n_mini_batches = int(settings.get("timing.n_mini_batches", usual.n_mini_batches))
-            n = settings.get("timing.n_instances", usual.n_instances) or n_mini_batches * size
-            rest = {k: v for k, v in settings.items() if k != "batch_size"}
-            key = json.dumps({k: v for k, v in rest.items() if not k.startswith("timing.")})
-            found.setdefault(key, set()).add(int(n))
-            seen += n == settings.get("timing.n_instances")
+        for trial in plan_artifact(name, choices(scale), composer):
+            others = {k: v for k, v in trial.settings.items() if not k.startswith("timing.")}
+            others.pop("batch_size")
+            n_instances = trial.spec.n_mini_batches * trial.spec.batch_size
+            found.setdefault(json.dumps(others), set()).add(n_instances)
         unlike = {key: sizes for key, sizes in found.items() if len(sizes) > 1}
         assert unlike == {}, f"{name}: other batch sizes measure other instances"
-    assert seen or scale != "paper"
 
 
 @pytest.mark.parametrize(
@@ -159,15 +151,6 @@ def list_own_systems(paper: str) -> dict[str, set[str]]:
     return {"strategies": presets, "systems": real or presets} if presets else {}
 
 
-def test_papers_have_their_own_strategies() -> None:
-    found = {name: list_own_systems(f"{name} (Somebody, 2020)") for name in PAPERS}
-    presets = {name: own["strategies"] for name, own in found.items()}
-    assert presets == {name: {preset} for name, preset in PAPERS.items()}
-    assert "dynet" in found["DyNet"]["systems"]
-    assert found["Cavs"]["systems"] == {"cavs"}
-    assert list_own_systems("this project's own") == {}
-
-
 def test_a_comparison_starts_with_the_papers_own_system_else_with_the_engine() -> None:
     """The engine is one more row of a paper's comparison, after all others."""
     kinds = {system.name: system.kind for system in read_systems(CONF_DIR)}
@@ -185,7 +168,7 @@ def test_a_comparison_starts_with_the_papers_own_system_else_with_the_engine() -
                 assert systems[0] in own[group], where
                 engine = tuple(s for s in systems if s in ("vertex", "vertex_shared"))
                 assert systems[len(systems) - len(engine) :] == engine, where
-    assert papers == set(PAPERS)
+    assert papers == PAPERS
 
 
 def test_the_comparisons_of_cavs_have_real_systems_and_the_engine() -> None:
@@ -228,31 +211,19 @@ def test_verdicts_have_three_rounds(scale: str) -> None:
         assert grid.rounds >= 3 or not grid.settings, name
 
 
-def test_medium_is_over_in_a_hundred_minutes() -> None:
-    """Trials that experiments share are measured once, with their maximum of rounds.
-
-    The rule is from rounds of headlines, which take longer than others.
-    """
-    usual = {"mode": "train", "order": "shuffled", "timing.min_passes": 3}
-    usual |= {"dataset.options.vocab_modulo": 0}
-    rounds: dict[tuple[tuple[str, str], ...], int] = {}
-    counted = set()
-    for grid in (expand(name, "medium") for name in list_experiment_names()):
-        counted |= {sweep.sweep_id for sweep in grid.sweeps}
-        for settings in grid.settings:
-            trial = tuple(sorted((k, str(v)) for k, v in (usual | dict(settings)).items()))
-            rounds[trial] = max(rounds.get(trial, 0), grid.rounds)
-    measuring_s, compiled = 0.0, set()
-    for trial, n_rounds in rounds.items():
-        printed = dict(trial)
-        adapter = read_mapping(CONF_DIR / "system" / f"{printed['system']}.yaml")["adapter"]
-        measuring_s += n_rounds * (
-            estimate_usual_s(adapter, float(printed["timing.min_seconds"])) + STARTED_S
-        )
-        if adapter.startswith("dynbatch.systems.on_core") and printed["model"] != "cell":
-            switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
-            compiled.add((printed["system"], printed["model"], printed["mode"], *switches))
-    shown_s = COUNT_S * len(counted) + DRAWN_S * len(list_experiment_names())
+def test_medium_is_over_in_a_hundred_minutes(composer: Composer) -> None:
+    """The rule is from rounds of headlines, which take longer than others."""
+    names, medium = list_experiment_names(), choices("medium")
+    trials = order_trials(t for name in names for t in plan_artifact(name, medium, composer))
+    specs = [trial.spec for trial in trials for _ in range(trial.rounds)]
+    measuring_s = sum(estimate_usual_s(s.adapter, s.timing.min_seconds) + STARTED_S for s in specs)
+    compiled = {
+        (spec.system, spec.model, spec.mode, str(spec.system_options))
+        for spec in specs
+        if spec.adapter.startswith("dynbatch.systems.on_core") and spec.model != "cell"
+    }
+    counted = {sweep.sweep_id for name in names for sweep in plan_counts(name, medium)}
+    shown_s = COUNT_S * len(counted) + DRAWN_S * len(names)
     assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 105
 
 

@@ -1,7 +1,8 @@
-"""Composition of every YAML file, and one-line errors for invalid values."""
+"""Composition of every YAML file, and one-line errors for invalid values and broken files."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+import dynbatch.harness.commands.data
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.source_code import find_module_file
-from dynbatch.harness.planning.artifacts import build_choices
+from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact
 from dynbatch.harness.planning.config import BenchConfig, Composer, compose_with_hydra, resolve_spec
 from dynbatch.harness.planning.grid import expand, list_experiment_names
 from dynbatch.harness.planning.ordering import shuffle_round
 from dynbatch.harness.planning.overrides import format_override, read_settings
-from dynbatch.harness.planning.yaml_files import list_choices
+from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
 from dynbatch.harness.terminal.command_line import parse, plan, plan_experiment
 from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.values.checked import read
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.refusals import expect_refusal
+from tests.support.refusals import expect_refusal, read_refusal
 
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 NULL = "system=null"
 SMOKE = build_choices({"scale": "smoke", "device": "cpu"}, {})
 
@@ -33,6 +37,12 @@ SMOKE = build_choices({"scale": "smoke", "device": "cpu"}, {})
 @pytest.fixture(scope="module")
 def composer() -> Composer:
     return Composer()
+
+
+@pytest.fixture
+def conf_dir(tmp_path: Path) -> Path:
+    shutil.copytree(CONF_DIR, tmp_path / "conf")
+    return tmp_path / "conf"
 
 
 @pytest.mark.parametrize("name", list_choices("system"))
@@ -74,9 +84,7 @@ def test_settings_are_joined_as_hydra_joins_them(composer: Composer, overrides: 
     assert composer.compose_config(read_settings([NULL, *overrides])) == expected
 
 
-def test_a_file_that_is_made_of_others_is_composed_by_hydra(tmp_path: Path) -> None:
-    conf_dir = tmp_path / "conf"
-    shutil.copytree(CONF_DIR, conf_dir)
+def test_a_file_that_is_made_of_others_is_composed_by_hydra(conf_dir: Path) -> None:
     own = "defaults: [tree_lstm, _self_]\nname: mine\nlabel: Mine\n"
     (conf_dir / "model" / "mine.yaml").write_text(own)
     outer = GlobalHydra.instance().hydra
@@ -85,17 +93,16 @@ def test_a_file_that_is_made_of_others_is_composed_by_hydra(tmp_path: Path) -> N
     assert GlobalHydra.instance().hydra is outer
 
 
-def test_a_value_that_refers_to_another_is_resolved_with_it(tmp_path: Path) -> None:
-    shutil.copytree(CONF_DIR, tmp_path / "conf")
-    bench = tmp_path / "conf" / "bench.yaml"
+def test_a_value_that_refers_to_another_is_resolved_with_it(conf_dir: Path) -> None:
+    bench = conf_dir / "bench.yaml"
     text = bench.read_text().replace("embedding_size: 0", "embedding_size: ${hidden_size}")
     bench.write_text(text)
-    own = Composer(tmp_path / "conf")
+    own = Composer(conf_dir)
     assert [own.compose_config({"hidden_size": n}).embedding_size for n in (3, 5)] == [3, 5]
     bench.write_text(text.replace("hidden_size: 256", "hidden_size: ???"))
-    assert Composer(tmp_path / "conf").compose_config({"hidden_size": 3}).embedding_size == 3
+    assert Composer(conf_dir).compose_config({"hidden_size": 3}).embedding_size == 3
     with pytest.raises(ConfigError, match="hidden_size"):
-        Composer(tmp_path / "conf").compose_config({})
+        Composer(conf_dir).compose_config({})
 
 
 def test_values_do_not_leak_from_one_composition_to_the_next(composer: Composer) -> None:
@@ -114,9 +121,7 @@ def test_a_text_is_read_as_it_is_written(text: str) -> None:
     assert read_settings([format_override("data_root", text)]) == {"data_root": text}
 
 
-def test_hydra_cfg_option_prints_config_and_plans_nothing(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_hydra_cfg_option_prints_config_and_plans_nothing(capsys: Output) -> None:
     assert parse([NULL, "--cfg", "job"]) == []
     assert "batch_size:" in capsys.readouterr().out
     assert parse(["--cfg", "job", "batch_size=3", NULL]) == []
@@ -174,7 +179,7 @@ def test_a_sweep_over_systems_may_set_their_options(typed: str) -> None:
 
 
 def test_an_option_may_be_swept_and_may_be_null_in_a_sweep_which_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """Hydra accepts null in a list of values, but not in `choice(null)`."""
     monkeypatch.chdir(tmp_path)
@@ -188,10 +193,8 @@ def test_an_option_may_be_swept_and_may_be_null_in_a_sweep_which_leaves_no_folde
     assert [job.config.system.options["autobatch"] for job in jobs] == ["depth", "agenda"] * 2
 
 
-def test_a_system_takes_a_new_name_and_not_that_of_another(composer: Composer) -> None:
+def test_a_system_takes_a_new_name(composer: Composer) -> None:
     assert composer.compose_config({"system": "null", "system.name": "mine"}).system.name == "mine"
-    with pytest.raises(ConfigError, match=r"system.name=vertex is the name of another system"):
-        composer.compose_config({"system": "null", "system.name": "vertex"})
 
 
 @pytest.mark.parametrize(
@@ -205,11 +208,10 @@ def test_hydra_s_own_settings_are_refused(text: str, flags: list[str]) -> None:
         parse([*flags, text, "system=null"])
 
 
-def test_a_copy_of_the_configuration_is_read_everywhere(tmp_path: Path) -> None:
-    shutil.copytree(CONF_DIR, tmp_path / "conf")
-    experiment = tmp_path / "conf" / "experiment" / "first_look.yaml"
+def test_a_copy_of_the_configuration_is_read_everywhere(conf_dir: Path, tmp_path: Path) -> None:
+    experiment = conf_dir / "experiment" / "first_look.yaml"
     experiment.rename(experiment.with_name("own.yaml"))
-    typed = [f"--config-path={tmp_path}/conf", "experiment=own", "scale=smoke", "device=cpu"]
+    typed = [f"--config-path={conf_dir}", "experiment=own", "scale=smoke", "device=cpu"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}/results"]), typed)
     assert len({one.spec.trial_id for one in planned}) == 3
 
@@ -232,3 +234,70 @@ def test_a_place_in_quotes_is_looked_into(tmp_path: Path) -> None:
     specs = [one.spec for one in plan(parse(choices), choices)]
     assert {(spec.dataset, spec.data_root) for spec in specs} == {("sst", str(place))}
     assert {Path(spec.cache_dir).parent for spec in specs} == {tmp_path / "its #results"}
+
+
+# --- broken files ---
+
+BRACKET = (b"name: [a\n", ":2: invalid YAML: expected ',' or ']'")
+TAB = (b"\tname: x\n", ":1: invalid YAML: found character '\\t' that cannot start any token")
+TAG = (b"name: !!python/object:os.x {}\n", ":1: invalid YAML: could not determine a constr")
+BYTES = (b"name: \xff\n", "'utf-8' codec can't decode byte 0xff")
+SETTINGS = {"system": "null", "model": "tree_fc", "dataset": "complete_trees"}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("bench.yaml", *BRACKET),
+        ("model/tree_fc.yaml", *BRACKET),
+        *(("system/null.yaml", *one) for one in (BRACKET, TAB, TAG, BYTES)),
+    ],
+)
+def test_composing_config_names_broken_file_in_error(
+    conf_dir: Path, file: str, content: bytes, words: str
+) -> None:
+    (conf_dir / file).write_bytes(content)
+    names_file = [str(conf_dir / file)] if (content, words) != BYTES else []
+    with expect_refusal(words, "; fix the file", *names_file):
+        Composer(conf_dir).compose_config(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        BRACKET,
+        BYTES,
+        (b"- a\n", ": expected keys and values, got a list"),
+        (b"", ": expected keys and values, got nothing"),
+        (b"name: sst\n", " has no loader; add it"),
+    ],
+)
+def test_broken_file_read_without_hydra_is_named_in_error(
+    conf_dir: Path, tmp_path: Path, content: bytes, words: str, monkeypatch: Patch, capsys: Output
+) -> None:
+    path = conf_dir / "dataset" / "sst.yaml"
+    path.write_bytes(content)
+    monkeypatch.setattr(dynbatch.harness.commands.data, "CONF_DIR", conf_dir)
+    assert dynbatch.harness.commands.data.main(["list"]) == 1
+    read_refusal(capsys, f"bench-data: {path}", words)
+    choices = Choices("smoke", "cpu", 1, tmp_path, tmp_path, conf_dir)
+    with pytest.raises(ConfigError, match=r"sst\.yaml"):
+        plan_artifact("cavs_fig8d", choices, Composer(conf_dir))
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "directory"])
+@pytest.mark.parametrize("file", ["bench.yaml", "system/null.yaml"])
+def test_irregular_file_is_refused_without_waiting(conf_dir: Path, file: str, kind: str) -> None:
+    path = conf_dir / file
+    path.unlink()
+    os.mkfifo(path) if kind == "FIFO" else path.mkdir()
+    with expect_refusal(f"{path} cannot be read: it is a {kind}"):
+        Composer(conf_dir).compose_config(SETTINGS)
+
+
+@pytest.mark.parametrize("group", ["system", "experiment"])
+def test_duplicate_key_is_reported(conf_dir: Path, group: str) -> None:
+    path = min((conf_dir / group).glob("*.yaml"))
+    path.write_text(path.read_text(encoding="utf-8") + "\nname: a\nname: b\n")
+    with pytest.raises(ConfigError, match=f"{path.name}:.* found duplicate key name"):
+        read_mapping(path)

@@ -51,7 +51,7 @@ def test_estimate_without_records_follows_the_rule(
     make_spec: MakeSpec, adapter: str, process_s: float
 ) -> None:
     spec = make_spec(adapter=adapter)
-    assert Durations().estimate_seconds(spec) == process_s + spec.timing.min_seconds
+    assert Durations().estimate_seconds(spec) == process_s + 2 * spec.timing.min_seconds
 
 
 def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:

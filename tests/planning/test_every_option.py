@@ -13,7 +13,7 @@ import yaml
 
 from dynbatch.harness.contracts.corpus import check_loader_options, list_loader_options
 from dynbatch.harness.contracts.model import find_model_class
-from dynbatch.harness.contracts.options import LARGEST, NoOptions, check_options, read_options
+from dynbatch.harness.contracts.options import LARGEST, check_options, read_options
 from dynbatch.harness.contracts.policy import LearningSettings
 from dynbatch.harness.contracts.system import RunSettings, System, load_adapter
 from dynbatch.harness.engine.switches import Switches
@@ -23,7 +23,6 @@ from dynbatch.harness.trials.spec import Limits, Timing
 from dynbatch.harness.trials.workload import list_model_options
 from dynbatch.harness.values.checked import OneOf
 from dynbatch.harness.values.paths import CONF_DIR
-from dynbatch.systems.null_system import Adapter as NullSystem
 from tests.support.measured import MakeSpec, measure
 from tests.support.refusals import expect_refusal
 
@@ -101,6 +100,7 @@ def test_no_model_and_no_data_set_takes_another_type() -> None:
         content = read_mapping(CONF_DIR / "dataset" / f"{dataset}.yaml")
         check_loader_options(content["loader"], content.get("options") or {})
         for name, hint in list_loader_options(content["loader"]).items():
+            assert hint not in (int, str) or name in ("seed", "n_leaves", "path"), "has no limit"
             for value in values_against(hint):
                 with pytest.raises(ConfigError, match=rf"dataset.options.{name}(=| is empty)"):
                     check_loader_options(content["loader"], {name: value})
@@ -168,13 +168,6 @@ def test_unset_options_have_defaults() -> None:
 def test_invalid_option_value_gives_one_line(printed: dict[str, Any], words: str) -> None:
     with expect_refusal(words):
         read_options(Sample, printed, "here")
-
-
-def test_a_system_without_options_takes_none() -> None:
-    assert NullSystem(settings()).options == NoOptions()
-    refusal = r"colour for dynbatch\.systems\.null_system; valid options: none"
-    with pytest.raises(ConfigError, match=refusal):
-        NullSystem(settings(colour="red"))
 
 
 @pytest.mark.parametrize("file", sorted((CONF_DIR / "system").glob("*.yaml")), ids=lambda f: f.stem)

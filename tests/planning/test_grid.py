@@ -1,4 +1,4 @@
-"""Experiment files: expansion in a fixed order, and errors that name invalid ones."""
+"""Experiment files: expansion to trials and to batch counts, and errors that name invalid ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dynbatch.harness.commands.schedule import main
+from dynbatch.harness.contracts.policy import list_policy_names
+from dynbatch.harness.errors import RecordError
+from dynbatch.harness.planning.artifacts import build_choices, hash_sweep, plan_counts
+from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import Walk, expand, read_walks
+from dynbatch.harness.planning.sweep import Sweep, parse_sweep
+from dynbatch.harness.records.count_row import CountRow, read_count_rows
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.refusals import expect_refusal
 
@@ -164,14 +171,103 @@ def test_a_block_takes_the_trials_of_its_walks(conf: Path) -> None:
         expand("one", "paper", conf)
 
 
-def test_the_shipped_walks_lead_to_the_plain_engine() -> None:
-    """Reading a walk already checks that its steps cover every difference."""
-    walks = {
-        (settings["system"], key)
-        for settings in expand("switch_walks", "paper").settings
-        for key in settings
-        if key.startswith("system.options.")
-    }
-    assert {system for system, _ in walks} == {"cavs_dynet", "dynet_policy", "vertex"}
-    assert ("cavs_dynet", "system.options.pre_gather_parameters") in walks
-    assert (CONF_DIR / "system/vertex.yaml").is_file()
+COUNTS: dict[str, Any] = {
+    "model": ["tree_lstm", "lattice_lstm"],
+    "dataset": ["sst", "weibo_lattice"],
+    "batch_size": 2,
+    "policy": ["agenda", "depth"],
+}
+
+
+def test_a_sweep_is_a_call_of_bench_schedule(tmp_path: Path) -> None:
+    grid = expand("one", "smoke", write(tmp_path, others(counts=[COUNTS])))
+    assert grid.settings == ()
+    (sweep,) = grid.sweeps
+    assert sweep.overrides == (
+        "model=tree_lstm,lattice_lstm",
+        "dataset=sst,weibo_lattice",
+        "batch_size=2",
+        "policy=agenda,depth",
+    )
+
+
+def test_all_policies_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new policy is counted without any other change."""
+    wanted = ["depth", "all", "not:beam_2"]
+    before = parse_sweep("here", COUNTS | {"policy": wanted}).get_values("policy")
+    assert before[0] == "depth"
+    assert sorted(before) == sorted(set(list_policy_names()) - {"beam_2"})
+    names = (*list_policy_names(), "somebodys_own")
+    for module in ("planning.sweep", "contracts.policy"):
+        monkeypatch.setattr(f"dynbatch.harness.{module}.list_policy_names", lambda: names)
+    after = parse_sweep("here", COUNTS | {"policy": wanted}).get_values("policy")
+    assert after == (*before, "somebodys_own")
+
+
+def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
+    sweep = parse_sweep("here", COUNTS)
+    swapped = parse_sweep("there", dict(reversed(COUNTS.items())))
+    assert sweep.sweep_id == swapped.sweep_id
+    assert parse_sweep("here", {**COUNTS, "batch_size": 3}).sweep_id != sweep.sweep_id
+    path = sweep.build_path(Path("results"))
+    assert path.parent == Path("results/counts"), "made of records, which are below raw/"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("model=tree_lstm", "expected a mapping, got 'model=tree_lstm'"),
+        ({"model": "tree_lstm"}, "no dataset"),
+        ({**COUNTS, "policy": []}, "no policy"),
+        ({**COUNTS, "policy": ["all", "not:agender"]}, "policy=agender is unknown"),
+        ({**COUNTS, "policy": "agender"}, "policy=agender is unknown, did you mean agenda"),
+        ({**COUNTS, "offset": [0, 8]}, "2 values of offset"),
+        ({**COUNTS, "out": "here.json"}, "out, which the pipeline sets"),
+        ({**COUNTS, "records": "here"}, "records, which the pipeline sets"),
+        ({**COUNTS, "model": {"a": 1}}, "expected text or a number, got {'a': 1}"),
+        ({**COUNTS, "offset": True}, "expected text or a number, got True"),
+    ],
+)
+def test_invalid_counts_give_one_line(content: object, words: str, tmp_path: Path) -> None:
+    with expect_refusal("experiment/one.yaml, scale smoke", words):
+        expand("one", "smoke", write(tmp_path, others(counts=[content])))
+
+
+def test_stand_ins_are_counted_where_a_corpus_is_not_here(tmp_path: Path) -> None:
+    conf_dir = write(tmp_path, others(counts=[COUNTS]))
+    (conf_dir / "dataset").symlink_to(CONF_DIR / "dataset")
+    choices = build_choices({"scale": "smoke", "data_root": "none", "conf_dir": conf_dir}, {})
+    (sweep,) = plan_counts("one", choices)
+    assert sweep.get_values("dataset") == ("sst_synthetic", "lattice_synthetic")
+
+
+def test_the_code_that_counts_is_hashed() -> None:
+    composer = Composer()
+    one, same, other = (
+        hash_sweep(Sweep({**parse_sweep("here", COUNTS).settings, "policy": (policy,)}), composer)
+        for policy in ("agenda", "agenda", "fsm_sort")
+    )
+    assert one == same != other
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    synthetic = {"dataset": ["sst_synthetic", "lattice_synthetic"]}
+    sweep = parse_sweep("here", COUNTS | synthetic | {"hidden_size": 4, "timing.min_seconds": 0})
+    assert main([*sweep.overrides, f"out={file}"]) == 0
+    rows = [row for row in read_count_rows(file) if isinstance(row, CountRow)]
+    pairs = [(model, policy) for model in COUNTS["model"] for policy in COUNTS["policy"]]
+    assert [(row.model, row.policy) for row in rows] == pairs
+    assert [row.n_unbatchable_ed for row in rows] == [1, 1, 3, 3]
+    assert all(row.n_batches >= row.lower_bound for row in rows)
+    assert all(row.cpu for row in rows)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '[{"model": "tree_lstm"}]'])
+def test_invalid_count_file_is_named_in_the_error(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text(text)
+    with pytest.raises(RecordError, match=r"rows\.json"):
+        read_count_rows(file)
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_count_rows(tmp_path / "none.json")

@@ -1,13 +1,22 @@
-"""Job specs: a node reads the written values, or refuses them in one line."""
+"""Files that jobs read: job specs, and the plan of a run with its remaining time."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.errors import BenchError
-from dynbatch.harness.planning.job_specs import Order, Step, build_order_path, read_order
+from dynbatch.harness.planning.job_specs import (
+    SMOOTHING_S,
+    Order,
+    RunPlan,
+    Step,
+    build_order_path,
+    read_order,
+    read_run_plan,
+)
 from dynbatch.harness.planning.nodes import Nodes
 from tests.support.measured import MakeSpec
 
@@ -36,3 +45,66 @@ def test_an_order_that_a_node_does_not_see_is_one_line(tmp_path: Path) -> None:
     place.write_text('{"results_dir": "x"')
     with pytest.raises(BenchError, match="is not a job spec"):
         read_order(place)
+
+
+STEPS = {f"r{k}.json": 60.0 for k in range(10)}
+
+
+def remaining(plan: RunPlan, now: float, n_done: int) -> float:
+    done = {Path(name) for name in list(STEPS)[:n_done]}
+    return plan.estimate_remaining_s(now, done.__contains__)
+
+
+def test_initial_remaining_time_is_the_planned_time() -> None:
+    assert remaining(RunPlan(1000.0, None, STEPS), 1000.0, 0) == pytest.approx(600)
+
+
+@pytest.mark.parametrize("pace", [0.5, 1.0, 3.0])
+def test_remaining_time_scales_with_the_observed_pace(pace: float) -> None:
+    plan = RunPlan(1000.0, None, STEPS)
+    found = remaining(plan, 1000.0 + 5 * 60 * pace, 5)
+    smoothed = (300 * pace + SMOOTHING_S) / (300 + SMOOTHING_S)
+    assert found == pytest.approx(300 * smoothed)
+    assert abs(found - 300 * pace) <= abs(300 - 300 * pace)
+
+
+def test_when_all_is_done_nothing_is_left() -> None:
+    plan = RunPlan(1000.0, None, STEPS)
+    assert remaining(plan, 9999.0, 10) == 0
+    assert plan.count_done(lambda path: path.name != "r3.json") == 9
+
+
+def test_a_budget_bounds_it() -> None:
+    plan = RunPlan(1000.0, 1200.0, STEPS)
+    assert remaining(plan, 1100.0, 1) == 100
+    assert remaining(plan, 1300.0, 1) == 0
+
+
+@pytest.mark.parametrize(("now", "fits"), [(1000.0, True), (1140.0, True), (1141.0, False)])
+def test_a_step_that_would_end_too_late_does_not_begin(now: float, fits: bool) -> None:
+    assert RunPlan(1000.0, 1200.0, STEPS).fits([Path("r0.json")], now) is fits
+    assert RunPlan(1000.0, None, STEPS).fits([Path("r0.json")], now)
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    plan = RunPlan(1.5, None, STEPS)
+    plan.write(tmp_path / "plan.json")
+    assert read_run_plan(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"started": 1}', "{"])
+def test_unreadable_or_missing_plan_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    assert read_run_plan(tmp_path / "plan.json") is None
+    assert read_run_plan(tmp_path / "nothing") is None
+    assert read_run_plan(Path()) is None
+
+
+def test_a_file_from_before_the_run_is_not_done(tmp_path: Path) -> None:
+    file = tmp_path / "r0.json"
+    plan = RunPlan(1000.0, None, {str(file): 1.0})
+    assert not plan.is_done(file)
+    for at, is_done in ((999.0, False), (1000.0, True), (1001.0, True)):
+        file.touch()
+        os.utime(file, (at, at))
+        assert plan.is_done(file) is is_done

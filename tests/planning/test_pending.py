@@ -107,9 +107,7 @@ def test_a_trial_that_a_gpu_cannot_run_has_one_record_and_is_not_asked_again(
     assert Step(on_cuda.trial_id, 0) in find().lacking, "another interpreter may run it"
 
 
-def test_compile_time_and_budget_are_announced(
-    trial: PlannedTrial, choices: Choices, tmp_path: Path
-) -> None:
+def test_compile_time_and_budget_are_announced(trial: PlannedTrial, choices: Choices) -> None:
     measure_round(trial, choices, 0, compile_s=120.0)
     found = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes(), "9h")
     text = found.describe_work(found.now, n_drawn=0)

@@ -30,9 +30,8 @@ def rules() -> list[Claim]:
     return [claim for claim in read_claims(CONF_DIR) if claim.rule is not None]
 
 
-def count_half_units(number: str) -> float:
-    """Return half a unit of the last printed digit."""
-    return 0.5 * 10.0 ** -len(number.partition(".")[2])
+def find_claim(name: str) -> Claim:
+    return next(claim for claim in read_claims(CONF_DIR) if claim.name == name)
 
 
 def test_ranges_are_those_of_the_claimed_numbers() -> None:
@@ -56,13 +55,12 @@ def test_tolerances_for_rounding_are_half_a_unit_of_the_last_digit() -> None:
             continue
         words = claim.published.split()
         printed = next(w for w in words if w[0].isdigit() and float(w) == claim.number)
-        assert claim.rule.tolerance == pytest.approx(count_half_units(printed)), claim.name
+        half_unit = 0.5 * 10.0 ** -len(printed.partition(".")[2])
+        assert claim.rule.tolerance == pytest.approx(half_unit), claim.name
 
 
 @pytest.mark.parametrize(("scale", "device"), [("smoke", "cpu"), ("paper", "cuda")])
-def test_claims_that_a_run_cannot_decide_are_announced_with_reasons(
-    scale: str, device: str
-) -> None:
+def test_claims_that_a_run_cannot_decide_have_reasons(scale: str, device: str) -> None:
     claims = read_claims(CONF_DIR)
     n_decidable = sum(not claim.explain_undecidable(scale, device) for claim in claims)
     start, _, rest = describe_undecidable(replace(choices(scale), device=device)).partition(": ")
@@ -73,8 +71,8 @@ def test_claims_that_a_run_cannot_decide_are_announced_with_reasons(
 
 
 def test_tolerances_for_rounded_percentages_are_half_a_percent() -> None:
-    by_name = {claim.name: claim.rule for claim in rules()}
-    gain, fewer = by_name["dynet_agenda_over_depth"], by_name["edbatch_batches_of_trees"]
+    gain = find_claim("dynet_agenda_over_depth").rule
+    fewer = find_claim("edbatch_batches_of_trees").rule
     assert gain.lowest == pytest.approx(1.145)
     assert fewer.lowest == pytest.approx(1 / (1 - 0.365), abs=1e-3)
     assert fewer.at_least == pytest.approx(1 / (1 - 0.37), abs=5e-3)
@@ -116,11 +114,10 @@ def test_shipped_claims_are_decided_wherever_their_points_are() -> None:
     assert decided["edbatch_throughput_tree_lstm"] == {"paper"}
 
 
-def test_acrobat_claims_compare_the_intended_settings() -> None:
-    by_name = {claim.name: claim for claim in rules()}
-    best = by_name["acrobat_over_dynet_at_best"]
-    typical = by_name["acrobat_over_dynet_typically"]
-    steps = by_name["acrobat_optimisations"]
+def test_acrobat_claims_compare_the_intended_settings_and_its_numbers_satisfy_them() -> None:
+    best = find_claim("acrobat_over_dynet_at_best")
+    typical = find_claim("acrobat_over_dynet_typically")
+    steps = find_claim("acrobat_optimisations")
     points = expand("acrobat_table4", "paper").settings
     keys = ("model", "hidden_size", "batch_size")
     compared = {
@@ -134,24 +131,15 @@ def test_acrobat_claims_compare_the_intended_settings() -> None:
     table = read_published("acrobat_table4")
     both = table[table.quantity == "instance_s over base"]  # published for both systems
     assert compared[typical.name] == sorted(both[[*keys]].itertuples(index=False, name=None))
+    assert typical.rule.quantifier == "median"
+    assert typical.rule.lowest <= both.value.median() <= 2.35
+    assert best.rule.lowest <= both.value.max() <= 8.475
     pairs = find_comparisons(steps.answer, expand("acrobat_fig5", "paper").settings)
     assert {(pair.settings[STEP], pair.settings["model"]) for pair in pairs} == {
         (step, model)
         for step in steps.answer.steps["system"][1:]
         for model in ("tree_lstm", "mv_rnn", "birnn", "nested_rnn", "drnn", "stack_rnn", "berxit")
     }
-
-
-def test_numbers_of_acrobat_satisfy_the_rules_of_its_claims() -> None:
-    table = read_published("acrobat_table4")
-    ratios = table[table.quantity == "instance_s over base"]
-    best, typical = (
-        next(claim.rule for claim in rules() if claim.name == f"acrobat_over_dynet_{name}")
-        for name in ("at_best", "typically")
-    )
-    assert typical.quantifier == "median"
-    assert typical.lowest <= ratios.value.median() <= 2.35
-    assert best.lowest <= ratios.value.max() <= 8.475
 
 
 @pytest.mark.slow
@@ -188,7 +176,7 @@ MEANS = ("edbatch_batches_of_trees", "edbatch_bound_lattices", "edbatch_bound_tw
 @pytest.mark.parametrize("name", MEANS)
 def test_claims_about_a_mean_count_many_mini_batches(name: str) -> None:
     """Two mini-batches decide nothing about a mean over a data set."""
-    (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == name)
+    claim = find_claim(name)
     assert claim.rule.quantifier == "mean"
     for scale in claim.decided_at:
         points = find_comparisons(claim.answer, list(expand_sweeps(plan_counts(
@@ -203,7 +191,7 @@ def test_claims_about_a_mean_count_many_mini_batches(name: str) -> None:
 
 def test_types_of_every_seed_are_points_of_their_own() -> None:
     """Their graphs and bounds differ, so that no count is compared with another seed's bound."""
-    (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == MEANS[-1])
+    claim = find_claim(MEANS[-1])
     settings = list(expand_sweeps(plan_counts(claim.answer.experiment, choices("paper"))))
     points = find_comparisons(claim.answer, settings)
     key = "model.options.type_seed"

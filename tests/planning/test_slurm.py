@@ -90,7 +90,7 @@ def test_jobs_that_are_cancelled_are_waited_for(
 
     clock = iter(range(0, 1000, 40))
     monkeypatch.setattr(slurm.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(slurm, "_run", lambda _: CompletedProcess("", 0, "12\n", ""))
+    monkeypatch.setattr(slurm, "run_tool", lambda _: CompletedProcess("", 0, "12\n", ""))
     with pytest.raises(ConfigError, match="jobs 12 of an earlier run did not end within 60 s"):
         cancel(["12"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import build_choices, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.values.paths import CONF_DIR
+from tests.support.pipelines import write_conf, write_experiment
 
 STAND_INS = {
     "sst": ("sst", "sst_synthetic"),
@@ -39,19 +39,15 @@ def kind_of(dataset: str) -> str:
 
 
 def planned(
-    dataset: str,
-    folder: Path,
-    model: str = "tree_lstm",
-    datasets: frozenset[str] | None = None,
+    dataset: str, folder: Path, model: str = "tree_lstm", datasets: frozenset[str] | None = None
 ) -> str:
     """Return the dataset of an experiment's only trial, with data in `folder`/data."""
     conf = folder / "conf"
     if not conf.exists():
-        shutil.copytree(CONF_DIR, conf, ignore=shutil.ignore_patterns("experiment"))
-        (conf / "experiment").mkdir()
+        write_conf(folder)
     block = {"system": "reference", "model": model, "dataset": dataset}
     content = {"title": "t", "paper": "p", "scales": {"smoke": {"blocks": [block]}}}
-    (conf / "experiment" / "one.yaml").write_text(yaml.safe_dump(content))
+    write_experiment(folder, "one", content)
     given = {"scale": "smoke", "device": "cpu", "conf_dir": conf, "data_root": f"{folder}/data"}
     choices = build_choices(given, {}, datasets)
     (trial,) = plan_artifact("one", choices, Composer(conf))

@@ -22,7 +22,6 @@ from dynbatch.harness.planning.artifacts import (
 )
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names
-from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.published import read_published
 from dynbatch.plots.tables.cells import Table
@@ -31,15 +30,11 @@ from tests.support.made_up_counts import failed_row, write_made_up_counts
 
 Row = dict[str, Any]
 compose = cache(Composer)
-COUNTED = [name for name in list_experiment_names() if "counts:" in (
-    CONF_DIR / f"experiment/{name}.yaml"
-).read_text()]  # fmt: skip
 TABLES = (
     *("edbatch_fig9_counts", "edbatch_generalisation", "edbatch_learning"),
     *("policies_batch_counts", "policies_ratios", "policies_sequences"),
 )
 OF_RELEASED_GRAPH = tuple(name for name in TABLES if name[:10] not in ("policies_b", "policies_s"))
-TIMED = ("policies_timed_vertices", "policies_timed_operators")
 LATTICE = {"model": "lattice_lstm", "mode": "train"}
 REASON = "not finished within limits.time_s=600"
 OTHER_GRAPH = "machine.json was learned on other types"
@@ -166,8 +161,7 @@ def test_learning_shows_the_largest_mini_batch_next_to_the_paper(choices: Choice
     theirs = table.numbers[table.numbers.role == "published"]
     assert lattice(theirs, quantity="learn_s").value == 21.733
     assert set(table.numbers.setting) == {"fsm_sort, batch size 32", "paper"}
-    (note,) = (note for note in table.notes if note.startswith("fsm_sort: Q-learning"))
-    assert note.endswith("fallback last, at most 1000 trials, seeds 0, 1, 2, 3, 4.")
+    assert any("at most 1000 trials, seeds 0, 1, 2, 3, 4" in note for note in table.notes)
 
 
 def test_only_learned_policies_have_unseen_states(choices: Choices) -> None:
@@ -194,17 +188,13 @@ def test_a_failed_count_has_its_status_and_one_note(name: str, choices: Choices)
     assert table.notes.count(f"fsm_sort: timeout: {REASON}") == 1
 
 
-@pytest.mark.parametrize("name", OF_RELEASED_GRAPH)
+@pytest.mark.parametrize("name", TABLES)
 def test_a_policy_without_the_released_graph_is_unsupported(name: str, choices: Choices) -> None:
+    """Tables of other graphs are not affected."""
     table = build_table(load_counted(name, choices, lack_released_graph))
-    assert "unsupported" in set(table.numbers.status)
-    assert f"fsm_sort: unsupported: {OTHER_GRAPH}" in table.notes
-
-
-def test_missing_released_graph_does_not_affect_other_table(choices: Choices) -> None:
-    table = build_table(load_counted("policies_batch_counts", choices, lack_released_graph))
-    assert set(table.numbers.status) == {"ok"}
-    assert not any(OTHER_GRAPH in note for note in table.notes)
+    is_affected = name in OF_RELEASED_GRAPH
+    assert ("unsupported" in set(table.numbers.status)) == is_affected
+    assert (f"fsm_sort: unsupported: {OTHER_GRAPH}" in table.notes) == is_affected
 
 
 def test_facts_of_the_graph_remain_if_the_first_policy_failed(choices: Choices) -> None:
@@ -228,14 +218,14 @@ def test_seeds_that_were_not_counted_are_left_out(choices: Choices) -> None:
 
 
 def test_learning_has_all_its_trials_at_every_scale(choices: Choices) -> None:
-    for name in COUNTED:
+    for name in list_experiment_names():
         for scale in SCALES:
             for sweep in plan_counts(name, replace(choices, scale=scale)):
                 assert "learning.trials" not in sweep.settings, name
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.parametrize("name", ["policies_timed_vertices", "policies_timed_operators"])
 def test_only_the_policy_differs_within_a_model_and_a_mode(name: str, scale: str) -> None:
     groups: dict[tuple[str, str], list[Row]] = {}
     for settings in expand(name, scale).settings:
@@ -283,15 +273,6 @@ def change_cells(trial: PlannedTrial, _round: int) -> Row:
         "bytes_copied": 1024.0 if is_pq else 4096.0,
         "compile_s": 0.25,
     }
-
-
-def test_ratios_of_the_paper_follow_from_its_kernels_and_kb() -> None:
-    found = read_published("edbatch_table2").set_index(["model.options.cell", "quantity", "system"])
-    values = found.value.unstack()  # noqa: PD010
-    ratios = (values["DyNet"] / values["PQ tree"]).round(2)
-    assert (ratios["gru", "n_copies"], ratios["gru", "copied_kb"]) == (3.0, 47.57)
-    assert (ratios["mv", "n_copies"], ratios["mv", "copied_kb"]) == (1.0, 1.0)
-    assert ratios["tree_lstm_leaf", "copied_kb"] == 66.0
 
 
 def test_single_cells_run_on_the_cpu_whatever_the_device(

@@ -1,26 +1,30 @@
-"""Curves show the numbers and statuses of all records; single points have no line."""
+"""Figures of curves, graphs and state machines: numbers, statuses, batches and transitions."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
-from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, plan_counts
 from dynbatch.harness.records.numbers import NOT_MEASURED
+from dynbatch.harness.values.graph import Graph
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import read_declaration
-from dynbatch.plots.experiment import Experiment
-from dynbatch.plots.figures import curves
-from tests.support.experiments import Load, change_systems, select_number, write_measured
-from tests.support.records import Change, made_up_record
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.figures import curves, graph, state_machine
+from tests.support.experiments import Load, change_systems, select_number
+from tests.support.made_up_counts import failed_row, write_made_up_counts, write_real_counts
+from tests.support.random_graphs import graphs
+from tests.support.records import Change
 
 HEAD, VARIANT = "torch_levels", "dynet"  # the second becomes a variant of the first
 TOTAL_FAILURE = {"status": "oom", "reason": "made up"}
@@ -44,18 +48,14 @@ def _list_texts(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
 
-def test_numbers_are_medians_of_the_records_times_the_epoch(
-    choices: Choices, composer: Composer, load: Load
-) -> None:
-    trials = write_measured("cavs_fig8d", replace(choices, scale="paper"), composer)
-    _, found = curves.draw(load("cavs_fig8d", scale="paper"))
-    trial = next(trial for trial in trials if trial.settings["system"] == "cavs")
-    speeds = [made_up_record(trial, number).instances_per_s for number in range(trial.rounds)]
-    size = trial.settings["batch_size"]
-    number = select_number(found, group="strategies", system="cavs", batch_size=size)
-    assert number.value == pytest.approx(median(8544 / speed for speed in speeds if speed))
+def test_numbers_are_medians_of_the_records_times_the_epoch(load: Load) -> None:
+    experiment = load("cavs_fig8d", scale="paper")
+    _, found = curves.draw(experiment)
+    rounds = experiment.rows.query("system == 'cavs' and batch_size == 64")
+    number = select_number(found, group="strategies", system="cavs", batch_size=64)
+    assert number.value == pytest.approx((8544 / rounds.instances_per_s).median())
     assert number.low < number.value < number.high
-    assert (number.quantity, number.n_rounds) == ("instance_s", trial.rounds)
+    assert (number.quantity, number.n_rounds) == ("instance_s", len(rounds))
 
 
 def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Load) -> None:
@@ -69,15 +69,9 @@ def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Load) -
     published = select_number(found, group="published", system="TF Fold", batch_size=64)
     assert (published.value, published.status) == (pytest.approx(69.1), "published")
     assert "Titan X" in published.source
-
-
-def test_a_single_point_has_a_mark_and_no_line(load: Load) -> None:
-    figure, _ = curves.draw(load("cavs_fig8d"))
     marks = _list_marks(_find_axes(figure, "Systems"))
     assert {len(ys) for ys, _ in marks} == {1, 2, 3}
-    assert all((style == "None") == (len(ys) == 1) for ys, style in marks)
-    ends = [text for text in _list_texts(figure) if text == "Fold (re-implemented)"]
-    assert len(ends) == 1, "it is named all the same"
+    assert all((style == "None") == (len(ys) == 1) for ys, style in marks), "a point has no line"
 
 
 def test_sizes_without_records_are_omitted_and_noted(load: Load) -> None:
@@ -115,7 +109,6 @@ def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Load) -> None
     assert list(curve.value) == pytest.approx([8544 / 10, 8544 / 20, 8544 / 20])
     assert VARIANT not in set(found.curve)
     assert "DyNet agenda" not in _list_texts(figure)
-    assert "the fastest is shown" in figure.texts[-1].get_text().replace("\n", " ")
 
 
 def test_a_variant_without_a_number_gives_way(load: Load) -> None:
@@ -210,3 +203,81 @@ def test_a_curve_of_one_option_has_the_name_of_that_option(name: str) -> None:
         options = [key.rpartition(".")[2].replace("_", " ") for key, on in change.items() if on]
         assert label in (options[0], "all of these")
         assert (label == "all of these") == (len(options) > 1)
+
+
+# --- graphs and state machines ---
+
+POLICIES = ("depth", "agenda", "fsm_sort", "critical_share")
+REASON = "not finished within limits.time_s=600"
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(max_vertices=30))
+def test_vertices_are_apart_and_arguments_below_their_users(drawn: Graph) -> None:
+    x, y = graph.place_vertices(drawn)
+    for v in range(drawn.n_vertices):
+        assert all(y[a] < y[v] for a in drawn.select_args(v))
+    for layer in np.unique(y):
+        assert np.all(np.diff(np.sort(x[y == layer])) >= 1 - 1e-9)
+
+
+def load_counted(name: str, choices: Choices, *failing: str) -> Experiment:
+    """Return an experiment with real counts, in which some policies failed."""
+    sweeps = plan_counts(name, choices)
+    write_real_counts(sweeps, choices.results_dir)
+    for path in (sweep.build_path(choices.results_dir) for sweep in sweeps):
+        rows = json.loads(path.read_text())
+        rows = [failed_row(r, "timeout", REASON) if r["policy"] in failing else r for r in rows]
+        path.write_text(json.dumps(rows))
+    return load_experiment(name, choices, (), sweeps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["edbatch_fig1", "edbatch_fig1_lattice"])
+def test_a_picture_has_the_batches_that_were_counted(name: str, choices: Choices) -> None:
+    experiment = load_counted(name, choices)
+    _, numbers = graph.draw(experiment)
+    counts = experiment.counts.query("graph == 'plain'").set_index("policy")
+    assert tuple(counts.index) == POLICIES
+    for policy, vertices in numbers.groupby("policy"):
+        assert len(vertices) == counts.n_nodes[policy] <= 50
+        assert set(vertices.batch) == set(range(1, int(counts.n_batches[policy]) + 1))
+    assert counts.n_batches.min() < counts.n_batches["depth"]
+    assert len(numbers) == counts.n_nodes.sum()
+    assert numbers.batch.dtype == "Int64", "integers have no decimals in a file"
+
+
+@pytest.mark.slow
+def test_a_state_machine_is_drawn_with_its_transitions(choices: Choices) -> None:
+    experiment = load_counted("edbatch_fig2", choices)
+    _, numbers = state_machine.draw(experiment)
+    assert numbers.n_times.sum() == experiment.counts.query("graph == 'plain'").n_batches.iloc[0]
+    assert numbers.takes[0] == "start"
+    assert list(numbers) == ["state", "takes", "next_state", "n_times"]
+
+
+@pytest.mark.slow
+def test_a_policy_that_failed_has_its_status(choices: Choices) -> None:
+    figure, numbers = graph.draw(load_counted("edbatch_fig1", choices, "fsm_sort"))
+    found = set(zip(numbers.policy, numbers.status, strict=True))
+    ok = {(policy, "ok") for policy in POLICIES if policy != "fsm_sort"}
+    assert found == {*ok, ("fsm_sort", "timeout")}
+    assert any("fsm_sort: timeout." in text.get_text() for text in figure.texts)
+
+
+def test_missing_counts_have_a_status_and_outdated_ones_are_refused(choices: Choices) -> None:
+    name = "edbatch_fig1"
+    sweeps = plan_counts(name, choices)
+    _, numbers = graph.draw(load_experiment(name, choices, (), sweeps))
+    assert set(numbers.status) == {"not measured"}
+    assert set(numbers.policy) == set(POLICIES)
+    write_made_up_counts(sweeps, choices.results_dir)
+    with pytest.raises(RecordError, match=r"batches of depth.* delete its file and count again"):
+        graph.draw(load_experiment(name, choices, (), sweeps))
+
+
+@pytest.mark.slow
+def test_a_policy_without_states_is_refused(choices: Choices) -> None:
+    experiment = load_counted("edbatch_fig1", choices, "fsm_sort")
+    with pytest.raises(ConfigError, match="only a state machine can be drawn"):
+        state_machine.draw(experiment)

@@ -1,15 +1,28 @@
-"""Numbers of tables with their own modules: auto, walks, data movement, and swapped types."""
+"""Numbers of tables with their own modules: auto, walks, data movement, swapped types, answers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dynbatch.harness.contracts.choice import Candidate, Choice
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
+from dynbatch.harness.planning.grid import EXPERIMENT, list_experiment_names
+from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
-from dynbatch.plots.experiment import load_experiment
+from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.tables import answers
+from dynbatch.plots.tables.answers import (
+    arrange,
+    evaluate_answers,
+    evaluate_strategies,
+    list_unplanned,
+)
 from dynbatch.plots.tables.swapped_types import (
     IN_SEQUENCE,
     SIDE_BY_SIDE,
@@ -18,11 +31,8 @@ from dynbatch.plots.tables.swapped_types import (
     count_batches,
 )
 from dynbatch.plots.tables.walks import SHARE
-from tests.support.exact_minimum import minimum_batches
-from tests.support.experiments import Load, build_tables, select_number
-
-AUTO = "auto_choice"
-WALKED = "Tree-LSTM training, hidden 256"
+from tests.support.experiments import Load, build_tables, change_systems, select_number
+from tests.support.random_graphs import minimum_batches
 
 
 def change_policy(trial: PlannedTrial, round_: int) -> dict[str, Any]:
@@ -47,8 +57,7 @@ def change_policy(trial: PlannedTrial, round_: int) -> dict[str, Any]:
 def test_auto_is_compared_with_the_best_fixed_choice(
     load: Load, scale: str, chosen: str, search_s: float
 ) -> None:
-    experiment = load(AUTO, change_policy, scale)
-    (table,) = build_tables(experiment)
+    (table,) = build_tables(load("auto_choice", change_policy, scale))
     for setting, numbers in table.numbers.groupby("setting"):
         auto = select_number(numbers, policy="auto")
         assert (auto.chosen, auto.policy_search_s, auto.granularity) == (chosen, search_s, "")
@@ -75,8 +84,7 @@ def change_switches(trial: PlannedTrial, _: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_each_way_to_take_a_step_has_its_factor(load: Load) -> None:
-    experiment = load("switch_walks", change_switches, "medium")
-    (table,) = build_tables(experiment)
+    (table,) = build_tables(load("switch_walks", change_switches, "medium"))
     numbers = table.numbers
     assert set(numbers.status) == {"ok"}
     steps = numbers[numbers.walk == "cavs_dynet"]
@@ -93,7 +101,6 @@ def test_each_way_to_take_a_step_has_its_factor(load: Load) -> None:
     assert select_number(last, quantity=SHARE).value == pytest.approx(60)
     assert table.cells.index[0] == "Cavs DyNet preset"
     assert table.cells.index[-2].endswith(" = Vertex engine")
-    assert table.cells.loc["matmul bound", (WALKED, "ms per mini-batch")] == "16.0"
 
 
 def test_steps_outside_the_scale_are_not_shown(load: Load) -> None:
@@ -137,10 +144,8 @@ def test_moving_and_arithmetic_are_parts_of_the_computation(load: Load) -> None:
             whole = select_number(shown, quantity="computation_s")
             assert moving.value + arithmetic.value == pytest.approx(whole.value)
             assert whole.warnings == ""
-    row = table.cells.loc[64]
-    assert row["memory, training", "DyNet"].startswith("6.68")
-    assert row["computation, training", "DyNet"].startswith("24.0")
-    assert row["computation, inference", "paper: Cavs"] == "1.3"
+    assert table.cells.loc[64]["memory, training", "DyNet"].startswith("6.68")
+    assert table.cells.loc[64]["computation, inference", "paper: Cavs"] == "1.3"
     assert list(table.cells.index) == [16, 32, 64, 128, 256]
     ours = [label for label in table.cells if not label[1].startswith("paper: ")]
     assert set(table.cells.loc[256, ours]) == {"\N{EN DASH}"}
@@ -201,3 +206,141 @@ def test_the_table_has_all_policies_and_the_bound(choices: Choices) -> None:
         *("depth", "agenda", "sufficient", "fsm base", "fsm max", "fsm sort"),
         *("critical share", "lower bound"),
     ]
+
+
+# --- answers ---
+
+HEADLINES = [name for name in list_experiment_names() if name.startswith("headline_")]
+LATTICE, TREES = "headline_lattice_lstm", "headline_tree_lstm_inference"
+
+
+def load_headlines(load: Load, speeds: dict[str, dict[str, float]]) -> Experiment:
+    """Load records of some headlines.
+
+    Args:
+        speeds: instances per second by headline and system; 100 for others.
+    """
+
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
+        found = speeds.get(trial.settings[EXPERIMENT])
+        return None if found is None else {"instances_per_s": found.get(trial.spec.system, 100.0)}
+
+    return load("answers", change)
+
+
+@pytest.mark.slow
+def test_every_headline_answers_from_its_own_records(load: Load) -> None:
+    speeds = {
+        TREES: {"vertex": 300.0, "dynet_depth": 150.0},
+        LATTICE: {"vertex": 90.0, "dynet": 180.0, "torch_levels": 30.0, "cavs_dynet": 900.0},
+    }
+    experiment = load_headlines(load, speeds)
+    # Systems of one framework share a package, but made-up systems do not.
+    experiment = replace(experiment, systems=read_systems(CONF_DIR))
+    found = evaluate_answers(experiment)
+    trees = select_number(found, experiment=TREES, is_fastest_baseline=True)
+    lattices = select_number(found, experiment=LATTICE, is_fastest_baseline=True)
+    assert (trees.system, trees.value, trees.speedup) == ("dynet_depth", 150, 2)
+    assert (lattices.system, lattices.value, lattices.speedup) == ("dynet", 180, 0.5)
+    own = found[(found.experiment == TREES) & ~found.is_engine]
+    assert trees.n_baselines == len(own) == own.system.nunique()
+    assert set(own.framework) == {"DyNet", "PyTorch", "C++ by hand"}
+    assert trees.n_frameworks == 3 < trees.n_baselines
+    others = found[~found.experiment.isin(speeds)]
+    assert set(others.status) == {"not measured"}
+    assert set(others.n_baselines) == {0}
+    cells = arrange(found)
+    assert set(cells["engine (1/s)"][others.workload]) == {"not measured"}
+    assert set(cells["fastest baseline"][others.workload]) == {"\N{EN DASH}"}
+    assert cells.loc[trees.workload, "engine speedup"] == "2.00"
+    ranked = found[(found.experiment == LATTICE) & found.value.notna()]
+    assert list(ranked.value) == sorted(ranked.value, reverse=True)
+    assert {"vertex", "dynet", "torch_levels"} <= set(ranked.system)
+    assert "cavs_dynet" not in set(ranked.system), "strategies are not ranked"
+    assert select_number(ranked, is_engine=True).speedup == 1
+    strategies = evaluate_strategies(experiment)
+    assert {experiment.kinds[name] for name in strategies.system} == {"strategy"}
+    assert not strategies.is_engine.any()
+    cavs = select_number(strategies, experiment=LATTICE, system="cavs_dynet")
+    assert cavs.speedup == pytest.approx(0.1)
+
+
+@pytest.mark.slow
+def test_without_the_engine_no_baseline_is_the_fastest(load: Load) -> None:
+    without_engine = change_systems({"vertex": None}, instances_per_s=100.0)
+    found = evaluate_answers(load("answers", without_engine))
+    assert not found.is_fastest_baseline.any()
+    assert set(found.speedup_status) == {"not measured"}
+    assert set(arrange(found)["engine speedup"]) == {"\N{EN DASH}"}
+
+
+@pytest.mark.slow
+def test_answers_match_the_headline_tables(load: Load) -> None:
+    """All headlines are included, and a workload has the ratio of its own table."""
+    speeds = {name: {"vertex": 200.0 + k} for k, name in enumerate(HEADLINES)}
+    found = evaluate_answers(load_headlines(load, speeds))
+    assert list(found.experiment.unique()) == HEADLINES
+    for name in (LATTICE, TREES):
+        engine = {"vertex": {"instances_per_s": speeds[name]["vertex"]}}
+        tables = build_tables(load(name, change_systems(engine, instances_per_s=100.0)))
+        (table,) = (table for table in tables if table.stem.endswith("_systems"))
+        own = found[found.experiment == name]
+        assert set(own[own.is_engine].value) == {speeds[name]["vertex"]}
+        shown = table.numbers
+        is_ratio = (shown.role == "best_baseline") & (shown.quantity == "instance_s over base")
+        best = own[own.is_fastest_baseline]
+        assert list(best.speedup) == list(shown[is_ratio].value)
+        assert list(best.system) == list(shown[is_ratio].system)
+
+
+@pytest.mark.slow
+def test_baselines_without_a_trial_are_in_the_csv(load: Load) -> None:
+    experiment = load_headlines(load, {LATTICE: {"vertex": 90.0}})
+    listed = list_unplanned(experiment)
+    assert set(listed.status) == {"not planned"}
+    found = evaluate_answers(experiment)
+    pairs = set(zip(found.workload, found.system, strict=True))
+    assert not pairs & set(zip(listed.workload, listed.system, strict=True))
+    runnable = {one.name for one in experiment.systems if one.can_run("tree_lstm")}
+    baselines = {name for name in runnable if experiment.kinds[name] == "framework"}
+    planned = set(found[found.experiment == TREES].system)
+    assert set(listed[listed.experiment == TREES].system) == baselines - planned
+    (table,) = build_tables(experiment)
+    assert (table.numbers.status == "not planned").sum() == len(listed) > 0
+
+
+def test_a_headline_without_settings_is_rejected(load: Load) -> None:
+    name = "cavs_short_table1_tree_lstm"
+    experiment = load(name)
+    experiment = replace(experiment, rows=experiment.rows.assign(experiment=name))
+    with pytest.raises(ConfigError, match="a headline's table needs settings and throughput"):
+        evaluate_answers(experiment)
+
+
+def build_answer(label: str, framework: str, value: float, warnings: str = "") -> dict[str, Any]:
+    ok = {"status": "ok", "speedup_status": "ok", "speedup_warnings": ""}
+    speedups = dict.fromkeys(["speedup", "speedup_low", "speedup_high"], 100 / value)
+    keys = {"workload": "trees", "hidden_size": 64, "batch_size": 8, "system": label.lower()}
+    is_engine = framework == "Engine"
+    own = {"label": label, "framework": framework, "is_engine": is_engine, "warnings": warnings}
+    return {**keys, **own, "value": value, **ok, **speedups}
+
+
+@pytest.mark.parametrize("doubted", ["Engine", "JAX"])
+def test_frameworks_are_counted_and_a_speed_with_warnings_has_a_dagger(
+    doubted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systems = {"Engine": "Engine", "JAX": "JAX", "Levels": "PyTorch", "Eager": "PyTorch"}
+    speeds = dict(zip(systems, (100.0, 50.0, 25.0, 20.0), strict=True))
+    compared = pd.DataFrame(
+        build_answer(label, framework, speeds[label], "drift" * (label == doubted))
+        for label, framework in systems.items()
+    )
+    monkeypatch.setattr(answers, "compare_with_engine", lambda *_: compared)
+    found = evaluate_answers(None)  # type: ignore[arg-type]
+    assert set(found.n_baselines) == {3}
+    assert set(found.n_frameworks) == {2}
+    cells = arrange(found).loc["trees"]
+    shown = (cells["engine (1/s)"], cells["baseline (1/s)"], cells["engine speedup"])
+    daggers = {"Engine": ("100\N{DAGGER}", "50.0"), "JAX": ("100", "50.0\N{DAGGER}")}
+    assert shown == (*daggers[doubted], "2.00 (2.00 to 2.00)")

@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import PlannedTrial, plan_artifact
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import (
@@ -23,7 +22,7 @@ from dynbatch.harness.planning.grid import (
 )
 from dynbatch.harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from dynbatch.harness.values.paths import CONF_DIR
-from dynbatch.plots.declaration import DECLARED, TableDeclaration, read_declaration
+from dynbatch.plots.declaration import DECLARED, read_declaration
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.published import PUBLISHED
 from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table
@@ -84,12 +83,9 @@ def test_the_fastest_baseline_and_the_bound_have_rows(load: Load) -> None:
     share = select_number(table.numbers, system="vertex", quantity="throughput over ceiling")
     assert (share.value, share.n_rounds) == (pytest.approx(0.6), expand(HEADLINE, "medium").rounds)
     assert get_row(table, "Vertex engine")[:3] == ["300", "1", "60.0"]
-    first, ratio, *others = get_row(table, "fastest baseline")
-    assert (first, ratio) == ("PyTorch levels: 150", "2.00 (2.00 to 2.00)")
-    assert others[0] == "30.0", "of the bound"
-    assert set(others[1:]) == {EN_DASH}
+    row = get_row(table, "fastest baseline")[:3]
+    assert row == ["PyTorch levels: 150", "2.00 (2.00 to 2.00)", "30.0"]
     assert get_row(table, "matmul bound")[0].endswith(": 500")
-    assert get_row(table, "matmul bound")[2] == "100"
 
 
 @pytest.mark.slow
@@ -141,15 +137,11 @@ def test_the_warning_of_a_number_over_rounds_is_named(load: Load) -> None:
     assert table.notes[0].startswith(f"{DAGGER} Warnings: wide_interval (")
 
 
-def test_rounds_of_a_partly_measured_system_stand_after_its_number(load: Load) -> None:
+def test_a_partly_measured_system_has_the_number_of_its_rounds(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
-        if trial.settings["system"] == "dynet" and round_ > 1:
-            return None
-        return {}
+        return None if trial.settings["system"] == "dynet" and round_ > 1 else {}
 
-    experiment = load(HEADLINE, change, "medium")
-    table = find_table(experiment, "systems")
-    assert get_row(table, experiment.label("dynet"))[0].rstrip(DAGGER).endswith(" [2]")
+    table = find_table(load(HEADLINE, change, "medium"), "systems")
     number = select_number(table.numbers, system="dynet", quantity="throughput")
     assert (number.n_rounds, bool(number.is_partial)) == (2, True)
     assert any(note.startswith("[n]: only n rounds") for note in table.notes)
@@ -168,8 +160,7 @@ def test_a_setting_without_a_record_is_named_and_has_no_columns(load: Load) -> N
 def test_slower_unseen_mini_batches_are_noted(load: Load) -> None:
     slower = {"vertex": {"unseen_slowdown": 1.01}, "dynet": {"unseen_slowdown": 1.25}}
     table = find_table(load(HEADLINE, change_systems(slower)), "systems")
-    (note,) = (note for note in table.notes if "not used for timing take" in note)
-    assert "1.01 to 1.25 times" in note
+    assert any("1.01 to 1.25 times" in note for note in table.notes)
     assert select_number(table.numbers, quantity="unseen_slowdown", system="dynet").value == 1.25
 
 
@@ -185,18 +176,14 @@ def test_sizes_of_the_paper_and_of_trials_are_merged_in_order(load: Load) -> Non
     sizes = ["1", "4", "16", "32", "64", "128", "256"]
     for part in (computation, construction):
         assert list(part.columns) == [f"batch size {size}" for size in sizes]
-    assert get_text(computation, "paper: TF Fold", "batch size 1") == "550"
-    assert get_text(computation, "paper: Cavs", "batch size 4") == EN_DASH
-    assert get_text(speedup, "Cavs preset", "batch size 16") == "1"
+    assert computation.loc["paper: TF Fold", "batch size 1"] == "550"
+    assert computation.loc["paper: Cavs", "batch size 4"] == EN_DASH
+    assert speedup.loc["Cavs preset", "batch size 16"] == "1"
     parts = [
         select_number(table.numbers, role="", system="vertex", quantity=quantity, batch_size=16)
         for quantity in ("computation_s", "construction_s")
     ]
     assert parts[1].value / (parts[0].value + parts[1].value) == pytest.approx(0.15)
-
-
-def get_text(cells: Any, row: str, column: str) -> str:
-    return str(cells.loc[row, column])
 
 
 def test_times_are_of_an_epoch_and_a_paper_keeps_its_own(load: Load) -> None:
@@ -253,16 +240,6 @@ def test_quantities_without_a_number_name_the_reason(load: Load) -> None:
     assert "Another machine" in text
 
 
-def test_reasons_are_for_shown_quantities() -> None:
-    values = {"throughput": "1/s", "api_ms": "API"}
-    shown = {"rows": ["model"], "columns": ["quantity"], "values": values}
-    TableDeclaration(**shown, unmeasured={"api_ms": "why"})
-    with pytest.raises(ConfigError, match=r"values: unknown quantity 'api_ms'"):
-        TableDeclaration(**shown)
-    with pytest.raises(ConfigError, match=r"unmeasured: unknown quantity 'apis_ms'.*api_ms"):
-        TableDeclaration(**shown, unmeasured={"api_ms": "why", "apis_ms": "why"})
-
-
 def test_systems_that_are_not_planned_at_a_scale_have_no_column(load: Load) -> None:
     experiment = load("cavs_table1_tree_lstm")
     systems = ("cavs", "dynet", "fold", "torch_levels", "torchfold", "vertex")
@@ -297,7 +274,7 @@ def test_a_policy_of_a_system_has_a_row_of_its_own(load: Load) -> None:
 
 
 @pytest.mark.slow
-def test_variants_of_a_system_are_one_column(load: Load, tmp_path: Path) -> None:
+def test_variants_of_a_system_are_one_column(load: Load) -> None:
     """A column shows the fastest variant at each point; tables by system show both variants."""
     speeds = {"tf_static": 90.0, "tf_static_xla": 120.0}
     experiment = load("headline_bilstm", make_speeds(speeds), "paper")

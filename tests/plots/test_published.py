@@ -101,9 +101,13 @@ def test_ratios_of_the_subgraphs_follow_from_their_pairs() -> None:
     cells = table.pivot_table(
         index="model.options.cell", columns=["quantity", "system"], values="value"
     )
-    ratio = cells["forward_ms", "DyNet"] / cells["forward_ms", "PQ tree"]
+    dynet, pq = (cells.xs(system, axis=1, level="system") for system in ("DyNet", "PQ tree"))
+    ratios = dynet / pq
     printed = cells["forward_ms over base", "DyNet"]
-    pd.testing.assert_series_equal(ratio, printed, check_names=False, rtol=0.1)
+    pd.testing.assert_series_equal(ratios.forward_ms, printed, check_names=False, rtol=0.1)
+    copies = ratios[["n_copies", "copied_kb"]].round(2)
+    assert (*copies.loc["gru"], *copies.loc["mv"]) == (3, 47.57, 1, 1)
+    assert copies.copied_kb["tree_lstm_leaf"] == 66
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

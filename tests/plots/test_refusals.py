@@ -22,8 +22,12 @@ from tests.support.experiments import FIGURE, Load, build_tables, run_draw, writ
 from tests.support.records import MACHINE
 from tests.support.refusals import expect_refusal, read_refusal
 
+Output = pytest.CaptureFixture[str]
 WRONG = {1: {2: 3}}  # not a text, number, list or mapping of names
 FAMILY = {"name": "DyNet", "look": "dynet_policy", "policies": ["depth"], "color": "red"}
+WAY = {"way": "a", "expresses": "any", "systems": ["vertx"], "batches": "no", "optimizes": "no"}
+RATINGS = ("batches", "analysis", "libraries", "generality", "effort", "performance")
+RATED = {"framework": "a", "system": "vertx", **dict.fromkeys(RATINGS, "low")}
 FUNCTIONS = {"table": "build", "figure": "draw"}
 LINES, SWEEP = "cavs_lines_of_code", "cavs_short_table1_tree_lstm"
 
@@ -78,6 +82,9 @@ def test_an_unknown_key_and_a_value_of_a_wrong_type_are_refused(
         ("table", LINES, "code", {"vertex": {"package": "a"}}, "table.code."),
         ("table", LINES, "code", {"vertx": {"networks": "dynbatch.harness.models"}}, "vertex"),
         ("table", "acrobat_table2", "code", [{"model": "a", "paper": "b", "page": 4}], "code."),
+        ("table", "cavs_fig2", "ways", [WAY], "unknown system in table.ways 'vertx'"),
+        ("table", "acrobat_table1", "frameworks", [RATED], "in table.frameworks 'vertx'"),
+        ("table", "acrobat_table1", "models", ["tree_lsmt"], "did you mean tree_lstm"),
         ("table", SWEEP, "values", {"througput": "1/s"}, "did you mean throughput"),
         ("table", SWEEP, "values", {"throughput over dynett": "a"}, "did you mean dynet"),
         ("table", SWEEP, "rows", ["hiden_size"], "no trial has the setting 'hiden_size'"),
@@ -113,6 +120,7 @@ BOTH = {"throughput": "trees/s", "throughput over base": "of it"}
         ({"table": {"kind": "cliams"}}, "unknown kind of a table 'cliams', did you mean claims"),
         ({"table": SHOWN | {"base": {"system": "vertx"}}}, "unknown system in base 'vertx'"),
         ({"table": SHOWN | {"epoch": "many"}}, "table.epoch"),
+        ({"table": SHOWN | {"unmeasured": {"api_ms": "a"}}}, "unmeasured: unknown quantity 'api"),
         ({"figure": {"kind": "bar"}}, "unknown kind of a figure 'bar', did you mean bars"),
         ({"figure": "curves"}, "figure: expected a valid dictionary, got 'curves'"),
         ({"compare": {"policies": ["vertex"]}}, "unknown comparison 'policies'"),
@@ -138,12 +146,7 @@ def test_a_wrong_declaration_is_refused_before_anything_is_measured(
     ],
 )
 def test_records_that_may_not_share_a_table_are_refused(
-    field: str,
-    value: object,
-    fact: str,
-    choices: Choices,
-    composer: Composer,
-    capsys: pytest.CaptureFixture[str],
+    field: str, value: object, fact: str, choices: Choices, composer: Composer, capsys: Output
 ) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         return {field: value} if trial.settings["batch_size"] == 64 else {}
@@ -152,10 +155,3 @@ def test_records_that_may_not_share_a_table_are_refused(
     assert run_draw(FIGURE, choices) == 1
     read_refusal(capsys, f"draw: {FIGURE}: ", fact)
     assert not list(choices.results_dir.rglob(f"{FIGURE}.*"))
-
-
-def test_an_unknown_experiment_is_named(
-    choices: Choices, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_draw("nothing", choices) == 1
-    read_refusal(capsys, FIGURE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,13 @@ import pytest
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
-from dynbatch.harness.planning.grid import SCALES, expand
-from dynbatch.harness.planning.kinds import SystemFile
-from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.experiment import load_experiment
 from dynbatch.plots.tables.cells import EN_DASH
 from dynbatch.plots.tables.code_lines import CodeOf, count_model
 from dynbatch.plots.tables.control_flow import read_control_flow
-from dynbatch.plots.tables.frameworks import evaluate as evaluate_frameworks
-from dynbatch.plots.tables.programming_models import evaluate, list_kinds
-from tests.support.experiments import (
-    Load,
-    build_tables,
-    change_systems,
-    read_rows,
-    run_draw,
-    select_number,
-)
+from tests.support.experiments import Load, build_tables, change_systems, select_number
 
-LINES, FLOW, WAYS = "cavs_lines_of_code", "acrobat_table2", "cavs_fig2"
+LINES, FLOW = "cavs_lines_of_code", "acrobat_table2"
 OWN = "counted.models.first"
 MODEL = '''
     """A docstring
@@ -83,8 +71,6 @@ BRICKS = """
     def unused_brick(x):
         return x
 """
-TOOLS = "def shift(x):\n    y = x\n    return y\n"
-RUNTIME = "class System:\n    def run(x):\n        return x\n"
 FILES = {
     "__init__": "",
     "models/__init__": "",
@@ -93,8 +79,8 @@ FILES = {
     "files/one": "def first():\n    return second()\n\n\ndef second():\n    return 1\n",
     "parts/__init__": "",
     "parts/bricks": BRICKS,
-    "parts/tools": TOOLS,
-    "runtime": RUNTIME,
+    "parts/tools": "def shift(x):\n    y = x\n    return y\n",
+    "runtime": "class System:\n    def run(x):\n        return x\n",
 }
 
 
@@ -161,12 +147,8 @@ def test_a_wrong_name_is_refused(wrong: dict[str, Any], message: str) -> None:
         assert count_model(CodeOf(networks), "two") == (0, {})
 
 
-def load_unmeasured(name: str, choices: Choices) -> Experiment:
-    return load_experiment(name, choices, ())
-
-
 def test_lines_are_divided_by_those_of_the_first_system(choices: Choices) -> None:
-    experiment = load_unmeasured(LINES, choices)
+    experiment = load_experiment(LINES, choices, ())
     (table,) = build_tables(experiment)
     numbers = table.numbers
 
@@ -176,8 +158,6 @@ def test_lines_are_divided_by_those_of_the_first_system(choices: Choices) -> Non
 
     assert value("vertex", "ratio") == 1
     assert value("torch_levels", "ratio") == value("torch_levels", "all") / value("vertex", "all")
-    ratio = table.cells["Tree-LSTM"].loc[experiment.label("torch_levels")].iloc[2]
-    assert ratio == f"{value('torch_levels', 'ratio'):.1f}"
     # Two systems share a package; each has the models that it runs.
     for system, model in (("tf_trees", "var_lstm"), ("tf_static", "tree_lstm")):
         own = select_number(numbers, system=system, model=model, quantity="own")
@@ -188,40 +168,10 @@ def test_lines_are_divided_by_those_of_the_first_system(choices: Choices) -> Non
 
 
 def test_shared_cells_count_for_each_system_that_uses_them(choices: Choices) -> None:
-    (table,) = build_tables(load_unmeasured(LINES, choices))
+    (table,) = build_tables(load_experiment(LINES, choices, ()))
     for system in ("fold", "tf_trees"):
         number = select_number(table.numbers, system=system, model="tree_lstm", quantity="all")
         assert "dynbatch.systems.on_tensorflow.cells" in number.modules.split()
-
-
-@pytest.mark.parametrize("name", [LINES, FLOW])
-def test_tables_of_code_need_no_trials(name: str, choices: Choices) -> None:
-    for scale in SCALES:
-        grid = expand(name, scale, choices.conf_dir)
-        assert (grid.settings, grid.sweeps) == ((), ())
-    assert run_draw(name, choices) == 0
-    assert read_rows(choices.results_dir / f"tables/{name}.csv")
-
-
-@pytest.mark.parametrize(
-    ("model", "letters"),
-    [
-        ("tree_lstm", "REC IFP ICF TCF"),
-        ("mv_rnn", "REC IFP ICF TCF"),
-        ("birnn", "ITE IFP ICF TCF"),
-        ("nested_rnn", "ITE TDC ICF TCF"),
-        ("drnn", "ITE REC TDC IFP ICF TCF"),
-        ("stack_rnn", "ITE TDC ICF TCF"),
-        ("berxit", "ITE TDC IFP ICF"),
-    ],
-)
-def test_control_flow_is_that_of_the_code(choices: Choices, model: str, letters: str) -> None:
-    found = read_control_flow(choices.conf_dir, model)
-    names = {
-        **{"iterates": "ITE", "recurses": "REC", "waits": "TDC", "is_parallel": "IFP"},
-        **{"varies": "ICF", "varies_in_training": "TCF"},
-    }
-    assert " ".join(names[name] for name, has in found.items() if has) == letters
 
 
 def test_a_model_without_a_program_is_refused(choices: Choices) -> None:
@@ -229,30 +179,27 @@ def test_a_model_without_a_program_is_refused(choices: Choices) -> None:
         read_control_flow(choices.conf_dir, "tree_fc")
 
 
-def test_control_flow_is_next_to_the_papers(choices: Choices) -> None:
-    (table,) = build_tables(load_unmeasured(FLOW, choices))
+def test_control_flow_is_that_of_the_code_and_next_to_the_papers(choices: Choices) -> None:
+    (table,) = build_tables(load_experiment(FLOW, choices, ()))
+    names = {
+        **{"iterates": "ITE", "recurses": "REC", "waits": "TDC", "is_parallel": "IFP"},
+        **{"varies": "ICF", "varies_in_training": "TCF"},
+    }
+    found = {
+        row["model"]: " ".join(letters for name, letters in names.items() if row[name])
+        for row in table.numbers.to_dict("records")
+    }
+    assert found == {
+        "tree_lstm": "REC IFP ICF TCF",
+        "mv_rnn": "REC IFP ICF TCF",
+        "birnn": "ITE IFP ICF TCF",
+        "nested_rnn": "ITE TDC ICF TCF",
+        "drnn": "ITE REC TDC IFP ICF TCF",
+        "stack_rnn": "ITE TDC ICF TCF",
+        "berxit": "ITE TDC IFP ICF",
+    }
     features = ["yes", "no", "yes", "no", "yes", "yes", "ITE, TDC, ICF, TCF"]
     assert [*table.cells.loc["StackRNN"]] == features
-    number = select_number(table.numbers, model="berxit")
-    assert (number.waits, number.varies_in_training) == (True, False)
-
-
-@pytest.mark.parametrize(
-    ("models", "kinds"),
-    [
-        (("var_lstm",), {"chain"}),
-        (("tree_lstm", "tree_fc", "bilstm"), {"chain", "tree"}),
-        (("lattice_lstm",), {"lattice"}),
-        (("no_model",), set()),
-        (("dynbatch.systems.on_torch.torchfold:FOLDED",), {"tree"}),
-        (None, {"chain", "sentence_pair", "parsed_sentence", "tree", "lattice"}),
-    ],
-)
-def test_kinds_are_those_of_the_models(
-    choices: Choices, models: tuple[str, ...] | None, kinds: set[str]
-) -> None:
-    found = list_kinds(SystemFile("one", "framework", "One", models=models), choices.conf_dir)
-    assert found == kinds if models is not None else found >= kinds
 
 
 def test_programming_models_have_features_and_measured_share(load: Load) -> None:
@@ -261,7 +208,7 @@ def test_programming_models_have_features_and_measured_share(load: Load) -> None
         phases = {"construct": None if system == "torch_eager" else 0.02, "schedule": 0.03}
         return {"phases_s": phases, "instances_per_s": n / 0.2}
 
-    (table,) = build_tables(load(WAYS, change))
+    (table,) = build_tables(load("cavs_fig2", change))
     systems, cells = table.numbers.system, table.cells.to_numpy()
     found = {system: [*row] for system, row in zip(systems, cells, strict=True)}
     assert found["vertex"] == ["any", "yes", "yes", "yes", "by vertex", "25.0", "vertex function"]
@@ -270,12 +217,6 @@ def test_programming_models_have_features_and_measured_share(load: Load) -> None
     assert found["torch_eager"][5] == "not separable"
     assert select_number(table.numbers, system="vertex").value == 25
     assert select_number(table.numbers, system="torch_eager").status == "not separable"
-
-
-def test_a_way_to_program_names_known_systems(choices: Choices) -> None:
-    experiment = load_unmeasured(WAYS, choices)
-    with pytest.raises(ConfigError, match=r"unknown system in table\.ways 'tf_static'"):
-        evaluate(replace(experiment, systems=()))
 
 
 def test_frameworks_have_words_of_the_paper_and_numbers_of_ours(load: Load) -> None:
@@ -289,14 +230,3 @@ def test_frameworks_have_words_of_the_paper_and_numbers_of_ours(load: Load) -> N
     assert found["TensorFlow Fold"][7:] == ["1 of 7", "unsupported"]
     assert found["PyTorch"][0] == "no"
     assert any("unsupported: made up" in note for note in table.notes)
-
-
-def test_a_framework_names_a_known_system_and_models(choices: Choices) -> None:
-    experiment = load_unmeasured("acrobat_table1", choices)
-    with pytest.raises(ConfigError, match=r"unknown system in table\.frameworks 'torch_eager'"):
-        evaluate_frameworks(replace(experiment, systems=()))
-    table = {**experiment.declaration.table, "models": ["tree_lsmt"]}
-    with pytest.raises(ConfigError, match=r"unknown model in table\.models 'tree_lsmt'.*tree_lstm"):
-        evaluate_frameworks(
-            replace(experiment, declaration=replace(experiment.declaration, table=table))
-        )

@@ -132,15 +132,6 @@ def test_files_of_ones_own_are_named_once_by_their_shortest_ends() -> None:
     assert all(" hidden_size=8: fastest" in line for line in rank(records))
 
 
-def test_equal_files_at_two_paths_are_one_workload() -> None:
-    records = [
-        plain_record(system=system, dataset_options={"path": path, "sha256": {"train": "equal"}})
-        for system, path in (("vertex", "a.txt"), ("dynet", "copy of a.txt"))
-    ]
-    (line,) = rank(records)
-    assert line.startswith("tree_fc complete_trees (your data, a.txt) mode=train ")
-
-
 def test_bench_try_rejects_other_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert first_look.main(["batch_size=3"]) == 1
     assert capsys.readouterr().err == (

@@ -1,12 +1,12 @@
 """Alignment: moving vertices keeps a schedule valid and empties batches.
 
-test_critical_share.py compares the batches with a plain implementation.
+test_critical_share.py compares the batches of any graph with a plain implementation.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynbatch.harness.compiler.compiled import compiled
@@ -14,7 +14,7 @@ from dynbatch.harness.policies import agenda
 from dynbatch.harness.policies.parts import alignment, ready
 from dynbatch.harness.policies.parts.alignment import FEWER, MOVED, SAME
 from dynbatch.harness.values.arrays import Ints
-from dynbatch.harness.values.graph import UNBATCHABLE, Graph
+from dynbatch.harness.values.graph import Graph
 from dynbatch.harness.values.schedule import Schedule, check_schedule
 from tests.support.random_graphs import graph_of, graphs
 
@@ -38,42 +38,14 @@ def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
     return ready.order_used_batches(batch_of, n_batches)
 
 
-def _plain(graph: Graph) -> Graph:
-    return Graph(graph.types, graph.arg_start, graph.args, graph.type_names)
-
-
-def _late(graph: Graph, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
-    """Return a schedule's batches with every vertex in its latest one, and their types."""
-    type_of = graph.types[schedule.order[schedule.starts[:-1]]]
-    return _move_late(graph, type_of, _place(schedule)), type_of
-
-
-def _move_late(graph: Graph, type_of: np.ndarray, batch_of: np.ndarray) -> np.ndarray:
-    """Return the latest batch of every vertex; unbatchable vertices keep theirs."""
+def _move_late(graph: Graph, type_of: np.ndarray) -> np.ndarray:
+    """Return the latest batch of every vertex, if each type has batches enough."""
+    batch_of = np.empty(graph.n_vertices, np.int32)
     last = np.full(graph.n_vertices, len(type_of))
     for v in range(graph.n_vertices - 1, -1, -1):
-        if graph.types[v] != UNBATCHABLE:
-            batch_of[v] = max(b for b in np.flatnonzero(type_of == graph.types[v]) if b < last[v])
+        batch_of[v] = max(b for b in np.flatnonzero(type_of == graph.types[v]) if b < last[v])
         for arg in graph.select_args(v):
             last[arg] = min(last[arg], batch_of[v])
-    return batch_of
-
-
-def _early(graph: Graph, late: np.ndarray, type_of: np.ndarray) -> tuple[Schedule, int]:
-    """Return the schedule of early batches, and the kind of change."""
-    arrays = graph.types, graph.arg_start, graph.args
-    early, change = as_early(late, type_of, graph.n_types, *arrays)
-    schedule = Schedule(*in_used_batches(early, len(type_of)))
-    n_moved = int((early != late).sum())
-    expected = MOVED if n_moved else SAME
-    assert change == (FEWER if schedule.n_batches < len(type_of) else expected)
-    return schedule, change
-
-
-def _place(schedule: Schedule) -> np.ndarray:
-    """Return the batch of every vertex."""
-    batch_of = np.empty(len(schedule.order), np.int32)
-    batch_of[schedule.order] = np.arange(schedule.n_batches).repeat(np.diff(schedule.starts))
     return batch_of
 
 
@@ -89,32 +61,19 @@ def _is_supersequence(graph: Graph, type_of: np.ndarray) -> bool:
     return True
 
 
-# Types 1, 2, 1, 2, 1 contain 1-2 and 2-1: the last two are not needed, nor is one of the first.
-SPARE = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
-
-
-@settings(deadline=None)  # the first call compiles
-@given(graphs())
-@example(SPARE)
-def test_early_vertices_make_a_valid_schedule_of_no_more_batches(graph: Graph) -> None:
-    plain = _plain(graph)
-    schedule = agenda.schedule(plain)
-    early, _ = _early(plain, *_late(plain, schedule))
-    assert early.n_batches <= schedule.n_batches
-    check_schedule(plain, early)
-
-
 @settings(deadline=None)  # the first call compiles
 @given(graphs())
 def test_every_pair_of_batches_counts_once(graph: Graph) -> None:
-    batch_of, type_of = _late(graph, agenda.schedule(_plain(graph)))
+    schedule = agenda.schedule(graph)
+    batch_of = np.empty(graph.n_vertices, np.int32)
+    batch_of[schedule.order] = np.arange(schedule.n_batches).repeat(np.diff(schedule.starts))
     pairs = {
         (batch_of[v], batch_of[arg])
         for v in range(graph.n_vertices)
         for arg in graph.select_args(v)
     }
     together = np.zeros_like(batch_of)
-    both = n_sources(batch_of, together, len(type_of), graph.arg_start, graph.args)
+    both = n_sources(batch_of, together, schedule.n_batches, graph.arg_start, graph.args)
     assert both == (len(pairs), min(len(pairs), 1))
 
 
@@ -141,8 +100,12 @@ def test_early_removes_spare_batches_and_keeps_schedules_valid(
     for _ in range(data.draw(st.integers(0, 6))):
         types.insert(data.draw(st.integers(0, len(types))), data.draw(st.sampled_from(present)))
     type_of = np.array(types, np.int32)
-    late = _move_late(batchable, type_of, np.empty(graph.n_vertices, np.int32))
-    early, change = _early(batchable, late, type_of)
-    check_schedule(batchable, early)
+    late = _move_late(batchable, type_of)
+    arrays = batchable.types, batchable.arg_start, batchable.args
+    early, change = as_early(late, type_of, batchable.n_types, *arrays)
+    found = Schedule(*in_used_batches(early, len(type_of)))
+    check_schedule(batchable, found)
+    moved = MOVED if (early != late).any() else SAME
+    assert change == (FEWER if found.n_batches < len(type_of) else moved)
     spare = any(_is_supersequence(batchable, np.delete(type_of, b)) for b in range(len(types)))
     assert (change == FEWER) == spare

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.policies.sufficient import schedule as sufficient
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
-from tests.support.exact_minimum import minimum_batches
-from tests.support.random_graphs import graph_of, graphs
+from tests.support.random_graphs import graph_of, graphs, minimum_batches
 
 
 def brute_force(graph: Graph) -> int:

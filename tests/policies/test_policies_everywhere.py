@@ -85,12 +85,6 @@ def graphs(name: str, kind: str) -> Sequence[Graph]:
     return [add_output_vertices(mini_batch, has_loss).graph for mini_batch in mini_batches]
 
 
-def policy_for(policy: str, learned_on: Graph) -> Policy:
-    if is_learned(policy):
-        return learn_policy(policy, [select_first_segment(learned_on)], QUICK)
-    return load_policy(policy)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str) -> None:
@@ -98,7 +92,11 @@ def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str) -> N
     bounds = {id(graph): compute_lower_bound(graph) for graph in (first, second)}
     wrong = []
     for policy in list_policy_names():
-        schedule_of = policy_for(policy, first)
+        schedule_of: Policy = (
+            learn_policy(policy, [select_first_segment(first)], QUICK)
+            if is_learned(policy)
+            else load_policy(policy)
+        )
         for graph in (first, second):
             schedule = schedule_in_segments(schedule_of, graph)
             try:

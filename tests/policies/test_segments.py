@@ -26,16 +26,15 @@ from dynbatch.harness.policies.parts.segments import (
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import NO_TYPE, Graph
 from dynbatch.harness.values.schedule import Schedule, check_schedule
-from tests.support.exact_minimum import minimum_batches
 from tests.support.policies import FEW, batches, schedule_by
-from tests.support.random_graphs import graph_of, graphs, graphs_in_segments
+from tests.support.random_graphs import graph_of, graphs, graphs_in_segments, minimum_batches
 
-POLICIES = ("unbatched", "depth", "frontier", "agenda", "sufficient_reversed", "fsm_sort")
+ARRAY_POLICIES = ("depth", "agenda", "sufficient", "critical_share")
+OTHERS = ("unbatched", "frontier", "sufficient_reversed", "fsm_sort")
 
 
 def part_of(graph: Graph, number: int) -> tuple[list[int], list[list[int]]]:
     """Return the vertices of a segment, and their arguments within it, by index."""
-    assert graph.segments is not None
     mine = np.flatnonzero(graph.segments == number).tolist()
     place = {v: k for k, v in enumerate(mine)}
     return mine, [[place[a] for a in graph.select_args(v).tolist() if a in place] for v in mine]
@@ -51,7 +50,6 @@ def two_steps() -> Graph:
 @settings(max_examples=150, deadline=None)
 @given(graphs_in_segments())
 def test_a_segment_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> None:
-    assert graph.segments is not None
     cut = cut_in_segments(graph)
     assert len(cut.graphs) == graph.segments.max() + 1
     for r, part in enumerate(cut.graphs):
@@ -67,38 +65,23 @@ def test_a_segment_is_its_vertices_with_the_arguments_among_them(graph: Graph) -
             assert not array.flags.writeable
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=60, deadline=None)
 @given(graphs_in_segments())
-def test_schedules_are_valid_segment_by_segment(policy: str, graph: Graph) -> None:
-    schedule = schedule_by(policy, graph)
-    check_schedule(graph, schedule)  # each once, children first, one segment per batch, in order
-    assert schedule.segment_starts is not None
-    n_batches = np.diff(schedule.segment_starts)
-    for part, n in zip(cut_in_segments(graph).graphs, n_batches, strict=True):
-        assert compute_lower_bound(part) <= n <= part.n_vertices
-    assert compute_lower_bound(graph) == sum(
-        map(compute_lower_bound, cut_in_segments(graph).graphs)
-    )
-
-
-@pytest.mark.parametrize("name", ["depth", "agenda", "sufficient", "critical_share"])
-@settings(max_examples=60, deadline=None)
-@given(graphs_in_segments())
-def test_array_policies_schedule_segments_as_they_schedule_graphs(name: str, graph: Graph) -> None:
-    policy = load_policy(name)
-    assert isinstance(policy, ArrayPolicy)
-    by_arrays, by_graphs = (
-        schedule_in_segments(each, graph) for each in (policy, lambda part: policy(part))
-    )
-    assert by_arrays.segment_starts is not None
-    assert by_graphs.segment_starts is not None
-    for found, expected in (
-        (by_arrays.order, by_graphs.order),
-        (by_arrays.starts, by_graphs.starts),
-        (by_arrays.segment_starts, by_graphs.segment_starts),
-    ):
-        np.testing.assert_array_equal(found, expected)
+def test_schedules_are_valid_segment_by_segment(graph: Graph) -> None:
+    """Array policies schedule segments as they schedule graphs."""
+    parts = cut_in_segments(graph).graphs
+    assert compute_lower_bound(graph) == sum(map(compute_lower_bound, parts))
+    for name in (*ARRAY_POLICIES, *OTHERS):
+        schedule = schedule_by(name, graph)
+        check_schedule(graph, schedule)  # each once, children first, segments in order
+        for part, n in zip(parts, np.diff(schedule.segment_starts), strict=True):
+            assert compute_lower_bound(part) <= n <= part.n_vertices, name
+        if name in ARRAY_POLICIES:
+            policy = load_policy(name)
+            assert isinstance(policy, ArrayPolicy)
+            by_graphs = schedule_in_segments(lambda part, policy=policy: policy(part), graph)
+            for field in ("order", "starts", "segment_starts"):
+                np.testing.assert_array_equal(getattr(schedule, field), getattr(by_graphs, field))
 
 
 @pytest.mark.parametrize("policy", ["unbatched", "depth", "agenda", "sufficient"])
@@ -129,7 +112,6 @@ def test_batches_do_not_mix_segments() -> None:
     graph = two_steps()
     schedule = schedule_by("agenda", graph)
     assert batches(schedule) == [[0, 3], [5, 8], [1, 4], [6, 9], [2], [7]]
-    assert schedule.segment_starts is not None
     assert schedule.segment_starts.tolist() == [0, 2, 4, 6]
     assert compute_lower_bound(graph) == minimum_batches(graph) == 6
     assert compute_lower_bound(replace(graph, segments=None)) == 4
@@ -172,7 +154,6 @@ def test_array_policy_scheduling_other_vertices_is_reported(
 ) -> None:
     """The compiled loop runs as Python here, with a function that returns these two vertices."""
     graph = replace(graph_of([1, 1], [[], []]), segments=as_int_array([0, 0]))
-    assert graph.segments is not None
     cut = segments.cut_arrays(graph.segments, graph.types, graph.arg_start, graph.args)
     made = segments.start_batches(cut)
     assert segments.add_batches(cut, 0, as_int_array([1, 0]), as_int_array([0, 2]), *made)

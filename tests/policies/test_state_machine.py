@@ -29,15 +29,8 @@ def test_a_machine_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         assert schedule.order.tolist() == machine(figure()).order.tolist()
 
 
-def edited(tmp_path: Path, **changes: Any) -> Path:
-    file = tmp_path / "machine.json"
-    learn().save(file)
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-    return file
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("content", "message"),  # changed entries, text, or None without a file
     [
         ({"schema_version": 0}, "expected schema_version 1, got 0; learn the policy"),
         ({"encoding": "base"}, "expected encoding 'sort', got 'base'"),
@@ -51,27 +44,24 @@ def edited(tmp_path: Path, **changes: Any) -> Path:
         ({"states": None}, "is not a saved policy: TypeError"),
         ({"follows": [-1]}, "expected 4 entries, one per type, got 1"),
         ({"what": 1}, "is not a saved policy: TypeError"),
+        ("{", "is not JSON"),
+        ("[]", "is not a saved policy"),
+        (None, "cannot read"),
     ],
 )
-def test_an_unfit_file_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        load(edited(tmp_path, **changes))
-    assert str(tmp_path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("{", "is not JSON"), ("[]", "is not a saved policy"), (None, "cannot read")],
-)
-def test_invalid_state_machine_file_is_rejected(
-    text: str | None, message: str, tmp_path: Path
+def test_an_unfit_file_is_refused(
+    content: dict[str, Any] | str | None, message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "machine.json"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(ConfigError, match=message):
+    if isinstance(content, str):
+        file.write_text(content)
+    elif content is not None:
+        learn().save(file)
+        file.write_text(json.dumps(json.loads(file.read_text()) | content))
+    with pytest.raises(ConfigError, match=message) as caught:
         load(file)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_machine_cannot_be_saved_in_a_missing_folder(tmp_path: Path) -> None:

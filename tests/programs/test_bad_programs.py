@@ -24,8 +24,7 @@ from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
 from tests.support.engine_runs import run
 from tests.support.program_models import SENTENCES
 from tests.support.run_programs import live_adapter
-from tests.support.scripted_programs import ScriptedModel
-from tests.support.written_programs import model_of, write_source
+from tests.support.scripted_programs import ScriptedModel, model_of, write_source
 
 Patch = pytest.MonkeyPatch
 N, LINE = 500, r"<written program \d+>:"

@@ -25,7 +25,7 @@ from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.log import DONE
 from dynbatch.harness.programs.writer import Body, CallWriter
 from dynbatch.systems.on_core.acrobat import Adapter
-from tests.support.engine_runs import ONE_BY_ONE, NoClock, run
+from tests.support.engine_runs import ONE_BY_ONE, NullClock, run
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
 from tests.support.run_programs import MADE_BY_PYTHON, Decides, check_result, live_adapter
 from tests.support.scripted_programs import (
@@ -68,7 +68,7 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
             patch.setattr(CompiledSegments, "run", _run_in_steps)
             patch.setattr(Team, "run_table", _noted(Team.run_table, calls))
             adapter.load(batch)
-            adapter.run(NoClock())
+            adapter.run(NullClock())
         assert (live.engine._current is not None) == is_kept
         found.append((adapter.result(), live.engine.seen, calls))
     return found
@@ -110,7 +110,7 @@ def _noted(make: Any, calls: list[Any]) -> Any:
 
 def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
     adapter.load(batch)
-    adapter.run(NoClock())  # runs again if blocks feed each other in a new way
+    adapter.run(NullClock())  # runs again if blocks feed each other in a new way
     assert adapter.live.engine._current is not None, "nothing was wrong, and so run with checks"
     (kept, kept_seen, kept_calls), (by_policy, seen, calls) = run_both(adapter, batch)
     np.testing.assert_array_equal(kept.outputs, by_policy.outputs)
@@ -201,7 +201,7 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
             met.append([getattr(layout, name).copy() for name in ("numbers", "bounds", "batches")])
 
     monkeypatch.setattr(CompiledSegments, "run", noting)
-    adapter.run(NoClock())
+    adapter.run(NullClock())
     seen = adapter.live.engine.seen
     assert len(met) == len(seen) > 3
     for ours, one in zip(met, seen, strict=True):
@@ -210,13 +210,18 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
             np.testing.assert_array_equal(found, getattr(theirs, name))
 
 
-@pytest.mark.parametrize(
-    "options", [{"policy": "frontier"}, {"loop": "python"}, {"backend": "stepwise"}], ids=str
-)
-def test_python_planning_or_execution_disables_compiled_segments(options: dict[str, Any]) -> None:
-    adapter = live_adapter(ScriptedModel(), **options)
-    check_result(run(adapter, LARGE), ScriptedModel(), LARGE)
-    assert adapter.live.engine._current is None
+BY_PYTHON = ({"policy": "frontier"}, {"loop": "python"}, {"backend": "stepwise"})
+
+
+@EVERY
+@given(instances(), st.sampled_from(OPTIONS), st.sampled_from(BY_PYTHON))
+def test_python_planning_or_execution_disables_compiled_segments(
+    batch: list[Scripted], how: RecordingOptions, options: dict[str, Any]
+) -> None:
+    adapter = live_adapter(ScriptedModel(), how, **options)
+    for one in (batch, LARGE):
+        check_result(run(adapter, one), ScriptedModel(), one)
+        assert adapter.live.engine._current is None
 
 
 def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next() -> None:
@@ -264,7 +269,7 @@ def test_check_uses_the_executed_schedule() -> None:
     engine = adapter.live.engine
     for name, message in (("order", "exactly once"), ("row", "rows of a graph segment")):
         assert run(adapter, LARGE)
-        adapter.run(NoClock())
+        adapter.run(NullClock())
         engine._current.kept[name][0] = engine._current.kept[name][1] = 1
         with pytest.raises(ScheduleError, match=message):
             adapter.result()

@@ -20,22 +20,20 @@ from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegm
 from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE
 from dynbatch.harness.engine.cpu_kernels.team import Team
 from dynbatch.harness.measuring.clock import check_shares
-from dynbatch.harness.models.drnn import DRNN
-from dynbatch.harness.models.stack_rnn import StackRNN
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling import programs as compiled_programs
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.model import make_recorded_model, uses_arrays
 from dynbatch.systems.on_core.acrobat import Adapter
-from tests.support.engine_runs import NoClock, run
-from tests.support.given_out import count_given_out
-from tests.support.instances import random_instances
+from tests.support.engine_runs import NullClock, run
+from tests.support.instances import build, random_instances
+from tests.support.processes import count_given_out
 from tests.support.run_programs import MADE_BY_PYTHON, OwnArrays, check_result, infer_adapter
 
 Patch = pytest.MonkeyPatch
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 SENTENCES = random_instances("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)
-MODELS: list[Model] = [DRNN(SIZES, p_child=0.9, generations=4), StackRNN(SIZES)]
+MODELS: list[Model] = [build("drnn", SIZES, p_child=0.9, generations=4), build("stack_rnn", SIZES)]
 # Python's own memory per mini-batch: fibers, requests, boxed numbers, and layouts of outputs.
 PYTHONS_BYTES = 64 * 2**10
 
@@ -101,7 +99,7 @@ def test_all_segments_are_one_call(model: Model, monkeypatch: Patch) -> None:
     segments = counted(monkeypatch, CompiledSegments, "run")
     runs = counted(monkeypatch, Team, "run_table")
     layouts = counted(monkeypatch, live, "plan_layout")
-    adapter.run(NoClock())
+    adapter.run(NullClock())
     assert programs.call_count == 1
     assert segments.call_count == 1, "of what is left behind the last segment"
     assert runs.call_count == layouts.call_count == 1, "of the outputs"
@@ -135,7 +133,7 @@ def test_segments_by_themselves_are_those_that_python_makes(
 def test_a_clock_hears_of_all_phases(monkeypatch: Patch) -> None:
     """Each phase takes a fraction of one call, and none takes all of it."""
     adapter, shares = warm(MODELS[0]), list[dict[str, float]]()
-    clock = NoClock()
+    clock = NullClock()
     monkeypatch.setattr(clock, "divide", shares.append)
     adapter.run(clock)
     (found,) = [one for one in shares if one]
@@ -157,7 +155,7 @@ def test_python_comes_by_after_many_segments(monkeypatch: Patch) -> None:
     monkeypatch.setattr(compiled_programs, "MANY", 3)
     adapter = warm(make_recorded_model(MODELS[0], RecordingOptions()))
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
-    adapter.run(NoClock())
+    adapter.run(NullClock())
     n_segments = len(adapter.live.engine.seen)
     # Of four segments, three run by themselves, and one by Python.
     assert programs.call_count == -(-(n_segments + 1) // 4)
@@ -172,9 +170,9 @@ def test_an_error_of_a_segment_by_itself_is_raised(threads: int, monkeypatch: Pa
     truth = adapter.result()
     monkeypatch.setattr(live_segments, "plan_next", fails)
     with pytest.raises(RuntimeError, match="a segment is not planned"):
-        adapter.run(NoClock())
+        adapter.run(NullClock())
     monkeypatch.undo()
-    adapter.run(NoClock())
+    adapter.run(NullClock())
     assert adapter.result().outputs.tobytes() == truth.outputs.tobytes()
 
 
@@ -196,12 +194,12 @@ def test_many_mini_batches_do_not_leak_memory(model: Model) -> None:
     gc.collect()
     tracemalloc.start()
     try:
-        adapter.run(NoClock())
+        adapter.run(NullClock())
         gc.collect()  # a recorder's functions refer to each other
         (before, _), given_out = tracemalloc.get_traced_memory(), count_given_out()
         tracemalloc.reset_peak()
         for _ in range(20):
-            adapter.run(NoClock())
+            adapter.run(NullClock())
             gc.collect()
         (after, peak), n_more = tracemalloc.get_traced_memory(), count_given_out() - given_out
     finally:

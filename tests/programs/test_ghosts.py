@@ -15,7 +15,7 @@ from dynbatch.harness.programs.model import ProgramModel, make_recorded_model, m
 from tests.support.engine_runs import run
 from tests.support.program_models import DECIDED, SENTENCES
 from tests.support.run_programs import check_logs, check_result, live_adapter, translated
-from tests.support.written_programs import model_of
+from tests.support.scripted_programs import model_of
 
 HEAD = """\
 def program(self, p, sentence: Chain):

@@ -93,7 +93,7 @@ def described(mini_batch: MiniBatch) -> list[Any]:
 @EVERY
 @given(instances())
 def test_ghosts_make_branches_meet(batch: list[Scripted]) -> None:
-    """After a join the depth is the same on every path; without ghosts it is not."""
+    """After a join the depth is the same on every path; test_ghosts.py has the opposite."""
     for one in batch:
         assert len({depths_behind(one.script, seed) for seed in range(6)}) == 1
 
@@ -102,16 +102,6 @@ def depths_behind(script: Script, seed: int) -> tuple[int, ...]:
     model = model_of(RecordingOptions(hoisting=False), seed)
     mini_batch = model.mini_batch([Scripted(script, 0)])
     return tuple(mini_batch.graph.depths[mini_batch.outputs].tolist())
-
-
-CHOICE = (Choose(0, 1, (0, 3)),)
-
-
-def test_without_ghosts_branches_do_not_meet() -> None:
-    options = RecordingOptions(ghosts=False, hoisting=False)
-    models = [model_of(options, seed) for seed in range(8)]
-    graphs = [model.mini_batch([Scripted(CHOICE, 0)]).graph for model in models]
-    assert len({int(graph.depths[-1]) for graph in graphs if graph.depths is not None}) == 2
 
 
 def test_consumer_of_block_without_operands_is_not_hoisted_before_it() -> None:

@@ -11,16 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.contracts.timeline import Details
-from dynbatch.harness.models.drnn import DRNN
-from dynbatch.harness.models.tree_fc import TreeFC
-from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.fibers import Fibers
 from dynbatch.harness.programs.model import ProgramModel
@@ -28,10 +22,11 @@ from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_core import vertex
 from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
-from tests.support.engine_runs import NoClock, run
+from tests.support.engine_runs import NullClock, run
+from tests.support.instances import build
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
 from tests.support.run_programs import SEED, check_result, live_adapter
-from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
+from tests.support.scripted_programs import Choose, Scripted, ScriptedModel
 
 SINCE = "deferred_reason"
 BY = "segment_planner"
@@ -96,7 +91,7 @@ def test_model_without_waits_uses_one_segment_of_arrays(
 def test_requested_program_recording_runs_the_program(
     options: dict[str, Any], execution: str, runs: list[int]
 ) -> None:
-    model = TreeLSTM(SIZES)
+    model = build("tree_lstm", SIZES)
     adapter = adapter_of(model, execution=execution, **options)
     check_result(run(adapter, TREES), model, TREES)
     assert runs == [len(TREES)] * len(runs) != []
@@ -131,9 +126,9 @@ def test_program_runner_is_in_effective_options(execution: str, programs: str) -
 
 def test_program_runner_is_reported_only_when_programs_run() -> None:
     """Graphs of trees are built from arrays."""
-    examples = ((DRNN(SIZES), SENTENCES, "compiled code"), (TreeLSTM(SIZES), TREES, None))
-    for model, batch, by in examples:
-        adapter = adapter_of(model, vertex.Adapter)
+    examples = (("drnn", SENTENCES, "compiled code"), ("tree_lstm", TREES, None))
+    for name, batch, by in examples:
+        adapter = adapter_of(build(name, SIZES), vertex.Adapter)
         run(adapter, batch)
         assert adapter.effective_options().get(RUN_BY) == by
 
@@ -183,16 +178,6 @@ def test_a_policy_that_is_chosen_runs_ahead() -> None:
     assert Adapter.skip(DRNN_MODEL, settings_of(execution="interleaved")) is None
 
 
-@settings(deadline=None, max_examples=25)
-@given(instances(), st.sampled_from(OPTIONS), st.sampled_from(("compiled", "stepwise")))
-def test_live_segments_match_direct_interpretation(
-    batch: list[Scripted], how: RecordingOptions, backend: str
-) -> None:
-    adapter = live_adapter(ScriptedModel(), how, backend=backend)
-    for one in (batch, batch[::-1]):
-        check_result(run(adapter, one), ScriptedModel(), one)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -203,7 +188,7 @@ def test_live_segments_match_direct_interpretation(
     ],
 )
 def test_model_without_a_program_needs_none_and_is_reported(options: dict[str, Any]) -> None:
-    model, reason = TreeFC(SIZES), "model tree_fc has no program"
+    model, reason = build("tree_fc", SIZES), "model tree_fc has no program"
     assert reason in str(Adapter.skip(model, settings_of(**options)))
     assert Adapter.skip(model, settings_of()) is None
     adapter = adapter_of(model)
@@ -235,7 +220,7 @@ def test_a_timeline_shows_every_batch_of_live_segments() -> None:
         parts.append((kind, name))
         yield details
 
-    adapter.run_traced(NoClock(), part)
+    adapter.run_traced(NullClock(), part)
     np.testing.assert_array_equal(adapter.result().outputs, whole.outputs)
     batches = [name for kind, name in parts if kind == "batch"]
     assert len(batches) >= whole.counters.n_batches

@@ -18,14 +18,12 @@ from dynbatch.harness.records.cross_check import (
     select_latest_builds,
 )
 from dynbatch.harness.records.fingerprint import Fingerprint, find_difference
-from dynbatch.harness.records.record import Record, locate_record, write_record
-from tests.support.measured import MakeSpec
-from tests.support.records import MakeRecord
+from dynbatch.harness.records.record import Record
+from tests.support.records import MakeRecord, plain_record, write_results
 
 
-def test_rounds_stay_with_their_trials(make_spec: MakeSpec, make_record: MakeRecord) -> None:
-    one, two = (make_record(make_spec(round=round_)) for round_ in (0, 1))
-    trials = [(one, None), (), (two,)]
+def test_rounds_stay_with_their_trials() -> None:
+    trials = [(plain_record(0), None), (), (plain_record(1),)]
     assert cross_check_rounds(trials) == trials
 
 
@@ -44,17 +42,11 @@ def fingerprint(workload: str = "w", **changes: Any) -> Fingerprint:
 WRONG = fingerprint(sketches=SKETCHES | {"gradient of W": ((2.0, 0.1, -1.5), (3.0, 2.503, 0.0))})
 
 
-@pytest.fixture
-def make(make_spec: MakeSpec, make_record: MakeRecord) -> MakeRecord:
-    def record(
-        system: str, framework: str, found: Fingerprint | None, round_: int = 0, **changes: Any
-    ) -> Record:
-        spec = make_spec(
-            system=system, adapter=f"dynbatch.systems.{framework}.{system}", round=round_
-        )
-        return make_record(spec, fingerprint=found, **changes)
-
-    return record
+def make(
+    system: str, framework: str, found: Fingerprint | None, round_: int = 0, **changes: Any
+) -> Record:
+    adapter = f"dynbatch.systems.{framework}.{system}"
+    return plain_record(round_, {"fingerprint": found, **changes}, system=system, adapter=adapter)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +74,7 @@ def test_zeros_are_equal_and_no_number_differs() -> None:
     assert find_difference(fingerprint(losses=(float("nan"), 20.0)), fingerprint()) is not None
 
 
-def test_three_frameworks_outvote_one(make: MakeRecord) -> None:
+def test_three_frameworks_outvote_one() -> None:
     right = [make("a", "on_core", fingerprint()), make("b", "on_torch", fingerprint())]
     wrong = make("c", "on_dynet", WRONG)
     shown = cross_check_records([*right, wrong])
@@ -94,7 +86,7 @@ def test_three_frameworks_outvote_one(make: MakeRecord) -> None:
     )
 
 
-def test_first_rounds_are_compared_with_first_rounds(make: MakeRecord) -> None:
+def test_first_rounds_are_compared_with_first_rounds() -> None:
     """The verification in first rounds makes one more update before the passes start."""
     frameworks = ("on_core", "on_torch", "on_dynet")
     first, later = fingerprint(pass_losses=(30.0, 29.0)), fingerprint(pass_losses=(29.0, 28.1))
@@ -109,7 +101,7 @@ def test_first_rounds_are_compared_with_first_rounds(make: MakeRecord) -> None:
     assert "the loss of a pass by 0.03" in (shown.reason or "")
 
 
-def test_presets_of_one_engine_are_one_vote(make: MakeRecord) -> None:
+def test_presets_of_one_engine_are_one_vote() -> None:
     """Several presets with the same error do not outvote another framework."""
     wrong = [make(name, "on_core", WRONG) for name in ("a", "b", "c", "d")]
     shown = cross_check_records([*wrong, make("e", "on_torch", fingerprint())])
@@ -118,13 +110,13 @@ def test_presets_of_one_engine_are_one_vote(make: MakeRecord) -> None:
     assert reason.startswith("a and e differ (gradient of W of mini-batch 1 by 0.001); measure")
 
 
-def test_whom_the_reference_confirmed_is_right(make: MakeRecord) -> None:
+def test_whom_the_reference_confirmed_is_right() -> None:
     proved = make("e", "on_torch", fingerprint(proved=True))
     shown = cross_check_records([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
     assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]
 
 
-def test_only_equal_workloads_are_compared(make: MakeRecord) -> None:
+def test_only_equal_workloads_are_compared() -> None:
     """Records without fingerprints, which are older, and failed records are ignored."""
     records = [
         make("a", "on_core", fingerprint()),
@@ -136,59 +128,58 @@ def test_only_equal_workloads_are_compared(make: MakeRecord) -> None:
     assert cross_check_records(records) == records
 
 
-def test_records_of_the_same_workload_are_found(
-    make_spec: MakeSpec, make_record: MakeRecord, tmp_path: Path
-) -> None:
-    own = make_spec(system="own")
-    for spec, found in (
-        (own, fingerprint()),
-        (make_spec(system="other"), fingerprint()),
-        (make_spec(system="third", policy="depth"), WRONG),
-        (make_spec(system="other_options", seed=0), fingerprint("another")),
-        (make_spec(system="older"), None),
-        (make_spec(system="larger", batch_size=4), fingerprint()),
-    ):
-        write_record(locate_record(tmp_path, spec), make_record(spec, fingerprint=found))
-    found_ = find_other_fingerprints(tmp_path / "raw", own.trial_id, "w")
-    assert found_ == [fingerprint(), WRONG]
-    assert find_other_fingerprints(tmp_path / "nowhere", own.trial_id, "w") == []
+def test_records_of_the_same_workload_are_found(tmp_path: Path) -> None:
+    records = [
+        plain_record(changes={"fingerprint": found}, **spec)
+        for found, spec in (
+            (fingerprint(), {"system": "own"}),
+            (fingerprint(), {"system": "other"}),
+            (WRONG, {"system": "third", "policy": "depth"}),
+            (fingerprint("another"), {"system": "other_options", "seed": 0}),
+            (None, {"system": "older"}),
+            (fingerprint(), {"system": "larger", "batch_size": 4}),
+        )
+    ]
+    write_results(tmp_path, records, [])
+    own = records[0].trial_id
+    assert find_other_fingerprints(tmp_path / "raw", own, "w") == [fingerprint(), WRONG]
+    assert find_other_fingerprints(tmp_path / "nowhere", own, "w") == []
 
 
 MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": []}
 
 
-def test_groups_keep_unlike_machines_and_threads_apart(
-    make_record: MakeRecord, make_spec: MakeSpec
-) -> None:
+def test_groups_keep_unlike_machines_and_threads_apart(make_record: MakeRecord) -> None:
     base = make_record()
     unlike = [
         make_record(machine=MACHINE | {"cpu": "Other CPU"}),
         make_record(machine=MACHINE | {"usable_cpus": [0]}),
         make_record(machine=MACHINE | {"governor": "powersave"}),
-        make_record(make_spec(threads=2)),
+        plain_record(threads=2),
         make_record(versions=base.versions | {"harness": "2"}),
         make_record(versions=base.versions | {"numpy": "3.0"}),
     ]
     assert len({hash_group(record) for record in [base, *unlike]}) == len(unlike) + 1
     alike = [
         make_record(machine=MACHINE | {"hostname": "x", "gpus": [{"name": "G", "driver": "1"}]}),
-        make_record(make_spec(hidden_size=9, round=2)),
+        plain_record(2, hidden_size=9),
         make_record(versions=base.versions | {"fake": "2.0"}),
     ]
     assert {hash_group(record) for record in alike} == {hash_group(base)}
     assert hash_build(alike[-1]) != hash_build(base)
 
 
-def test_two_builds_of_one_system_are_refused(make_record: MakeRecord, make_spec: MakeSpec) -> None:
-    spec = make_spec(hidden_size=9)
-    base = make_record()
-    check_builds([base, make_record(spec), make_record(make_spec(system="other"))])
+def test_two_builds_of_one_system_are_refused() -> None:
+    base = plain_record()
+    check_builds([base, plain_record(hidden_size=9), plain_record(system="other")])
     for change, named in (
         ({"source_sha256": "b" * 64}, "measured code"),
         ({"versions": base.versions | {"fake": "2.0"}}, "version of fake"),
     ):
-        newer = make_record(spec, started_at="2026-01-02T00:00:00+00:00", **change)
+        newer = change | {"started_at": "2026-01-02T00:00:00+00:00"}
+        records = [base, plain_record(changes=newer, hidden_size=9)]
         with pytest.raises(RecordError, match=rf"fake was measured with two builds.*{named}"):
-            check_builds([base, newer])
-        assert select_latest_builds([base, newer]) == [newer]
-        check_builds([base, make_record(spec, status="crash", **change)])
+            check_builds(records)
+        assert select_latest_builds(records) == records[1:]
+        failed = change | {"status": "crash"}
+        check_builds([base, plain_record(changes=failed, hidden_size=9)])

@@ -23,11 +23,12 @@ from dynbatch.harness.records.record import (
     read_record,
     write_record,
 )
-from dynbatch.harness.trials.spec import Limits
+from dynbatch.harness.trials.spec import Limits, TrialSpec
 from tests.support.measured import MakeSpec
-from tests.support.records import MakeRecord, plain_record, turn
+from tests.support.records import SPEC, plain_record, turn
 from tests.support.refusals import expect_refusal
 
+Patch = pytest.MonkeyPatch
 # Fields of a record that do not depend on the measurement.
 GIVEN = {
     *("schema_version", "trial", "trial_id", "source_sha256", "machine", "versions", "config"),
@@ -61,10 +62,10 @@ def test_of_a_trial_that_died_nothing_is_made_up(make_spec: MakeSpec) -> None:
     ],
 )
 def test_a_damaged_record_is_named(
-    make_record: MakeRecord, tmp_path: Path, damage: Callable[[str], str], fault: str
+    tmp_path: Path, damage: Callable[[str], str], fault: str
 ) -> None:
     path = tmp_path / "r0.json"
-    write_record(path, make_record())
+    write_record(path, plain_record())
     path.write_text(damage(path.read_text()))
     with pytest.raises(RecordError, match=rf"r0\.json is not a record of schema 3.*{fault}"):
         read_record(path)
@@ -77,11 +78,9 @@ def test_a_missing_record_is_an_error_or_none(tmp_path: Path) -> None:
     assert find_record(tmp_path / "r0.json") is None
 
 
-def test_a_writer_that_dies_leaves_the_old_record(
-    make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_dies_leaves_the_old_record(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "r0.json"
-    old = make_record()
+    old = plain_record()
     write_record(path, old)
 
     def die(_: int) -> None:
@@ -90,11 +89,11 @@ def test_a_writer_that_dies_leaves_the_old_record(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", die)
         with pytest.raises(KeyboardInterrupt):
-            write_record(path, make_record(instances_per_s=1.0))
+            write_record(path, plain_record(changes={"instances_per_s": 1.0}))
         assert list(tmp_path.iterdir()) == [path], "who is interrupted clears up"
         patch.setattr(Path, "unlink", lambda *_, **__: None)  # a killed process does not unlink
         with pytest.raises(KeyboardInterrupt):
-            write_record(path, make_record(instances_per_s=1.0))
+            write_record(path, plain_record(changes={"instances_per_s": 1.0}))
     assert read_record(path) == old
     assert len(list(tmp_path.iterdir())) == 2  # the record and a half-written file
     drop_leftovers(path)
@@ -108,9 +107,9 @@ def test_leftovers_of_other_records_stay(tmp_path: Path) -> None:
     assert other.exists()
 
 
-def test_older_records_of_one_moment_are_all_kept(make_record: MakeRecord, tmp_path: Path) -> None:
+def test_older_records_of_one_moment_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "r0.json"
-    records = [make_record(instances_per_s=speed) for speed in (1.0, 2.0, 3.0, 4.0)]
+    records = [plain_record(changes={"instances_per_s": speed}) for speed in (1.0, 2.0, 3.0, 4.0)]
     for record in records:
         write_record(path, record)
         os.utime(path, ns=(10**18, 10**18))
@@ -119,12 +118,10 @@ def test_older_records_of_one_moment_are_all_kept(make_record: MakeRecord, tmp_p
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_record_replacement_is_atomic(
-    make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
-) -> None:
+def test_record_replacement_is_atomic(tmp_path: Path, monkeypatch: Patch, has_links: bool) -> None:
     """The old record exists until the new one replaces it, even if the process is killed."""
     path = tmp_path / "r0.json"
-    old, new = make_record(), make_record(instances_per_s=1.0)
+    old, new = plain_record(), plain_record(changes={"instances_per_s": 1.0})
     write_record(path, old)
     replace, link = Path.replace, os.link
 
@@ -144,19 +141,19 @@ def test_record_replacement_is_atomic(
 
 
 def test_a_record_that_cannot_be_put_aside_leaves_nothing_in_its_name(
-    make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     path = tmp_path / "r0.json"
-    write_record(path, make_record())
+    write_record(path, plain_record())
 
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(OutputError, match="Input/output error"):
-        write_record(path, make_record(instances_per_s=1.0))
+        write_record(path, plain_record(changes={"instances_per_s": 1.0}))
     assert not list((tmp_path / "superseded").iterdir())
-    assert read_record(path) == make_record()
+    assert read_record(path) == plain_record()
 
 
 ROOMY = Limits(time_s=999.0)
@@ -177,14 +174,10 @@ ANSWERS: list[tuple[str, dict[str, Any], str, bool]] = [
 
 @pytest.mark.parametrize(("status", "asked", "code", "answers"), ANSWERS)
 def test_record_validity_depends_on_status_spec_and_code(
-    make_record: MakeRecord,
-    make_spec: MakeSpec,
-    status: str,
-    asked: dict[str, Any],
-    code: str,
-    answers: bool,
+    status: str, asked: dict[str, Any], code: str, answers: bool
 ) -> None:
-    assert make_record(status=status).is_valid_for(make_spec(**asked), code * 64) is answers
+    record = plain_record(changes={"status": status})
+    assert record.is_valid_for(TrialSpec(**(SPEC | asked)), code * 64) is answers
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
-"""Records of older configurations that still match a trial."""
+"""Records and counts of older configurations that still match a trial or a planned sweep."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.sweep import parse_sweep
+from dynbatch.harness.records.count_row import parse_count
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.plots.drawable import Answers, agree
+from dynbatch.plots.drawable import Answers, CountAnswers, agree
+from tests.support.made_up_counts import made_up_rows
 from tests.support.records import record_of
 
 KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "file": None, "n": 1}}
@@ -80,3 +84,26 @@ def test_default_omitted_from_trial_id_distinguishes_records() -> None:
     records = [older_record(spec, profile="false") for spec in specs]
     found = Answers(records).find_rounds(specs[:1])
     assert [rounds[0].config["order"] for rounds in found] == ["shuffled"]
+
+
+TREES = {"model": "tree_lstm_2type", "dataset": "sst", "batch_size": 8, "policy": "agenda"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "answers"),
+    [
+        ({"type_seed": 0}, {}, True),
+        ({"type_seed": 0}, {"model.options.type_seed": 1}, False),
+        ({"type_seed": 1}, {"model.options.type_seed": 1}, True),
+        ({"type_seed": 1}, {}, False),
+        (None, {}, True),  # an old record, which does not have them
+        (None, {"model.options.type_seed": 1}, False),
+    ],
+)
+def test_count_lookup_compares_model_options(
+    stored: dict[str, Any] | None, asked: dict[str, Any], answers: bool
+) -> None:
+    (row,) = made_up_rows(parse_sweep("test", TREES))
+    count = parse_count(json.dumps(row).encode())
+    older = replace(count, count_id="count-of-another-version", model_options=stored)
+    assert len(CountAnswers([older]).to(parse_sweep("test", TREES | asked))) == answers

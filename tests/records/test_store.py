@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dynbatch.harness.commands import collect
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.records import store
-from dynbatch.harness.records.count_row import FailedCount
+from dynbatch.harness.records.count_row import parse_count
 from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
 from dynbatch.harness.records.store import (
     COUNTS,
@@ -29,9 +29,8 @@ from dynbatch.harness.records.store import (
     unpack,
     write_packed,
 )
-from dynbatch.harness.trials.spec import Limits
-from tests.support.measured import MakeSpec
-from tests.support.records import MakeRecord, content_of, plain_count, plain_record, write_results
+from tests.support.made_up_counts import LEARNING, failed_row, made_up_row
+from tests.support.records import POINT, content_of, plain_count, plain_record, write_results
 from tests.support.refusals import expect_refusal, read_refusal
 
 Output = pytest.CaptureFixture[str]
@@ -84,18 +83,10 @@ def test_packing_keeps_every_value_and_no_order(
     assert read_all_records([folder / "results"]) == held
 
 
-def failed_count() -> FailedCount:
-    values: dict[str, Any] = {"count_id": "count-b", "policy": "depth", "model": "tree_lstm"}
-    values |= {"dataset": "sst", "split": "train", "batch_size": 4, "granularity": "vertex"}
-    values |= {"outputs": "vertices", "offset": 0, "cpu": "Some CPU", "source_sha256": "a" * 64}
-    values |= {"status": "timeout", "reason": "too slow", "limits": Limits(time_s=3.0)}
-    return FailedCount(**values, counted_at="2026-01-01T00:00:00+00:00")
-
-
 def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
-    learned = {"policy": "fsm_sort", "learn_s": 0.1, "unseen_fraction": 0.0}
-    learned["learning"] = {"variant": "released", "fallback": "last", "trials": 9, "seed": 1}
-    rows = [failed_count(), plain_count("count-c", **learned), plain_count("count-a")]
+    failed = failed_row(made_up_row(POINT, count_id="count-b"), "timeout", "too slow")
+    learned = plain_count("count-c", policy="fsm_sort", learning=LEARNING, unseen_fraction=0.0)
+    rows = [parse_count(json.dumps(failed).encode()), learned, plain_count("count-a")]
     write_packed(RecordSet((), tuple(rows)), tmp_path)
     held = read_all_records([tmp_path])
     assert held == RecordSet((), (rows[2], rows[0], rows[1]))
@@ -234,8 +225,8 @@ def lay_out(folder: Path, *records: Record) -> Path:
     return folder
 
 
-def test_one_trial_of_two_kinds_is_two_records(make_record: MakeRecord, tmp_path: Path) -> None:
-    ours, theirs = make_record(machine=MACHINE), make_record(machine=OTHER)
+def test_one_trial_of_two_kinds_is_two_records(tmp_path: Path) -> None:
+    ours, theirs = (plain_record(changes={"machine": machine}) for machine in (MACHINE, OTHER))
     places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
     found = merge(places)
     kinds = {kind: list(held.records) for kind, held in found.items()}
@@ -244,12 +235,10 @@ def test_one_trial_of_two_kinds_is_two_records(make_record: MakeRecord, tmp_path
     assert list(merge([*places, places[0]]).values()) == list(found.values())
 
 
-def test_nodes_of_one_kind_are_one_though_their_memory_differs_by_pages(
-    make_record: MakeRecord, make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    ours = make_record(machine=MACHINE | {"hostname": "node1"})
+def test_nodes_of_one_kind_are_one_though_their_memory_differs_by_pages(tmp_path: Path) -> None:
+    ours = plain_record(changes={"machine": MACHINE | {"hostname": "node1"}})
     fewer = MACHINE | {"hostname": "node2", "memory_bytes": 8 * GIB - 12288}
-    theirs = make_record(make_spec(hidden_size=9), machine=fewer)
+    theirs = plain_record(changes={"machine": fewer}, hidden_size=9)
     found = merge([lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)])
     (held,) = found.values()
     assert {record.trial_id for record in held.records} == {ours.trial_id, theirs.trial_id}
@@ -257,28 +246,25 @@ def test_nodes_of_one_kind_are_one_though_their_memory_differs_by_pages(
 
 @pytest.mark.parametrize("machine", [MACHINE, OTHER])
 def test_other_inputs_are_a_contradiction_on_whatever_machine(
-    make_record: MakeRecord, tmp_path: Path, machine: dict[str, object]
+    tmp_path: Path, machine: dict[str, object]
 ) -> None:
-    ours = make_record(machine=MACHINE, inputs_sha256="a" * 64)
-    theirs = make_record(machine=machine, inputs_sha256="b" * 64)
+    ours = plain_record(changes={"machine": MACHINE, "inputs_sha256": "a" * 64})
+    theirs = plain_record(changes={"machine": machine, "inputs_sha256": "b" * 64})
     places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
     with expect_refusal(ours.trial_id, *map(str, places), kind=RecordError):
         merge(places)
 
 
-def test_two_measurements_of_one_kind_are_a_contradiction(
-    make_record: MakeRecord, tmp_path: Path
-) -> None:
-    ours, theirs = (make_record(machine=MACHINE, instances_per_s=n) for n in (1.0, 2.0))
+def test_two_measurements_of_one_kind_are_a_contradiction(tmp_path: Path) -> None:
+    changes = ({"machine": MACHINE, "instances_per_s": speed} for speed in (1.0, 2.0))
+    ours, theirs = (plain_record(changes=change) for change in changes)
     with pytest.raises(RecordError, match=f"{ours.trial_id}, round 0, of the same machine"):
         merge([lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)])
 
 
-def test_the_command_packs_a_folder_for_each_kind(
-    make_record: MakeRecord, tmp_path: Path, capsys: Output
-) -> None:
-    lay_out(tmp_path / "a", make_record(machine=MACHINE))
-    lay_out(tmp_path / "b", make_record(machine=OTHER))
+def test_the_command_packs_a_folder_for_each_kind(tmp_path: Path, capsys: Output) -> None:
+    lay_out(tmp_path / "a", plain_record(changes={"machine": MACHINE}))
+    lay_out(tmp_path / "b", plain_record(changes={"machine": OTHER}))
     places = [str(tmp_path / "a"), str(tmp_path / "b")]
     assert collect.main(["--merge", *places, "--pack", str(tmp_path / "all")]) == 0
     assert len(list_machine_kinds(tmp_path / "all")) == 2

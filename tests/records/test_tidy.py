@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import dynbatch
@@ -29,13 +28,8 @@ PHASES = {"construct": 0.01, "schedule": None, "forward": 0.1, "backward": 0.2, 
 WORK = {"phases_s": PHASES, "n_flop": 6e9, "bytes_touched": 3e9, "n_batches": 9, "lower_bound": 6}
 
 
-def load(tmp_path: Path, *records: object, counts: tuple[object, ...] = ()) -> pd.DataFrame:
-    write_results(tmp_path, list(records), list(counts))  # type: ignore[arg-type]
-    return frame(tmp_path)
-
-
-def test_quantities_follow_from_one_record(tmp_path: Path) -> None:
-    (row,) = load(tmp_path, plain_record(changes=WORK)).itertuples()
+def test_quantities_follow_from_one_record() -> None:
+    (row,) = build_frame([plain_record(changes=WORK)]).itertuples()
     # 4 instances in 2 mini-batches of 0.5 and 0.25 s.
     assert row.throughput == pytest.approx(4 / 0.75)
     assert row.instance_s == pytest.approx(0.75 / 4)
@@ -51,24 +45,24 @@ def test_quantities_follow_from_one_record(tmp_path: Path) -> None:
     assert np.isnan(row.peak_memory_mib), "not recorded"
 
 
-def test_settings_are_columns_under_their_keys(tmp_path: Path) -> None:
+def test_settings_are_columns_under_their_keys() -> None:
     leaves = plain_record(batch_size=8, dataset_options={"n_leaves": 16})
-    data = load(tmp_path, leaves, plain_record(batch_size=9))
+    data = build_frame([leaves, plain_record(batch_size=9)])
     (of_leaves,) = data[data["dataset.options.n_leaves"] == 16].itertuples()
     assert of_leaves.batch_size == 8
     assert data["dataset.options.n_leaves"].dtype == "Int64", "integers stay integers next to gaps"
 
 
 @pytest.mark.parametrize("status", ["oom", "timeout", "crash"])
-def test_a_failed_round_has_no_quantity(status: str, tmp_path: Path) -> None:
+def test_a_failed_round_has_no_quantity(status: str) -> None:
     failed = {"status": status, "reason": "why", "passes_s": (), "instances_per_s": None}
-    data = load(tmp_path, plain_record(changes=WORK), plain_record(1, {**WORK, **failed}))
+    data = build_frame([plain_record(changes=WORK), plain_record(1, {**WORK, **failed})])
     (row,) = data[data["status"] == status].to_dict("records")
     assert row["reason"] == "why"
     assert all(np.isnan(row[name]) for name in (*tidy.QUANTITIES, *tidy.MEASURED))
 
 
-def test_a_record_that_others_contradict_has_no_number(
+def test_a_contradicted_record_has_no_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def judge(records: object) -> list[object]:
@@ -76,12 +70,14 @@ def test_a_record_that_others_contradict_has_no_number(
         return [record.model_copy(update=wrong) for record in records]  # type: ignore[attr-defined]
 
     monkeypatch.setattr(tidy, "cross_check_records", judge)
-    (row,) = load(tmp_path, plain_record(changes=WORK)).itertuples()
+    write_results(tmp_path, [plain_record(changes=WORK)], [])
+    (row,) = frame(tmp_path).itertuples()
     assert (row.status, np.isnan(row.throughput)) == ("wrong_result", True)
 
 
 def test_counts_are_rows_by_graph_and_mini_batch(tmp_path: Path) -> None:
-    data = load(tmp_path, plain_record(), counts=(plain_count(),))
+    write_results(tmp_path, [plain_record()], [plain_count()])
+    data = frame(tmp_path)
     counts = data[data.kind == "count"]
     keys = list(zip(counts.graph, counts.mini_batch, strict=True))
     assert keys == [("plain", 0), ("released", 0), ("released", 1)]
@@ -93,9 +89,9 @@ def test_counts_are_rows_by_graph_and_mini_batch(tmp_path: Path) -> None:
     assert list(data[data.kind == "trial"].n_nodes.isna()) == [True]
 
 
-def test_policy_without_released_graph_has_a_reason(tmp_path: Path) -> None:
+def test_policy_without_released_graph_has_a_reason() -> None:
     count = plain_count(n_batches_ed=None, reason_ed="no such graph", following_ed=None)
-    data = load(tmp_path, counts=(count,)).set_index("graph")
+    data = build_frame([], [count]).set_index("graph")
     assert data.loc["plain"].status == "ok"
     assert tuple(data.loc["released"][["status", "reason"]]) == ("unsupported", "no such graph")
 
@@ -115,19 +111,12 @@ def test_a_directory_without_records_is_refused_and_those_in_it_are_named(tmp_pa
     assert len(frame(tmp_path / "machine" / "paper")) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("notes.md", "is not a file of records; choose a results directory"),
-        ("table.csv", "is not a file of records; choose a results directory"),
-        ("nowhere", "does not exist"),
-    ],
-)
-def test_path_without_records_is_refused(name: str, words: str, tmp_path: Path) -> None:
-    if name != "nowhere":
-        (tmp_path / name).write_text("mine")
-    with pytest.raises(RecordError, match=words):
-        frame(tmp_path / name)
+def test_path_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="does not exist"):
+        frame(tmp_path / "table.csv")
+    (tmp_path / "table.csv").write_text("mine")
+    with pytest.raises(RecordError, match="is not a file of records; choose a results directory"):
+        frame(tmp_path / "table.csv")
 
 
 def test_a_frame_without_rows_has_all_columns() -> None:
@@ -136,9 +125,9 @@ def test_a_frame_without_rows_has_all_columns() -> None:
     assert {"system", "throughput", "status", "group"} <= {*data}
 
 
-def test_a_construction_longer_than_the_whole_leaves_no_computation(tmp_path: Path) -> None:
+def test_a_construction_longer_than_the_whole_leaves_no_computation() -> None:
     slow = {**WORK, "phases_s": {**PHASES, "construct": 0.5}}  # a mini-batch takes 0.375 s
-    (row,) = load(tmp_path, plain_record(changes=slow)).itertuples()
+    (row,) = build_frame([plain_record(changes=slow)]).itertuples()
     assert row.construction_s > row.instance_s
     assert (row.computation_s, row.execution_ms) == (0, 0)
 

@@ -23,7 +23,7 @@ from scripts.kernel_resources import (
     read,
     save,
 )
-from tests.support.tree_lstm_kernels import modules_of
+from tests.support.walked_backend import modules_of
 
 
 def copy(name: str, width: int) -> ModuleEntry:

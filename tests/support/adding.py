@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import run_in
 
 PAGE = ROOT / "docs" / "adding.md"
 BLOCK = re.compile(
@@ -61,18 +61,8 @@ class Section:
 def run_typed(typed: str, folder: Path, **variables: str) -> str:
     """Run shell commands that must succeed, with this environment's programs; return the output."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-c", typed],
-        cwd=folder,
-        env=os.environ | {"PATH": path} | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, f"$ {typed}\n{done.stdout}"
-    return done.stdout
+    environment = os.environ | {"PATH": path} | variables
+    return run_in(folder, ["bash", "-c", typed], environment)
 
 
 def _plain(text: str) -> str:

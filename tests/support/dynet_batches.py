@@ -33,7 +33,7 @@ from tests.support.chain_models import (  # noqa: E402
     WORDS,
 )
 from tests.support.instances import random_tree  # noqa: E402
-from tests.support.sketches import some_forests  # noqa: E402
+from tests.support.sketch_models import some_forests  # noqa: E402
 
 H = SIZES.hidden_size
 N_PRODUCTS = 6

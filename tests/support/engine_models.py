@@ -9,37 +9,23 @@ from typing import Any
 import numpy as np
 
 from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
-from dynbatch.harness.models.bilstm import BiLSTM
-from dynbatch.harness.models.bilstm_char import BiLSTMChar
-from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from dynbatch.harness.models.lattice_gru import LatticeGRU
-from dynbatch.harness.models.lattice_lstm import LatticeLSTM
-from dynbatch.harness.models.mv_rnn import MVRNN
-from dynbatch.harness.models.parser import Parser
-from dynbatch.harness.models.seq2seq import Seq2Seq
-from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from dynbatch.harness.models.tree_fc import TreeFC
-from dynbatch.harness.models.tree_gru import TreeGRU
-from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
-from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.instances import Tree
-from tests.support.awkward_models import (
+from tests.support.instances import ALL_SIZES, LATTICES, build, random_instances
+from tests.support.sketch_models import (
+    SIZES,
+    ChainLSTM,
+    ChildSum,
+    GatesApart,
     Matrices,
     MatrixSum,
     PassesOn,
     SeveralWidths,
     SharedChildren,
     SharedSums,
+    Sketch,
     TwoPulls,
 )
-from tests.support.instances import ALL_SIZES, LATTICES, random_instances
-from tests.support.sketch_models import SIZES, ChainLSTM, ChildSum, GatesApart
-from tests.support.sketches import Sketch
-
-EQUAL_SIZES = replace(SIZES, embedding_size=SIZES.hidden_size)
 
 
 def chain(length: int) -> Sketch:
@@ -78,21 +64,21 @@ TREES = [
 
 SEQUENCE_SIZES = ModelSizes(6, ALL_SIZES, embedding_size=4)
 SEQUENCE_MODELS: dict[str, Model] = {
-    "var_lstm": VarLSTM(SEQUENCE_SIZES),
-    "var_lstm_3": VarLSTM(SEQUENCE_SIZES, layers=3),
-    "bilstm": BiLSTM(SEQUENCE_SIZES, mlp_size=5),
-    "bilstm_2": BiLSTM(SEQUENCE_SIZES, layers=2),
-    "bilstm_char": BiLSTMChar(SEQUENCE_SIZES),
-    "seq2seq": Seq2Seq(SEQUENCE_SIZES),
-    "seq2seq_at_once": Seq2SeqAtOnce(SEQUENCE_SIZES),
-    "parser": Parser(SEQUENCE_SIZES, tag_size=3, mlp_size=5),
+    "var_lstm": build("var_lstm", SEQUENCE_SIZES),
+    "var_lstm_3": build("var_lstm", SEQUENCE_SIZES, layers=3),
+    "bilstm": build("bilstm", SEQUENCE_SIZES, mlp_size=5),
+    "bilstm_2": build("bilstm", SEQUENCE_SIZES, layers=2),
+    "bilstm_char": build("bilstm_char", SEQUENCE_SIZES),
+    "seq2seq": build("seq2seq", SEQUENCE_SIZES),
+    "seq2seq_at_once": build("seq2seq_at_once", SEQUENCE_SIZES),
+    "parser": build("parser", SEQUENCE_SIZES, tag_size=3, mlp_size=5),
 }
 LENGTHS = (1, 5, 2, 5, 3)  # of sentences: the shortest first, and two of equal length
 EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
-    "tree_lstm": (TreeLSTM(SIZES), TREES),
-    "tree_fc_fold": (TreeFC(SIZES, variant="fold"), TREES),
-    "tree_fc_cavs": (TreeFC(SIZES, variant="cavs"), TREES),
-    "mv_rnn": (MVRNN(ModelSizes(4, {"words": 7, "classes": 3})), TREES),
+    "tree_lstm": (build("tree_lstm", SIZES), TREES),
+    "tree_fc_fold": (build("tree_fc", SIZES, variant="fold"), TREES),
+    "tree_fc_cavs": (build("tree_fc", SIZES, variant="cavs"), TREES),
+    "mv_rnn": (build("mv_rnn", ModelSizes(4, {"words": 7, "classes": 3})), TREES),
     "matrices": (Matrices(SIZES), BINARY),
     "matrix_sum": (MatrixSum(SIZES), FORESTS),
     "child_sum": (ChildSum(SIZES), FORESTS),
@@ -103,12 +89,12 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "several_widths": (SeveralWidths(SIZES), WIDTHS),
     "passes_on": (PassesOn(SIZES), BINARY),
     "two_pulls": (TwoPulls(SIZES), BINARY),
-    "tree_gru": (TreeGRU(EQUAL_SIZES), TREES),
-    "tree_lstm_2type": (TreeLSTM2Type(SIZES), TREES),
-    "tree_lstm_child_sum": (TreeLSTMChildSum(SIZES), TREES),
-    "lattice_lstm": (LatticeLSTM(SIZES), list(LATTICES)),
-    "lattice_gru": (LatticeGRU(SIZES), list(LATTICES)),
-    "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),
+    "tree_gru": (build("tree_gru", replace(SIZES, embedding_size=SIZES.hidden_size)), TREES),
+    "tree_lstm_2type": (build("tree_lstm_2type", SIZES), TREES),
+    "tree_lstm_child_sum": (build("tree_lstm_child_sum", SIZES), TREES),
+    "lattice_lstm": (build("lattice_lstm", SIZES), list(LATTICES)),
+    "lattice_gru": (build("lattice_gru", SIZES), list(LATTICES)),
+    "gated_lattice_lstm": (build("gated_lattice_lstm", SIZES), list(LATTICES)),
     **{
         name: (model, random_instances(model.instance_kind, LENGTHS, model.sizes, seed=1))
         for name, model in SEQUENCE_MODELS.items()

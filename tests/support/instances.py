@@ -1,13 +1,14 @@
-"""Small instances for tests: hand-written, and random ones of every kind with given lengths."""
+"""Small instances for tests, hand-written and random ones of every kind, and models by name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from dynbatch.harness.contracts.model import ModelSizes
+from dynbatch.harness.contracts.model import ModelSizes, find_model_class
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.instances import Chain, Lattice, SentencePair, Tree
 from dynbatch.harness.values.parsed import ParsedSentence
@@ -16,6 +17,11 @@ ALL_SIZES = {
     **{"words": 7, "characters": 5, "classes": 3},
     **{"source_words": 6, "target_words": 5, "tags": 4, "relations": 3},
 }
+
+
+def build(name: str, sizes: ModelSizes, **options: Any) -> Any:
+    """Build the model of a module of harness/models/."""
+    return find_model_class(f"dynbatch.harness.models.{name}")(sizes, **options)
 
 
 def random_chain(

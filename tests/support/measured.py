@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,10 +78,12 @@ def share_servers() -> Iterator[None]:
         yield
 
 
-def measure_alone(spec: TrialSpec, path: Path, log: Path) -> Record:
+def measure_alone(
+    spec: TrialSpec, path: Path, log: Path, servers: ForkServers | None = None
+) -> Record:
     """Measure a round as a block of its own; raise the error with which it was refused."""
-    with ForkServers() as servers:
-        (outcome,) = measure_block([BlockEntry(spec, path, log)], servers)
+    with nullcontext(servers) if servers else ForkServers() as chosen:
+        (outcome,) = measure_block([BlockEntry(spec, path, log)], chosen)
     if isinstance(outcome, BenchError):
         raise outcome
     return outcome
@@ -105,14 +108,16 @@ def start_block(spec: TrialSpec, folder: Path, n: int) -> subprocess.Popen[bytes
 MakeSpec = Callable[..., TrialSpec]
 
 
-def spec_of(make_spec: MakeSpec, kind: str, of: str = "W", mode: str = "train") -> TrialSpec:
+def spec_of(make_spec: MakeSpec, kind: str, of: str = "W", **changes: Any) -> TrialSpec:
+    """Return a trial of a system of tests.support.saboteurs."""
+    options = {"sabotage": kind, "of": of, "precision": changes.pop("precision", "ieee")}
     return make_spec(
         system=kind,
         adapter="tests.support.saboteurs",
-        system_options={"sabotage": kind, "of": of},
+        system_options=options,
         model="tree_lstm",
         batch_size=6,
         dataset_options={"n_leaves": 4, "n_instances": 24, "seed": 0},
         timing=Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2, max_warmup=2),
-        mode=mode,
+        **changes,
     )

@@ -15,7 +15,6 @@ from typing import NoReturn
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 LATE = [sys.executable, "-c", "import time; time.sleep(1.5); open('measured.log', 'a').write('x')"]
-PAUSE_S = 0.4
 
 
 def record(path: Path, word: str = "first") -> None:
@@ -58,7 +57,7 @@ def main(results: Path, fault: str) -> int:
         record(results / "raw" / "a" / "superseded" / "r0.5.json")
     if fault == "two_at_once":
         Path("measured.log").write_text("by 1\nby 2\nby 1\n")
-    time.sleep(PAUSE_S)
+    time.sleep(0.4)
     if fault == "missing":
         return 0
     record(results / "raw" / "b" / "r0.json")

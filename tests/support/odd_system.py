@@ -27,8 +27,6 @@ from dynbatch.systems.on_core.reference import Adapter as Reference
 
 FLOOD_BYTES = 48 * 2**20
 FIRST, LAST = b"the first words\n", b"the last words\n"
-BLOCK = 2**21  # float64 numbers: 16 MiB
-FEW_BYTES = 512  # a record has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +86,7 @@ class Adapter(Reference):
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self._note("goes on")  # not in load, which must not take time
         self.n_runs += 1
-        before = {name: value.copy() for name, value in self._weights.items()}
         super().run(clock, update=update and self.options.fault != "no_update")
-        if self.options.fault == "bias_not_updated":
-            self._weights["b"] = before["b"]
 
     def result(self) -> Result:
         found = wrong_result(self.options.fault, super().result())
@@ -177,7 +172,7 @@ def _loop(_: str) -> None:
 def _hog(_: str) -> None:
     blocks = []
     while True:
-        blocks.append(np.ones(BLOCK))
+        blocks.append(np.ones(2**21))  # 16 MiB
         sleep(0.002)
 
 
@@ -199,7 +194,7 @@ def _stubborn(_: str) -> None:
 def _lose_room(_: str) -> None:
     """Leave no space for a record, as on a full disk."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FEW_BYTES, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, most))  # a record has more
 
 
 DOINGS: dict[str, Callable[[str], None]] = {

@@ -15,7 +15,7 @@ import sys
 from dataclasses import asdict
 
 from scripts.kernel_resources import compile_module, measure_resources
-from tests.support.tree_lstm_kernels import modules_of
+from tests.support.walked_backend import modules_of
 
 HIDDEN_SIZE = 256
 _FUNCTION = re.compile(r"(?m)^(?=\.(?:func|visible|entry|weak)\b)")

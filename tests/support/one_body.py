@@ -1,18 +1,25 @@
-"""Model of one vertex function, given as a function of two values, for tests of operators."""
+"""Model of one vertex function, given as a function of two values, for tests of operators.
+
+Central differences are an independent check of symbolic gradients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
-from dynbatch.harness.values.graph import MiniBatch
+import numpy as np
+from numpy.typing import NDArray
+
+from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec
 from dynbatch.harness.vertex import Symbol, VertexTracer, square, sum_elements
 from dynbatch.harness.vertex.program import VertexFunction
 from dynbatch.harness.vertex.tracing import trace
-from tests.support.sketches import join_sketches
+from tests.support.sketch_models import SketchModel
 
 Body = Callable[[VertexTracer, Symbol, Symbol], Symbol]
+Array = NDArray[Any]
+STEP = 1e-5
 
 
 def rows(v: VertexTracer) -> Symbol:
@@ -25,14 +32,12 @@ def columns(x: Symbol, start: int, width: int) -> Symbol:
     return Symbol(x.builder, x.builder.slice(x.node, start, width))
 
 
-class OneBody(Model):
+class OneBody(SketchModel):
     """Model whose leaves scatter table rows, and whose vertices apply the body under test.
 
     The loss squares the outputs.
     """
 
-    name = "one_body"
-    instance_kind = "sketch"
     vertex_types = ("leaf", "vertex")
 
     def __init__(self, body: Body) -> None:
@@ -48,9 +53,6 @@ class OneBody(Model):
         shapes: dict[str, tuple[int, ...]] = {"X": (7, 4), "Y": (7, 4), "E": (7, 4), "L": (7, 4)}
         shapes |= {"A": (4, 4), "b": (4,), "C": (12, 4), "P": (2, 2), "Q": (2, 3), "p": (2,)}
         return {name: ParameterSpec(shape, 1.0) for name, shape in shapes.items()}
-
-    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
-        return join_sketches(instances, self.vertex_types, 4, 7)
 
     def leaf(self, v: VertexTracer) -> None:
         v.scatter(h=v.lookup("L", v.pull("word")))
@@ -68,3 +70,29 @@ def traced(body: Body) -> VertexFunction:
     """Return the function of a vertex with this body."""
     model = OneBody(body)
     return trace(model, "vertex", {name: spec.shape for name, spec in model.parameters.items()})
+
+
+def wrong_gradients(
+    loss: Callable[[Mapping[str, Array]], float],
+    weights: Mapping[str, Array],
+    gradients: Mapping[str, Array],
+) -> list[str]:
+    """Return a line for each wrong entry of the gradients."""
+    wrong = [f"no gradient of {name}" for name in weights if name not in gradients]
+    wrong += [f"{name} is no parameter" for name in gradients if name not in weights]
+    values = {name: np.array(value, dtype=np.float64) for name, value in weights.items()}
+    for name, value in values.items():
+        if name not in gradients:
+            continue
+        flat, found = value.reshape(-1), np.asarray(gradients[name]).reshape(-1)
+        for k in range(flat.size):
+            kept = flat[k]
+            flat[k] = kept + STEP
+            above = loss(values)
+            flat[k] = kept - STEP
+            below = loss(values)
+            flat[k] = kept
+            expected = (above - below) / (2 * STEP)
+            if not np.isclose(found[k], expected, rtol=1e-5, atol=1e-7):
+                wrong.append(f"{name}[{k}]: {found[k]:.10g}, by differences {expected:.10g}")
+    return wrong

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 
 from dynbatch.harness.values.paths import CONF_DIR, ROOT, SNAKEFILE
+from tests.support.processes import run_in
 
 SYSTEMS = ["null", "reference"]  # without frameworks; one of them computes
 CURVES = {
@@ -106,18 +106,7 @@ def snakemake(
     folder: Path, *arguments: str, config: Sequence[str] = HERE, returncode: int = 0
 ) -> str:
     """Run Snakemake in a working directory, check its exit code, and return what it prints."""
-    done = subprocess.run(
-        command(*arguments, config=config),
-        cwd=folder,
-        env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == returncode, done.stdout
-    return done.stdout
+    return run_in(folder, command(*arguments, config=config), environment(folder), returncode, 300)
 
 
 def records(folder: Path) -> dict[Path, bytes]:

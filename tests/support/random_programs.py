@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from hypothesis import strategies as st
 
-from dynbatch.harness.contracts.model import Model, ModelSizes, ParameterSpec
-from dynbatch.harness.values.graph import MiniBatch
+from dynbatch.harness.contracts.model import ModelSizes, ParameterSpec
 from dynbatch.harness.vertex import (
     Symbol,
     VertexTracer,
@@ -25,7 +23,7 @@ from dynbatch.harness.vertex import (
     sum_elements,
     tanh,
 )
-from tests.support.sketches import Sketch, join_sketches
+from tests.support.sketch_models import Sketch, SketchModel
 
 WIDTHS = (2, 4)  # default widths of values: the second is twice the first
 Step = tuple[int, int, int]  # operator, first and second operand, each modulo the number of choices
@@ -51,11 +49,9 @@ PAIRWISE: Sequence[Callable[[Symbol, Symbol], Symbol]] = (
 )
 
 
-class RandomModel(Model):
+class RandomModel(SketchModel):
     """Leaves, vertices with one or two children by slot, vertices with any number of children."""
 
-    name = "random"
-    instance_kind = "sketch"
     vertex_types = ("leaf", "unary", "binary", "many")
 
     def __init__(self, recipes: Mapping[str, Recipe], width: int = WIDTHS[0]) -> None:
@@ -82,9 +78,6 @@ class RandomModel(Model):
             found |= {f"{name}{n}": ParameterSpec((n,), 0.6) for name in "bd"}
             found |= {f"E{n}": ParameterSpec((7, n), 0.6)}
         return found
-
-    def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
-        return join_sketches(instances, self.vertex_types, 3, 7)
 
     def leaf(self, v: VertexTracer) -> None:
         self._scatter(v, _grow(v, self.widths, self.recipes["leaf"], self._looked_up(v, "word")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from dynbatch.harness.records.count_row import AnyCount, parse_count, write_coun
 from dynbatch.harness.records.record import (
     CheckVerdict,
     Record,
-    Trial,
     build_record_path,
     build_trial,
     write_record,
@@ -80,16 +79,9 @@ def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
     passes_s = changed["passes_s"]
     printed = {"instances_per_s": None}
     if passes_s:
-        printed["instances_per_s"] = speed_of(passes_s, n_instances, changed.get("turns") or ())
+        median_s = compute_pass_s(collect_turn_seconds(passes_s, changed.get("turns") or ()))
+        printed["instances_per_s"] = n_instances / median_s if median_s > 0 else None
     return changed | printed | changes
-
-
-def speed_of(
-    passes_s: Sequence[float], n_instances: int, turns: Sequence[Turn] = ()
-) -> float | None:
-    """Return the instances per second that a record with these passes must have."""
-    median_s = compute_pass_s(collect_turn_seconds(passes_s, turns))
-    return n_instances / median_s if median_s > 0 else None
 
 
 def turn(cycle: int, n_passes: int = 1, *, is_disturbed: bool = False, cpu_s: float = 1.0) -> Turn:
@@ -174,30 +166,17 @@ def conf_with_made_up_systems(folder: Path) -> Path:
 
 def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
     """Build a valid record whose numbers depend only on the trial's settings and the round."""
-    settings = trial.settings
-    batch_size, hidden_size = settings["batch_size"], settings["hidden_size"]
-    slowness = 1 + zlib.crc32(settings["system"].encode()) % 7
-    seconds = (0.004 + batch_size * hidden_size * 1e-6) * slowness * (1 + 0.04 * round_)
+    names = ("system", "model", "dataset", "batch_size", "hidden_size", "mode")
+    chosen = {name: trial.settings[name] for name in names if name in trial.settings}
+    spec = TrialSpec(**(SPEC | chosen | {"round": round_}))
+    slowness = 1 + zlib.crc32(spec.system.encode()) % 7
+    seconds = (0.004 + spec.batch_size * spec.hidden_size * 1e-6) * slowness * (1 + 0.04 * round_)
     values: dict[str, Any] = {
-        "status": "ok",
-        "trial": Trial(
-            system=settings["system"],
-            policy=None,
-            model=settings["model"],
-            dataset=settings["dataset"],
-            batch_size=batch_size,
-            hidden_size=hidden_size,
-            mode=settings.get("mode", "train"),
-            device="cpu",
-            threads=1,
-            seed=0,
-            round=round_,
-        ),
         "trial_id": trial.trial_id,
         "phases_s": {phase: share * seconds for phase, share in SHARES.items()},
         "passes_s": (4 * seconds,) * 3,
         "n_mini_batches": 4,
-        "n_instances": 4 * batch_size,
+        "n_instances": 4 * spec.batch_size,
         "compile_s": 0.5 * seconds,
         "n_copies": float(slowness),
         "bytes_copied": 1024.0 * slowness,
@@ -206,10 +185,8 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
         "machine": MACHINE,
         "versions": {"made_up": "1.0"},
         "config": {},
-        "started_at": "2026-01-01T00:00:00+00:00",
-        "finished_at": "2026-01-01T00:00:01+00:00",
     }
-    return Record(**of_one_piece(values, changes))
+    return record_of(spec, of_one_piece(values, changes))
 
 
 def write_made_up_records(

@@ -9,6 +9,7 @@ import pytest
 
 from dynbatch.harness.errors import ConfigError
 
+Output = pytest.CaptureFixture[str]
 MOST = 2000  # characters of a line, in which a long value is shortened
 
 
@@ -20,7 +21,7 @@ def expect_refusal(*words: str, kind: type[Exception] = ConfigError) -> Iterator
     check_line(str(caught.value), words)
 
 
-def read_refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def read_refusal(capsys: Output, *words: str) -> str:
     """Return the one line that a command printed, on stderr, and check that it has all texts."""
     printed = capsys.readouterr()
     assert printed.out == "", printed.out

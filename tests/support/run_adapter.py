@@ -23,29 +23,9 @@ from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.contracts.system import Result, RunSettings, System
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.models.berxit import Berxit
-from dynbatch.harness.models.bilstm import BiLSTM
-from dynbatch.harness.models.bilstm_char import BiLSTMChar
-from dynbatch.harness.models.birnn import BiRNN
-from dynbatch.harness.models.drnn import DRNN
-from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from dynbatch.harness.models.lattice_gru import LatticeGRU
-from dynbatch.harness.models.lattice_lstm import LatticeLSTM
-from dynbatch.harness.models.mv_rnn import MVRNN
-from dynbatch.harness.models.nested_rnn import NestedRNN
-from dynbatch.harness.models.parser import Parser
-from dynbatch.harness.models.seq2seq import Seq2Seq
-from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from dynbatch.harness.models.stack_rnn import StackRNN
-from dynbatch.harness.models.tree_fc import TreeFC
-from dynbatch.harness.models.tree_gru import TreeGRU
-from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
-from dynbatch.harness.models.tree_lstm_child_sum import TreeLSTMChildSum
-from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.reference import ReferenceResult
 from dynbatch.harness.values.instances import Tree
-from tests.support.instances import random_instances
+from tests.support.instances import build, random_instances
 
 # Cases of systems that are slow to compile. torch.compile takes seconds per hidden size, so its
 # cases have the same one. XLA compiles for all lengths and batches, unrolled steps are traced for
@@ -121,42 +101,42 @@ PAIRS = ModelSizes(6, {"source_words": 9, "target_words": 7}, embedding_size=5)
 PARSED = ModelSizes(6, {"words": 11, "tags": 4, "relations": 3}, embedding_size=5)
 MANY_WORDS = ModelSizes(8, {"words": 20_000})
 LARGE = ModelSizes(256, {"words": 50, "classes": 5})
+SPELLER = build("bilstm_char", LETTERS)
+BERXIT = build("berxit", SIZES, layers=4, tokens=3, head_size=3, p_exit=0.3)
 CASES = {
-    "tree_lstm": Case(TreeLSTM(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
-    "tree_lstm_leaves": Case(TreeLSTM(SIZES), (1, 1), 0.3),
-    "tree_fc_fold": Case(TreeFC(SIZES, variant="fold"), (1, 8, 3, 11), 0.02, scale=1.0),
-    "tree_fc_cavs": Case(TreeFC(SIZES, variant="cavs"), (1, 8, 3, 11), 0.02, scale=1.0),
-    "tree_lstm_2type": Case(TreeLSTM2Type(UNEQUAL, type_seed=3), (1, 2, 9, 4, 13), 0.3),
-    "tree_lstm_child_sum": Case(TreeLSTMChildSum(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
-    "tree_lstm_child_sum_leaves": Case(TreeLSTMChildSum(SIZES), (1, 1), 0.3),
-    "tree_gru": Case(TreeGRU(SIZES), (1, 2, 9, 4, 13), 0.3),
-    "mv_rnn": Case(MVRNN(SIZES), (1, 2, 9, 4, 13), 0.1, scale=1.0),
-    "lattice_lstm": Case(LatticeLSTM(UNEQUAL), (1, 7, 2, 12), 0.1),
-    "lattice_gru": Case(LatticeGRU(UNEQUAL), (1, 7, 2, 12), 0.1, scale=2.0),
-    "gated_lattice_lstm": Case(GatedLatticeLSTM(UNEQUAL), (1, 7, 2, 12), 0.3),
-    "var_lstm": Case(VarLSTM(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
-    "var_lstm_layers": Case(VarLSTM(NO_LETTERS, layers=3), (4, 1, 2), 0.1),
-    "var_lstm_equal": Case(VarLSTM(SIZES), (4, 4, 4), 0.1),
-    "var_lstm_one_word": Case(VarLSTM(SIZES), (1, 1), 0.3),
-    "bilstm": Case(BiLSTM(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
-    "bilstm_layers": Case(BiLSTM(NO_LETTERS, layers=2, mlp_size=7), (4, 1, 2), 0.1),
-    "bilstm_char": Case(BiLSTMChar(LETTERS), (1, 5, 3, 2, 5), 0.1),
-    "bilstm_char_none_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=0.0),
-    "bilstm_char_all_spelled": Case(BiLSTMChar(LETTERS), (2, 1, 4), 0.1, share_spelled=1.0),
-    "seq2seq": Case(Seq2Seq(PAIRS), (1, 5, 3, 2, 5), 0.1),
-    "seq2seq_at_once": Case(Seq2SeqAtOnce(PAIRS), (1, 5, 3, 2, 5), 0.1),
-    "parser": Case(Parser(PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
-    "birnn": Case(BiRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
-    "stack_rnn": Case(StackRNN(NO_LETTERS), (1, 5, 3, 2, 5), 0.05, scale=2.0),
-    "nested_rnn": Case(NestedRNN(SIZES, fewest=1, most=3), (1, 5, 3, 2), 0.05, scale=2.0),
-    "drnn": Case(DRNN(SIZES, p_child=0.9, generations=3), (1, 5, 3, 2), 0.05, scale=2.0),
-    "berxit": Case(
-        Berxit(SIZES, layers=4, tokens=3, head_size=3, p_exit=0.3), (1, 5, 3, 2, 4), 0.05, scale=1.5
-    ),
+    "tree_lstm": Case(build("tree_lstm", UNEQUAL), (1, 2, 9, 4, 13), 0.3),
+    "tree_lstm_leaves": Case(build("tree_lstm", SIZES), (1, 1), 0.3),
+    "tree_fc_fold": Case(build("tree_fc", SIZES, variant="fold"), (1, 8, 3, 11), 0.02, scale=1.0),
+    "tree_fc_cavs": Case(build("tree_fc", SIZES, variant="cavs"), (1, 8, 3, 11), 0.02, scale=1.0),
+    "tree_lstm_2type": Case(build("tree_lstm_2type", UNEQUAL, type_seed=3), (1, 2, 9, 4, 13), 0.3),
+    "tree_lstm_child_sum": Case(build("tree_lstm_child_sum", UNEQUAL), (1, 2, 9, 4, 13), 0.3),
+    "tree_lstm_child_sum_leaves": Case(build("tree_lstm_child_sum", SIZES), (1, 1), 0.3),
+    "tree_gru": Case(build("tree_gru", SIZES), (1, 2, 9, 4, 13), 0.3),
+    "mv_rnn": Case(build("mv_rnn", SIZES), (1, 2, 9, 4, 13), 0.1, scale=1.0),
+    "lattice_lstm": Case(build("lattice_lstm", UNEQUAL), (1, 7, 2, 12), 0.1),
+    "lattice_gru": Case(build("lattice_gru", UNEQUAL), (1, 7, 2, 12), 0.1, scale=2.0),
+    "gated_lattice_lstm": Case(build("gated_lattice_lstm", UNEQUAL), (1, 7, 2, 12), 0.3),
+    "var_lstm": Case(build("var_lstm", NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "var_lstm_layers": Case(build("var_lstm", NO_LETTERS, layers=3), (4, 1, 2), 0.1),
+    "var_lstm_equal": Case(build("var_lstm", SIZES), (4, 4, 4), 0.1),
+    "var_lstm_one_word": Case(build("var_lstm", SIZES), (1, 1), 0.3),
+    "bilstm": Case(build("bilstm", NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "bilstm_layers": Case(build("bilstm", NO_LETTERS, layers=2, mlp_size=7), (4, 1, 2), 0.1),
+    "bilstm_char": Case(SPELLER, (1, 5, 3, 2, 5), 0.1),
+    "bilstm_char_none_spelled": Case(SPELLER, (2, 1, 4), 0.1, share_spelled=0.0),
+    "bilstm_char_all_spelled": Case(SPELLER, (2, 1, 4), 0.1, share_spelled=1.0),
+    "seq2seq": Case(build("seq2seq", PAIRS), (1, 5, 3, 2, 5), 0.1),
+    "seq2seq_at_once": Case(build("seq2seq_at_once", PAIRS), (1, 5, 3, 2, 5), 0.1),
+    "parser": Case(build("parser", PARSED, tag_size=3, mlp_size=7), (1, 4, 2, 3, 4), 0.1),
+    "birnn": Case(build("birnn", NO_LETTERS), (1, 5, 3, 2, 5), 0.1),
+    "stack_rnn": Case(build("stack_rnn", NO_LETTERS), (1, 5, 3, 2, 5), 0.05, scale=2.0),
+    "nested_rnn": Case(build("nested_rnn", SIZES, fewest=1, most=3), (1, 5, 3, 2), 0.05, scale=2.0),
+    "drnn": Case(build("drnn", SIZES, p_child=0.9, generations=3), (1, 5, 3, 2), 0.05, scale=2.0),
+    "berxit": Case(BERXIT, (1, 5, 3, 2, 4), 0.05, scale=1.5),
     # Backward passes that need more than DyNet's initial 16 MiB.
-    "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05, scale=1.0),
+    "tree_lstm_large": Case(build("tree_lstm", LARGE), (300, 400, 2), 0.05, scale=1.0),
     # One array larger than that: the logits of all words.
-    "var_lstm_large": Case(VarLSTM(MANY_WORDS), (250, 2), 0.02, scale=1.0),
+    "var_lstm_large": Case(build("var_lstm", MANY_WORDS), (250, 2), 0.02, scale=1.0),
 }
 
 

@@ -14,15 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, Weights
-from dynbatch.harness.contracts.system import (
-    Clock,
-    Counters,
-    Parameters,
-    Result,
-    RunSettings,
-    System,
-)
+from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings
 from dynbatch.harness.reference import ReferenceResult, run_reference
+from dynbatch.systems.on_core.reference import Adapter as Reference
 
 FEW = 4  # number of instances that the check runs
 
@@ -36,22 +30,15 @@ class SabotageOptions:
     precision: str = "ieee"  # of the trial, which is ignored
 
 
-class Honest(System):
+class Honest(Reference):
     """Correct system."""
 
     phases = ("backward", "update")
     option_type = SabotageOptions
     options: SabotageOptions
 
-    def prepare(self, model: Model, weights: Weights) -> None:
-        self.model = model
-        self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
-
-    def load(self, instances: Sequence[Any]) -> None:
-        self.instances = instances
-
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        self.found = self.compute(self.instances)
+        self.found = self.compute(self._instances)
         clock.mark("backward" if self.trains else "forward")
         if self.trains and update:
             self.step(self.found.gradients)
@@ -62,20 +49,14 @@ class Honest(System):
         return self.settings.mode == "train"
 
     def compute(self, instances: Sequence[Any]) -> ReferenceResult:
-        return run_reference(self.model, self.weights, instances, self.settings.mode)
+        return run_reference(self._model, self._weights, instances, self.settings.mode)
 
     def step(self, gradients: Mapping[str, NDArray[Any]]) -> None:
         for name, gradient in gradients.items():
-            self.weights[name] -= self.settings.learning_rate * gradient
+            self._weights[name] -= self.settings.learning_rate * gradient
 
     def result(self) -> Result:
         return Result(self.found.loss, self.found.outputs, self.found.gradients, Counters())
-
-    def last_loss(self) -> float:
-        return self.found.loss
-
-    def parameters(self) -> Parameters:
-        return {name: value.copy() for name, value in self.weights.items()}
 
 
 class SkipsAnUpdate(Honest):
@@ -136,8 +117,8 @@ class ComputesInHalfPrecision(Honest):
     """System that rounds only parameters and results, to float16 or with `of=bfloat16`."""
 
     def compute(self, instances: Sequence[Any]) -> ReferenceResult:
-        weights = {name: self.rounded(value) for name, value in self.weights.items()}
-        found = run_reference(self.model, weights, instances, self.settings.mode)
+        weights = {name: self.rounded(value) for name, value in self._weights.items()}
+        found = run_reference(self._model, weights, instances, self.settings.mode)
         gradients = {name: self.rounded(value) for name, value in found.gradients.items()}
         return ReferenceResult(found.loss, self.rounded(found.outputs), gradients)
 
@@ -223,11 +204,11 @@ class WorksInSynchronize(WorksInLoad):
     waits = False
 
     def load(self, instances: Sequence[Any]) -> None:
-        self.instances, self.waits = instances, True
+        self._instances, self.waits = instances, True
 
     def synchronize(self) -> None:
         if self.waits:
-            self.found = self.compute(self.instances)
+            self.found = self.compute(self._instances)
             self.waits = False
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
@@ -242,12 +223,9 @@ class WorksWhenAsked(Honest):
         self.is_asked = False
         clock.mark("forward")
 
-    def last_loss(self) -> float:
-        return self.result().loss
-
     def result(self) -> Result:
         if not self.is_asked:
-            self.found = self.compute(self.instances)
+            self.found = self.compute(self._instances)
             self.is_asked = True
         return super().result()
 

@@ -26,7 +26,7 @@ from dynbatch.harness.compiler.object_code import FOLDER as OBJECT_CODE
 from dynbatch.harness.machine.caches import FOLDER as SOURCE
 from dynbatch.harness.machine.caches import NAME, make_cache_folder
 from dynbatch.harness.values.paths import ROOT
-from tests.support.in_time import wait_until
+from tests.support.processes import wait_until
 
 MARK = "TEST_SANDBOX"  # environment variable that identifies processes, including detached ones
 MAX_TEXT = 200_000  # characters of a command's output that are read
@@ -102,18 +102,12 @@ class Sandbox:
         }
         return {**os.environ, **own}
 
-    def start(
-        self,
-        command: Sequence[str],
-        *,
-        stdout: Path | None = None,
-        file_bytes: int = MAX_FILE_BYTES,
-    ) -> subprocess.Popen[bytes]:
+    def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a command in its own session, with its output in files of the directory."""
         for folder in (self.folder, self.tmp, self.cache):
             folder.mkdir(parents=True, exist_ok=True)
-        out_path = stdout or self.folder / "said.out"
-        with out_path.open("wb") as out, (self.folder / "said.err").open("wb") as err:
+        out, err = ((self.folder / name).open("wb") for name in ("said.out", "said.err"))
+        with out, err:
             process = subprocess.Popen(
                 command,
                 cwd=self.folder,
@@ -124,7 +118,7 @@ class Sandbox:
                 start_new_session=True,
             )
         with suppress(ProcessLookupError):  # it has ended already
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
         return process
 
     def wait(self, process: subprocess.Popen[bytes], limit_s: float = LIMIT_S) -> Ended:
@@ -140,16 +134,9 @@ class Sandbox:
             raise
         return Ended(returncode, _read(self.folder / "said.out"), _read(self.folder / "said.err"))
 
-    def run(
-        self,
-        command: Sequence[str],
-        limit_s: float = LIMIT_S,
-        *,
-        stdout: Path | None = None,
-        file_bytes: int = MAX_FILE_BYTES,
-    ) -> Ended:
+    def run(self, command: Sequence[str], limit_s: float = LIMIT_S) -> Ended:
         """Run a command to its end."""
-        return self.wait(self.start(command, stdout=stdout, file_bytes=file_bytes), limit_s)
+        return self.wait(self.start(command), limit_s)
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes that are alive."""
@@ -205,11 +192,10 @@ def bench(box: Sandbox, *overrides: str, sweep: bool = False) -> list[str]:
     return run_module("dynbatch.harness.commands.bench", *flags, *TINY, results, *overrides)
 
 
-def logged_sweep(box: Sandbox, pause_s: float = 0.3) -> list[str]:
+def logged_sweep(box: Sandbox) -> list[str]:
     """Return a sweep of two systems in two rounds that take time and log their measurements."""
     log = f"+system.options.log={LOG}"  # relative, because names of records depend on all options
-    pauses = f"+system.options.pause_s={pause_s},{pause_s + 0.001}"
-    return bench(box, *ODD, log, pauses, "rounds=2", sweep=True)
+    return bench(box, *ODD, log, "+system.options.pause_s=0.3,0.301", "rounds=2", sweep=True)
 
 
 def assert_ended(ended: Ended, codes: Collection[int]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.in_time import wait_until
+from tests.support.processes import wait_until
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.contracts.model import ModelSizes, Weights, draw_initial_weights
 from dynbatch.harness.engine.backends.cuda import backend as cuda
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Base,
@@ -45,9 +45,12 @@ from dynbatch.harness.engine.backends.cuda.program import Phase, Rows, read_prog
 from dynbatch.harness.engine.backends.cuda.text import write_expression
 from dynbatch.harness.engine.backends.cuda.words import FloatArray, WordArray, Words
 from dynbatch.harness.engine.switches import Switches
-from tests.support.engine_setting import Setting
+from dynbatch.harness.models.tree_lstm import TreeLSTM
+from tests.support.engine_runs import Setting
+from tests.support.instances import draw_trees
 
 Values = NDArray[np.float32]
+N_CLASSES = 5  # as in SST; the vocabulary size is not in a kernel's text
 NAMES: dict[str, Any] = {
     "tl": SimpleNamespace(where=np.where, exp=np.exp, log=np.log, sqrt=np.sqrt),
     "tanh": np.tanh,
@@ -331,3 +334,12 @@ def walked_setting(name: str) -> Setting:
     setting = Setting(name, kind=WalkedBackend)
     setting.train(setting.instances)
     return setting
+
+
+def modules_of(hidden_size: int, precision: str = "ieee") -> Mapping[str, KernelModule]:
+    """Return the module of every kernel of Tree-LSTM training, generated but not started."""
+    sizes = ModelSizes(hidden_size, {"words": 100, "classes": N_CLASSES})
+    case = TreeLSTM(sizes), draw_trees(sizes, (5, 7)), draw_initial_weights(TreeLSTM(sizes), 1)
+    setting = Setting(case, Switches(precision=precision), WalkedBackend)
+    setting.arrange(setting.model.mini_batch(setting.instances))
+    return setting.backend._preparation.modules

@@ -28,8 +28,7 @@ from tests.support.chain_models import (
 )
 from tests.support.processes import end_python
 from tests.support.random_graphs import graph_of
-from tests.support.sketch_models import SIZES, ChildSum
-from tests.support.sketches import some_forests
+from tests.support.sketch_models import SIZES, ChildSum, some_forests
 
 pytestmark = [
     pytest.mark.dynet,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights, trace_functions
-from dynbatch.harness.contracts.system import RunSettings, load_adapter
+from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.clock import NullClock, time_call
@@ -21,20 +22,14 @@ from dynbatch.systems.on_dynet import autobatch
 from dynbatch.systems.on_torch import bounds, compiled, eager, fused, levels
 from dynbatch.systems.products import ParameterMatmul, count_rows, list_matmuls
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import NoClock
 from tests.support.refusals import check_line
-from tests.support.run_adapter import CASES, started
+from tests.support.run_adapter import CASES, small_settings, started
 
 Patch = pytest.MonkeyPatch
 # test_systems_agree runs systems of frameworks, each in a separate process.
 CONFIGS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml") for name in list_choices("system")]
 IN_THIS_PROCESS = [one for one in CONFIGS if ".on_core." in one["adapter"] or one["name"] == "null"]
 PROGRAMS = [CASES[name].model for name in ("birnn", "stack_rnn")]
-
-
-def settings(mode: str = "train", **changed: Any) -> RunSettings:
-    values = {"device": "cpu", "threads": 1, "batch_size": 1, "learning_rate": 0.1, "seed": 0}
-    return RunSettings(mode=mode, **(values | changed))
 
 
 def products_in(name: str) -> list[tuple[ParameterMatmul, int]]:
@@ -53,30 +48,12 @@ def prepared(
 
 
 def test_every_vertex_multiplies_with_the_parameters_of_its_function() -> None:
+    """test_work.py compares the counts of all models with those of lowered plans."""
     _, instances = EXAMPLES["tree_lstm"]
     n_leaves = sum(tree.n_leaves for tree in instances)
     n_all = sum(tree.n_vertices for tree in instances)
     found = {(product.function, n) for product, n in products_in("tree_lstm")}
     assert found == {("leaf", n_leaves), ("internal", n_all - n_leaves), ("output", n_all)}
-
-
-def test_matrices_have_a_product_for_each_of_their_rows() -> None:
-    found = products_in("mv_rnn")
-    inner = {(product.rows_each, n) for product, n in found if product.function == "internal"}
-    _, trees = EXAMPLES["mv_rnn"]
-    n_inner = sum(tree.n_vertices - tree.n_leaves for tree in trees)
-    assert inner == {(1, n_inner), (4, 4 * n_inner)}  # W; A_1 and A_2
-
-
-def test_edges_multiply_where_a_function_multiplies_each_child() -> None:
-    model, instances = EXAMPLES["child_sum"]
-    graph = model.mini_batch(instances).graph
-    assert {n for p, n in products_in("child_sum") if p.of_edges} == {len(graph.args)}
-
-
-def test_zeros_pass_nothing_on() -> None:
-    passes_on = {p.function: p.passes_on for p, _ in products_in("tree_fc_cavs")}
-    assert passes_on == {"leaf": False, "internal": True}
 
 
 @pytest.mark.parametrize(("mode", "n_forward", "n_backward"), [("train", 1, 1), ("infer", 1, 0)])
@@ -89,11 +66,12 @@ def test_each_product_is_computed_once_a_phase(
     monkeypatch.setattr(products, "backward", lambda *a: calls["backward"].append(a[5]))
     adapter.compile_for(instances)
     adapter.load(instances)
-    clock = NoClock()
+    clock, phases = NullClock(), list[str]()
+    clock.mark = phases.append  # type: ignore[method-assign]
     adapter.run(clock)
     n_rows = [n for _, n in products_in("tree_lstm")]
     assert calls == {"forward": n_rows * n_forward, "backward": n_rows * n_backward}
-    assert clock.phases == ["construct", "forward", "backward"][: 3 if mode == "train" else 2]
+    assert phases == ["construct", "forward", "backward"][: 3 if mode == "train" else 2]
 
 
 def test_reloading_known_instances_skips_counting(monkeypatch: Patch) -> None:
@@ -145,7 +123,7 @@ def test_product_control_reports_flop_of_last_mini_batch() -> None:
     assert adapter.effective_options()["last mini-batch"] == "0 GFLOP"
     adapter.compile_for(instances)
     adapter.load(instances)
-    adapter.run(NoClock())
+    adapter.run(NullClock())
     n_flop = sum(6 * p.k * p.m * n for p, n in products_in("child_sum"))
     assert adapter.effective_options()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
 
@@ -184,17 +162,16 @@ def as_on_cuda(monkeypatch: Patch) -> None:
 def test_matmuls_of_a_gpu_are_those_of_a_cpu(as_on_cuda: None, rows_at_once: int) -> None:
     """Both draw the same numbers; the gradients of rows have memory of their own on a GPU."""
     model, instances = EXAMPLES["child_sum"]
-    options = {"rows_at_once": rows_at_once}
     found = {}
     for device in ("cpu", "cuda"):
-        given = settings(device=device, options=options)
+        given = small_settings(device=device, rows_at_once=rows_at_once)
         assert products.Adapter.skip(model, given) is None
         adapter = found[device] = products.Adapter(given)
         adapter.synchronize()
         adapter.prepare(model, draw_initial_weights(model, 0))
         adapter.compile_for(instances)
         adapter.load(instances)
-        adapter.run(NoClock())
+        adapter.run(NullClock())
         adapter.synchronize()
     cpu, cuda = found["cpu"], found["cuda"]
     assert cpu.counters() == cuda.counters()
@@ -215,9 +192,7 @@ def test_matmuls_of_a_gpu_are_those_of_a_cpu(as_on_cuda: None, rows_at_once: int
 
 def test_copies_of_a_gpu_are_large_and_counted(as_on_cuda: None) -> None:
     model, instances = EXAMPLES["tree_lstm"]
-    small, large = (
-        settings(device="cuda", options={"n_bytes": n_bytes}) for n_bytes in (2**17, 2**24)
-    )
+    small, large = (small_settings(device="cuda", n_bytes=n_bytes) for n_bytes in (2**17, 2**24))
     assert "measures its launch" in str(copies.Adapter.skip(model, small))
     assert copies.Adapter.skip(model, large) is None
     system = copies.Adapter(large)
@@ -234,12 +209,12 @@ def test_unsupported_use_of_controls_is_reported(monkeypatch: Patch) -> None:
     model, _ = EXAMPLES["tree_lstm"]
     monkeypatch.setattr(torch_cuda, "explain_no_cuda", lambda: "set device=cpu")
     for adapter in (products.Adapter, copies.Adapter):
-        assert "set device=cpu" in str(adapter.skip(model, settings(device="cuda")))
-    by_openblas = settings(device="cuda", options={"blas": "openblas"})
+        assert "set device=cpu" in str(adapter.skip(model, small_settings(device="cuda")))
+    by_openblas = small_settings(device="cuda", blas="openblas")
     assert "blas=openblas is a library for CPUs" in str(products.Adapter.skip(model, by_openblas))
-    assert "threads=1" in str(copies.Adapter.skip(model, settings(threads=2)))
+    assert "threads=1" in str(copies.Adapter.skip(model, replace(small_settings(), threads=2)))
     with pytest.raises(ConfigError, match=r"n_bytes=8 is not allowed: expected a .* 4096"):
-        copies.Adapter(settings(options={"n_bytes": 8}))
+        copies.Adapter(small_settings(n_bytes=8))
     with pytest.raises(ConfigError, match="blas=mkl is not allowed; choose one of auto"):
         prepared("tree_lstm", blas="mkl")
 
@@ -247,8 +222,8 @@ def test_unsupported_use_of_controls_is_reported(monkeypatch: Patch) -> None:
 @pytest.mark.parametrize("config", IN_THIS_PROCESS, ids=lambda config: config["name"])
 def test_a_system_can_be_synchronised_before_it_is_prepared(config: dict[str, Any]) -> None:
     """The clock times `prepare`, so it synchronizes a system that is not prepared yet."""
-    options = config.get("options") or {}
-    system = load_adapter(config["adapter"])(settings(options=options))
+    own = small_settings(**config.get("options") or {})
+    system = load_adapter(config["adapter"])(own)
     found, seconds = time_call(lambda: "prepared", system.synchronize)
     assert found == "prepared"
     assert seconds > 0
@@ -258,14 +233,14 @@ def test_a_system_can_be_synchronised_before_it_is_prepared(config: dict[str, An
 @pytest.mark.parametrize("module", [autobatch, eager, levels])
 def test_programs_are_not_trained(module: ModuleType, model: Model, monkeypatch: Patch) -> None:
     monkeypatch.setattr(autobatch, "_explain_missing_dynet", lambda *_: None)
-    reason = module.Adapter.skip(model, settings("train"))
+    reason = module.Adapter.skip(model, small_settings("train"))
     check_line(str(reason), ("mode=train", "set mode=infer"))
-    assert module.Adapter.skip(model, settings("infer")) is None
-    assert module.Adapter.skip(CASES["bilstm"].model, settings("train")) is None
+    assert module.Adapter.skip(model, small_settings("infer")) is None
+    assert module.Adapter.skip(CASES["bilstm"].model, small_settings("train")) is None
 
 
 @pytest.mark.parametrize("module", [fused, compiled])
 def test_systems_of_lstms_take_no_programs(module: ModuleType) -> None:
     """These systems accept chains, but the models have no LSTM."""
     for model in PROGRAMS:
-        assert "LSTM" in str(module.Adapter.skip(model, settings("infer")))
+        assert "LSTM" in str(module.Adapter.skip(model, small_settings("infer")))

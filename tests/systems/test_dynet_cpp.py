@@ -19,13 +19,12 @@ import pytest
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.models.lattice_lstm import LatticeLSTM
-from dynbatch.harness.models.tree_gru import TreeGRU
 from dynbatch.harness.values.instances import Chain
 from dynbatch.systems.on_dynet import build
 from dynbatch.systems.on_dynet.cpp import adapter as cpp
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
 from dynbatch.systems.plans import columns
+from tests.support.instances import build as build_model
 from tests.support.processes import run_python
 from tests.support.run_adapter import CASES, SIZES, UNEQUAL, small_settings, started
 
@@ -37,7 +36,8 @@ NAMES = (
     *("var_lstm_layers", "bilstm_layers", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"),
 )
 MODELS = {name: CASES[name].model for name in NAMES}
-LARGE = [LatticeLSTM(replace(UNEQUAL, hidden_size=h)) for h in (MAX_FUSED, MAX_FUSED + 1)]
+LARGE_SIZES = [replace(UNEQUAL, hidden_size=size) for size in (MAX_FUSED, MAX_FUSED + 1)]
+LARGE = [build_model("lattice_lstm", sizes) for sizes in LARGE_SIZES]
 
 
 def test_sentences_are_found_again_in_their_columns() -> None:
@@ -111,7 +111,7 @@ def pieces_of(model: Model) -> Mapping[str, Any]:
 
 
 def test_a_model_without_a_program_is_skipped() -> None:
-    reason = cpp.Adapter.skip(TreeGRU(SIZES), small_settings())
+    reason = cpp.Adapter.skip(build_model("tree_gru", SIZES), small_settings())
     known = ", ".join(sorted(cpp.PROGRAMS))
     assert reason == f"model tree_gru is not written for DyNet in C++; it runs {known}"
     reason = cpp.Adapter.skip(MODELS["parser"], small_settings(batching="manual"))

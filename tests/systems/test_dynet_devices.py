@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from dynbatch.harness.contracts.system import RunSettings, System
+from dynbatch.harness.contracts.system import System
 from dynbatch.harness.machine.facts import has_cuda_device, read_cpu_model
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import autobatch, build, segments
 from dynbatch.systems.on_dynet.cpp.adapter import Adapter as CppAdapter
 from tests.support.processes import end_python
+from tests.support.run_adapter import small_settings
 
 TREE_LSTM: Any = SimpleNamespace(name="tree_lstm", max_children=None)
 MISSING = {
@@ -26,10 +27,6 @@ MISSING = {
 }
 SCRIPT = ROOT / "scripts" / "build_dynet_native.sh"
 HAS_CUDA_BUILD = build.find_source_build(device="cuda") is not None
-
-
-def settings_on(device: str, **options: Any) -> RunSettings:
-    return RunSettings("train", device, 1, 2, 0.1, 0, options=options)
 
 
 @pytest.fixture
@@ -86,26 +83,22 @@ def run_script(script: Path, chosen: dict[str, str]) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("adapter", [autobatch.Adapter, CppAdapter])
-def test_cuda_needs_its_own_build(folders: dict[str, Path], adapter: type[System]) -> None:
-    (folders["cpu"] / "build.json").write_text("{}")
-    assert adapter.skip(TREE_LSTM, settings_on("cuda")) == MISSING["cuda"]
-
-
 def test_the_wheel_is_for_the_cpu_without_profile(folders: dict[str, Path]) -> None:
-    reason = autobatch.Adapter.skip(TREE_LSTM, settings_on("cuda", build="wheel"))
+    reason = autobatch.Adapter.skip(TREE_LSTM, small_settings(device="cuda", build="wheel"))
     assert reason == "DyNet's wheel is for the CPU only; set build=source"
-    reason = autobatch.Adapter.skip(TREE_LSTM, settings_on("cpu", build="wheel", profile=True))
+    reason = autobatch.Adapter.skip(TREE_LSTM, small_settings(build="wheel", profile=True))
     assert reason == "profile=true needs DyNet's source build; set build=source"
 
 
 @pytest.mark.parametrize("adapter", [autobatch.Adapter, CppAdapter])
-def test_copies_are_timed_in_the_source_build_on_a_cpu(
+def test_cuda_and_timed_copies_need_a_source_build_of_their_own(
     folders: dict[str, Path], adapter: type[System]
 ) -> None:
-    assert adapter.skip(TREE_LSTM, settings_on("cpu", profile=True)) == MISSING["cpu"]
+    assert adapter.skip(TREE_LSTM, small_settings(profile=True)) == MISSING["cpu"]
+    (folders["cpu"] / "build.json").write_text("{}")
+    assert adapter.skip(TREE_LSTM, small_settings(device="cuda")) == MISSING["cuda"]
     (folders["cuda"] / "build.json").write_text("{}")
-    reason = adapter.skip(TREE_LSTM, settings_on("cuda", profile=True))
+    reason = adapter.skip(TREE_LSTM, small_settings(device="cuda", profile=True))
     assert reason == "profile=true times DyNet's copies on a CPU only, got cuda; set device=cpu"
 
 
@@ -130,9 +123,8 @@ def test_dynet_is_loaded_from_the_build_of_the_device(
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("dynet", "dynet_config", "dynbatch.systems.on_dynet.runtime"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    settings = settings_on(device, autobatch="depth")
     options = autobatch.DynetOptions(autobatch="depth")
-    runtime = autobatch._import_dynet(settings, options, {})
+    runtime = autobatch._import_dynet(small_settings(device=device), options, {})
     config = sys.modules["dynet_config"]
     for name in ("dynet", "dynet_config", "dynbatch.systems.on_dynet.runtime"):
         monkeypatch.delitem(sys.modules, name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,17 +14,17 @@ from hypothesis import strategies as st
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.policies.levels import schedule_by_depth
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import MiniBatch
-from dynbatch.harness.values.instances import Chain, Tree
+from dynbatch.harness.values.instances import Chain
 from dynbatch.systems.on_tensorflow.examples import Preprocessing, Workers
 from dynbatch.systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp, LoomTables
 from dynbatch.systems.on_tensorflow.weaver import Wiring, finalize_weaving, weave
+from tests.support.engine_models import tree
+from tests.support.instances import build, draw_trees
 from tests.support.processes import run_python
-from tests.support.random_trees import trees
+from tests.support.random_graphs import trees
 from tests.support.sketch_models import SIZES
 
 
@@ -49,12 +50,9 @@ class Followed(NamedTuple):
     outputs: list[Value]
 
 
-def _no_cell(*_: object) -> tuple[Any, ...]:
-    raise AssertionError("the weaver calls no cell")
-
-
 def op(name: str, arguments: tuple[str, ...], outputs: tuple[str, ...]) -> LoomOp:
-    return LoomOp(name, arguments, outputs, _no_cell)
+    """Return an op without a cell, because the weaver calls none."""
+    return LoomOp(name, arguments, outputs, None)  # type: ignore[arg-type]
 
 
 def tree_loom() -> Loom:
@@ -142,8 +140,8 @@ def _initial(
     return [sorted(r for r in rows if r.shape == shape) for shape in range(tables.n_shapes)]
 
 
-TREES = TreeLSTM(SIZES)
-CHAINS = VarLSTM(SIZES, layers=2)
+TREES = build("tree_lstm", SIZES)
+CHAINS = build("var_lstm", SIZES, layers=2)
 Case = tuple[Model, Loom, str, list[Any]]  # the string is the type shape of the outputs
 
 
@@ -241,33 +239,21 @@ def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None
         assert getattr(first, name).tolist() == getattr(second, name).tolist(), name
 
 
-def right_comb(n_leaves: int) -> Tree:
-    """Build ((... (0 1) 2) ...): leaf k is needed at depth k + 1."""
-    n = 2 * n_leaves - 1
-    left, right = np.full(n, -1), np.full(n, -1)
-    left[n_leaves:] = [0, *range(n_leaves, n - 1)]
-    right[n_leaves:] = range(1, n_leaves)
-    words = np.where(left < 0, 1, -1)
-    return Tree(words, np.zeros(n, dtype=int), left, right)
-
-
 @pytest.mark.slow
 def test_workers_weave_as_one_process_does() -> None:
     loom = tree_loom()
     preprocessing = Preprocessing(TREES, loom.tables, loom.number("logits"))
-    instances: Sequence[Tree] = [right_comb(n) for n in (1, 4, 2, 3, 5)]
-    workers = Workers(preprocessing, 2)
-    try:
+    instances = draw_trees(SIZES, (1, 4, 2, 3, 5))
+    with closing(Workers(preprocessing, 2)) as workers:
         found = workers.weave_examples(instances)
-        assert_same(found, preprocessing.weave_examples(instances), preprocessing)
-    finally:
-        workers.close()
+    assert_same(found, preprocessing.weave_examples(instances), preprocessing)
 
 
 def test_work_is_counted_as_the_loop_does_it() -> None:
     loom = tree_loom()
     preprocessing = Preprocessing(TREES, loom.tables, loom.number("logits"))
-    wiring = finalize_weaving(preprocessing.weave_examples([right_comb(3)]).weaving, loom.tables, 0)
+    comb = tree([1, 1, 1, -1, -1], [-1, -1, -1, 0, 3], [-1, -1, -1, 1, 2])
+    wiring = finalize_weaving(preprocessing.weave_examples([comb]).weaving, loom.tables, 0)
     # Depth 1: three leaves; 2: (0 1), leaf 2 passed through; 3: the root.
     assert wiring.counts.tolist() == [
         [0, 0, 3, 0, 0],

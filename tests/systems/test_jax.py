@@ -1,10 +1,13 @@
-"""JAX: rows of padded plans, exact numbers of compiled programs, and padding without effect."""
+"""JAX: rows of padded plans, and exact numbers of compiled programs.
+
+All systems are compared with the reference, padded too, in test_systems_agree.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,14 +18,7 @@ from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.models.gated_lattice_lstm import GatedLatticeLSTM
-from dynbatch.harness.models.lattice_gru import LatticeGRU
-from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.parts.trees import Kinds
-from dynbatch.harness.models.tree_fc import TreeFC
-from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
-from dynbatch.harness.models.var_lstm import VarLSTM
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_jax import scan
 from dynbatch.systems.on_jax.models.lattice_rows import pad_lattices
@@ -30,9 +26,8 @@ from dynbatch.systems.on_jax.models.lstm import lay_out_columns
 from dynbatch.systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
 from dynbatch.systems.on_jax.scan import Adapter
 from dynbatch.systems.plans.lattices import plan_lattice_rows
-from tests.support.instances import random_instances
+from tests.support.instances import build, random_instances
 from tests.support.run_adapter import (
-    NO_LETTERS,
     SIZES,
     UNEQUAL,
     assert_alike,
@@ -79,7 +74,7 @@ def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -
 
 @pytest.mark.parametrize("leaves", LEAVES)
 @pytest.mark.parametrize("chunk", [8, 16, 64])
-@pytest.mark.parametrize("assign_kinds", [None, TreeLSTM2Type(SIZES).assign_kinds])
+@pytest.mark.parametrize("assign_kinds", [None, build("tree_lstm_2type", SIZES).assign_kinds])
 def test_chunks_hold_vertices_of_a_kind_that_are_ready(
     leaves: tuple[int, ...], chunk: int, assign_kinds: Kinds | None
 ) -> None:
@@ -172,14 +167,14 @@ def lattices_of(lengths: tuple[int, ...]) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "infer"])
-@pytest.mark.parametrize("kind", [LatticeLSTM, LatticeGRU, GatedLatticeLSTM])
-def test_loops_over_lattices_copy_no_table(kind: type[Model], mode: str) -> None:
+@pytest.mark.parametrize("name", ["lattice_lstm", "lattice_gru", "gated_lattice_lstm"])
+def test_loops_over_lattices_copy_no_table(name: str, mode: str) -> None:
     """XLA copies a whole table in every iteration that may read it after writing to it."""
-    system = started(Adapter, kind(UNEQUAL), mode, chunk=16, widths=2, multiple=64)
+    system = started(Adapter, build(name, UNEQUAL), mode, chunk=16, widths=2, multiple=64)
     lattices = lattices_of((9, 30, 4, 17))
     system.compile_for(lattices)
     (program,) = system._programs.values()
-    bodies, _, _ = cast(Any, program).as_text().partition("ENTRY")
+    bodies, _, _ = program.as_text().partition("ENTRY")
     n_rows = system._network.plan(lattices).sizes.n_rows
     copied = [int(n) for n in re.findall(r"= f32\[(\d+),\d+\]\S* copy\(", bodies)]
     assert max(copied, default=0) < n_rows
@@ -187,7 +182,7 @@ def test_loops_over_lattices_copy_no_table(kind: type[Model], mode: str) -> None
 
 @pytest.mark.slow
 def test_lattices_of_other_lengths_compile_no_program() -> None:
-    model = LatticeLSTM(UNEQUAL)
+    model = build("lattice_lstm", UNEQUAL)
     system, weights = started(Adapter, model, "infer", widths=1), draw_initial_weights(model, 0)
     for lengths in ((9, 3, 4), (12, 2), (1, 1, 1, 1)):
         lattices = lattices_of(lengths)
@@ -198,7 +193,7 @@ def test_lattices_of_other_lengths_compile_no_program() -> None:
 
 @pytest.mark.slow
 def test_programs_are_counted_and_new_lengths_compile_none() -> None:
-    model = VarLSTM(SIZES)
+    model = build("var_lstm", SIZES)
     system = started(Adapter, model, widths=1, multiple=16)
     few, others, many = (
         random_instances("chain", lengths, SIZES, 0, 0.0)
@@ -225,11 +220,13 @@ def test_the_clock_waits_for_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(jax, "block_until_ready", waited.append)
     system = Adapter(small_settings())
     system.synchronize()  # before any work
-    system.prepare(VarLSTM(SIZES), draw_initial_weights(VarLSTM(SIZES), seed=0))
+    model = build("var_lstm", SIZES)
+    weights = draw_initial_weights(model, seed=0)
+    system.prepare(model, weights)
     system.load(random_instances("chain", (1,), SIZES, 0, 0.0))
     system.run(NullClock())
     system.synchronize()
-    assert len(jax.tree.leaves(waited[1])) == 1 + len(draw_initial_weights(VarLSTM(SIZES), seed=0))
+    assert len(jax.tree.leaves(waited[1])) == 1 + len(weights)
 
 
 @pytest.mark.slow
@@ -241,30 +238,20 @@ def test_every_leaf_of_cavs_has_its_product() -> None:
     """
     trees, h = trees_of((2,) * 8), SIZES.hidden_size
     n_flops = 2 * sum(tree.n_vertices for tree in trees) * 2 * h * h
-    assert flops_of(TreeFC(SIZES, variant="cavs"), trees) >= n_flops
-    assert flops_of(TreeFC(SIZES, variant="fold"), trees) < n_flops  # leaves are lookups
+    assert flops_of(build("tree_fc", SIZES, variant="cavs"), trees) >= n_flops
+    assert flops_of(build("tree_fc", SIZES, variant="fold"), trees) < n_flops  # leaves are lookups
 
 
 def flops_of(model: Model, trees: Sequence[Any]) -> float:
     system = started(Adapter, model, "infer", chunk=8, widths=1, multiple=1)
     system.compile_for(trees)
     (program,) = system._programs.values()
-    flops: float = cast(Any, program).cost_analysis()["flops"]
-    return flops
-
-
-@pytest.mark.slow
-def test_padding_of_sentences_never_changes_a_result() -> None:
-    """Three widths with many padded rows, compared with one width and few rows."""
-    model = VarLSTM(NO_LETTERS)
-    instances = random_instances("chain", (9, 1, 5, 3, 2, 5, 1) * 3, NO_LETTERS, 1, 0.0)
-    wide = found_by(started(Adapter, model, widths=1, multiple=1), instances)
-    assert_alike(found_by(started(Adapter, model, widths=3, multiple=128), instances), wide)
+    return program.cost_analysis()["flops"]
 
 
 @pytest.mark.slow
 def test_trees_of_single_leaves_use_the_program_of_others() -> None:
-    model, leaves = TreeLSTM(SIZES), trees_of((1, 1))
+    model, leaves = build("tree_lstm", SIZES), trees_of((1, 1))
     system = started(Adapter, model, chunk=16, widths=2, multiple=64)
     system.compile_for(trees_of((9, 1, 14, 3, 8)))
     found = found_by(system, leaves)
@@ -282,7 +269,7 @@ def test_options_are_refused_in_one_line(name: str, least: int) -> None:
 
 
 def test_effective_options_and_versions_are_recorded() -> None:
-    system = started(Adapter, VarLSTM(SIZES))
+    system = started(Adapter, build("var_lstm", SIZES))
     ways = {"matmul precision": "highest", "threads of XLA": "1"}
     ways |= scan.choose_compiler_options("cpu", read_cpu_model())
     assert system.effective_options() == format_options(system.options) | ways
@@ -304,7 +291,7 @@ def test_vectors_are_wide_where_this_was_measured(
     options = scan.choose_compiler_options(platform, cpu)
     assert options.get("xla_cpu_prefer_vector_width") == width
     monkeypatch.setattr(scan, "read_cpu_model", lambda: cpu)
-    model = TreeFC(SIZES, variant="cavs")
+    model = build("tree_fc", SIZES, variant="cavs")
     system = started(Adapter, model, "infer", chunk=8, widths=1)
     assert ("xla_cpu_prefer_vector_width" in system.effective_options()) == ("Intel" in cpu)
     system._compiler_options = options
@@ -318,7 +305,7 @@ def test_phases_of_one_program_are_not_separable(mode: str, reported: tuple[str,
 
 
 def test_missing_model_is_reported() -> None:
-    model = VarLSTM(SIZES)
+    model = build("var_lstm", SIZES)
     assert Adapter.skip(model, small_settings()) is None
     model.name = "of_nobody"
     reason = Adapter.skip(model, small_settings())
@@ -333,5 +320,5 @@ def test_missing_model_is_reported() -> None:
 def test_it_keeps_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(scan, "keep_programs", lambda: asked.append(True))
-    started(Adapter, VarLSTM(SIZES))
+    started(Adapter, build("var_lstm", SIZES))
     assert asked

@@ -17,12 +17,9 @@ from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_wei
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.models.lattice_lstm import LatticeLSTM
-from dynbatch.harness.models.tree_gru import TreeGRU
-from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.systems.native import library
 from dynbatch.systems.native.adapter import Adapter
-from tests.support.instances import draw_trees, random_instances
+from tests.support.instances import build, draw_trees, random_instances
 from tests.support.refusals import expect_refusal
 from tests.support.run_adapter import SIZES, UNEQUAL, assert_alike, found_by, small_settings
 
@@ -88,7 +85,7 @@ def test_a_library_that_cannot_be_loaded_is_unsupported(monkeypatch: pytest.Monk
 
 def test_a_missing_compiler_is_named_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/missing/g++")
-    reason = Adapter.skip(TreeLSTM(SIZES), small_settings())
+    reason = Adapter.skip(build("tree_lstm", SIZES), small_settings())
     assert reason == (
         "no C++ compiler: expected one of /missing/g++, found none; install one (Debian: apt"
         " install g++), or set CXX"
@@ -98,8 +95,8 @@ def test_a_missing_compiler_is_named_with_a_fix(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_models_and_devices_that_are_not_written_are_named() -> None:
-    assert "has no model tree_gru" in str(Adapter.skip(TreeGRU(SIZES), small_settings()))
-    reason = Adapter.skip(TreeLSTM(SIZES), small_settings(device="cuda"))
+    assert "has no model tree_gru" in str(Adapter.skip(build("tree_gru", SIZES), small_settings()))
+    reason = Adapter.skip(build("tree_lstm", SIZES), small_settings(device="cuda"))
     assert reason == "networks in C++ run on a CPU only; set device=cpu"
 
 
@@ -116,14 +113,15 @@ def test_libraries_and_threads_compute_the_same(blas: str, threads: int, width: 
     sizes = ModelSizes(width, UNEQUAL.data, embedding_size=7)
     trees = draw_trees(sizes, (1, 9, 300, 300))  # many rows in a level, too
     lattices = random_instances("lattice", (1, 9, 30, 30), sizes, seed=3)
-    for model, instances in ((TreeLSTM(sizes), trees), (LatticeLSTM(sizes), lattices)):
+    for name, instances in (("tree_lstm", trees), ("lattice_lstm", lattices)):
+        model = build(name, sizes)
         expected = run_system(model, instances, "auto", 1)
         assert_alike(run_system(model, instances, blas, threads), expected)
 
 
 @NEEDS_COMPILER
 def test_outputs_are_those_before_an_update() -> None:
-    model, trees = TreeLSTM(UNEQUAL), draw_trees(UNEQUAL, (1, 9, 30))
+    model, trees = build("tree_lstm", UNEQUAL), draw_trees(UNEQUAL, (1, 9, 30))
     system = Adapter(small_settings())
     system.prepare(model, draw_initial_weights(model, seed=0))
     before = found_by(system, trees)["outputs"]

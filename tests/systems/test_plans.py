@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import ModelSizes
-from dynbatch.harness.models.drnn import DRNN
 from dynbatch.harness.models.parts.lattices import join_arcs
-from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
 from dynbatch.harness.values.instances import Chain, Lattice, Tree
-from dynbatch.systems.plans.lattices import LatticeRows, batch_points, plan_lattice_rows
+from dynbatch.systems.plans.lattices import batch_points, plan_lattice_rows
 from dynbatch.systems.plans.programs import NONE, GrownTree, grow_tree
 from dynbatch.systems.plans.sentences import Rectangles, Stairs, plan_rectangles, plan_stairs
 from dynbatch.systems.plans.trees import MatrixRows, TreeRows, plan_matrix_rows, plan_tree_rows
-from tests.support.instances import LATTICES, random_instances, random_lattice
+from tests.support.instances import LATTICES, build, random_instances, random_lattice
 from tests.support.run_adapter import LETTERS, SIZES, trees_of
 
 LEAVES = ((1,), (1, 1), (2,), (5, 1, 9), (1, 2, 9, 4, 13))
@@ -27,7 +25,8 @@ MINI_BATCHES = (
     LATTICES[2:3],
     tuple(random_lattice(n, LETTERS, np.random.default_rng(n)) for n in (9, 1, 14, 14, 3)),
 )
-GROWING = DRNN(ModelSizes(4, {"words": 50, "classes": 3}), p_child=0.8, generations=4, siblings=3)
+OF_WORDS = ModelSizes(4, {"words": 50, "classes": 3})
+GROWING = build("drnn", OF_WORDS, p_child=0.8, generations=4, siblings=3)
 SENTENCES: list[Chain] = random_instances("chain", (2,) * 12, GROWING.sizes, seed=2)
 GROWN = [grow_tree(GROWING, sentence) for sentence in SENTENCES]
 
@@ -96,7 +95,7 @@ def test_batch_rows_follow_rows_of_their_children(leaves: tuple[int, ...]) -> No
 @pytest.mark.parametrize("leaves", LEAVES)
 def test_two_types_are_never_in_one_batch(leaves: tuple[int, ...]) -> None:
     trees = trees_of(leaves)
-    model = TreeLSTM2Type(SIZES, type_seed=1)
+    model = build("tree_lstm_2type", SIZES, type_seed=1)
     plan = plan_tree_rows(trees, model.assign_kinds)
     assert_children_come_first(plan, trees)
     types = model.mini_batch(trees).graph.types[plan.order]
@@ -123,28 +122,16 @@ def test_matrix_rows_match_positions_read_by_parents(leaves: tuple[int, ...]) ->
     assert len(plan.sizes) == 1 or plan.sizes[-1] == n_roots
 
 
-@pytest.fixture(params=MINI_BATCHES, ids=["small", "no words", "random"])
-def lattices(request: pytest.FixtureRequest) -> Sequence[Lattice]:
-    return request.param
+of_lattices = pytest.mark.parametrize("lattices", MINI_BATCHES, ids=["small", "no words", "random"])
 
 
-@pytest.fixture
-def plan(lattices: Sequence[Lattice]) -> LatticeRows:
-    return plan_lattice_rows(lattices)
-
-
-def test_every_state_has_a_row_and_keeps_its_label(
-    plan: LatticeRows, lattices: Sequence[Lattice]
-) -> None:
+@of_lattices
+def test_every_state_and_every_arc_is_planned_once(lattices: Sequence[Lattice]) -> None:
+    """Characters and words are compared by the rows of both states and their ids."""
+    plan = plan_lattice_rows(lattices)
     tags = np.concatenate([lattice.tags for lattice in lattices])
     assert sorted(plan.order) == list(range(len(tags)))
     assert plan.labels.tolist() == tags[plan.order].tolist()
-
-
-def test_every_arc_of_the_lattices_is_planned_once(
-    plan: LatticeRows, lattices: Sequence[Lattice]
-) -> None:
-    """Characters and words are compared by the rows of both states and their ids."""
     arcs = join_arcs(lattices)
     wanted = set(zip(arcs.source, arcs.target, arcs.rank > 0, arcs.token, strict=True))
     order, rows = plan.order, range(plan.k, len(plan.order))
@@ -156,8 +143,10 @@ def test_every_arc_of_the_lattices_is_planned_once(
     assert set(found) == wanted
 
 
-def test_nothing_is_read_before_it_is_complete(plan: LatticeRows) -> None:
+@of_lattices
+def test_nothing_is_read_before_it_is_complete(lattices: Sequence[Lattice]) -> None:
     """Words run before characters: a state is complete after its last arc."""
+    plan = plan_lattice_rows(lattices)
     missing = np.bincount(plan.targets, minlength=len(plan.order)) + 1  # words and a character
     missing[: plan.k] = 0
     rows, words = (np.cumsum([0, *sizes]) for sizes in (plan.sizes, plan.word_sizes))

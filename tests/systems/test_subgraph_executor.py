@@ -15,14 +15,13 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.cell import CELLS, CellModel
-from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.systems.on_core.subgraph import Adapter, BlockExecutor, bind_kernel
 from tests.support import engine_runs
 from tests.support.engine_models import tree
-from tests.support.instances import PAIRS
+from tests.support.instances import PAIRS, build
 
 SIZES = ModelSizes(6, {"words": 5, "classes": 5})
 SWITCHES = [
@@ -95,7 +94,7 @@ def test_unsupported_trial_is_skipped_with_a_reason() -> None:
     cell = CellModel(SIZES)
     inference = RunSettings("infer", "cpu", 1, 1, 0.1, 0)
     assert Adapter.skip(cell, inference) is None
-    assert "model=cell" in str(Adapter.skip(TreeLSTM(SIZES), inference))
+    assert "model=cell" in str(Adapter.skip(build("tree_lstm", SIZES), inference))
     assert "mode=infer" in str(Adapter.skip(cell, RunSettings("train", "cpu", 1, 1, 0.1, 0)))
     assert "device=cpu" in str(Adapter.skip(cell, RunSettings("infer", "cuda", 1, 1, 0.1, 0)))
 

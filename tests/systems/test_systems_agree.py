@@ -165,12 +165,6 @@ def run_group(together: Sequence[Variant], folder: Path) -> Path:
     return folder
 
 
-def found_for(results: Found, case: str) -> dict[str, Any]:
-    """Return the results of the system for a case."""
-    prefix = f"{case}/"
-    return {k.removeprefix(prefix): v for k, v in results.items() if k.startswith(prefix)}
-
-
 @cache
 def truth(case: str, mode: str = "train", *, alone: bool = False) -> ReferenceResult:
     """Run the reference on all instances, or on the last one alone."""
@@ -280,8 +274,10 @@ def test_it_holds_in_every_case(results: Found, holds: Callable[[Found, str], No
     if not cases:
         pytest.skip("it runs no case like this")
     for case in cases:
+        start = f"{case}/"
+        own = {k.removeprefix(start): v for k, v in results.items() if k.startswith(start)}
         try:
-            holds(found_for(results, case), case)
+            holds(own, case)
         except (AssertionError, KeyError) as error:
             wrong.append(f"{case}: {type(error).__name__} {error}")
     assert not wrong, "\n".join(wrong)

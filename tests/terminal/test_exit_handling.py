@@ -29,6 +29,10 @@ def raising(error: BaseException) -> Callable[[], int]:
     return work
 
 
+NOTED = Stopped(signal.SIGTERM)
+NOTED.add_note("3 of 5 records are saved")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
@@ -37,6 +41,7 @@ def raising(error: BaseException) -> Callable[[], int]:
         (OSError("odd"), 1, "bench: odd; completed records are saved"),
         (KeyboardInterrupt(), 130, "bench: stopped by SIGINT; resume with: bench 'a b'"),
         (Stopped(signal.SIGHUP), 129, "bench: stopped by SIGHUP; resume with: bench 'a b'"),
+        (NOTED, 143, "bench: stopped by SIGTERM; 3 of 5 records are saved; resume with: bench 'a"),
     ],
 )
 def test_stopping_error_or_signal_gives_one_line(
@@ -51,15 +56,6 @@ def test_internal_error_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Traceback")
     assert lines[-1] == "bench: internal error; please report the traceback above"
-
-
-def test_exception_notes_are_included_in_the_stop_message(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    stop = Stopped(signal.SIGTERM)
-    stop.add_note("3 of 5 records are saved")
-    assert run_command("bench", raising(stop), again="make") == 143
-    read_refusal(capsys, "stopped by SIGTERM; 3 of 5 records are saved; resume with: make")
 
 
 @pytest.mark.parametrize("number", STOPS)

@@ -1,4 +1,4 @@
-"""Validation of graphs, which must be typed, topologically ordered DAGs."""
+"""Validation of graphs, which must be typed, topologically ordered DAGs, and of their schedules."""
 
 from __future__ import annotations
 
@@ -7,25 +7,9 @@ import pytest
 
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.graph import NO_TYPE, Graph
+from dynbatch.harness.values.schedule import Schedule, check_schedule
+from tests.support.policies import batches as batches_of
 from tests.support.random_graphs import graph_of
-
-
-def test_arguments_are_found_by_slot() -> None:
-    graph = graph_of([1, 1, 2], [[], [], [1, 0]])
-    assert graph.select_args(2).tolist() == [1, 0]
-    assert graph.select_args(0).tolist() == []
-    assert graph.n_vertices == 3
-    assert graph.n_types == 3
-
-
-def test_defaults_follow_nothing_and_are_not_cheap() -> None:
-    graph = graph_of([1, 2], [[], [0]])
-    assert graph.follows.tolist() == [NO_TYPE] * 3
-    assert graph.cheap.tolist() == [False] * 3
-
-
-def test_an_empty_graph_is_a_graph() -> None:
-    assert graph_of([], [], n_types=1).n_vertices == 0
 
 
 def test_arrays_cannot_be_changed() -> None:
@@ -86,10 +70,84 @@ def test_cheap_needs_one_entry_a_type() -> None:
         graph_of([1, 2], [[], [0]], cheap=[True])
 
 
-def test_a_graph_that_is_taken_as_it_is_has_the_defaults_and_can_be_read_only() -> None:
+def test_defaults_follow_nothing_and_are_not_cheap() -> None:
+    """Also in a graph that is taken as it is, and can be read only."""
     plain = graph_of([1, 2], [[], [0]])
     given = (plain.types.copy(), plain.arg_start.copy(), plain.args.copy())
-    graph = Graph.from_valid_arrays(*given, plain.type_names)
-    assert graph.follows.tolist() == [NO_TYPE] * 3
-    assert graph.cheap.tolist() == [False] * 3
+    for graph in (plain, Graph.from_valid_arrays(*given, plain.type_names)):
+        assert graph.follows.tolist() == [NO_TYPE] * 3
+        assert graph.cheap.tolist() == [False] * 3
     assert not any(array.flags.writeable for array in given)
+
+
+# --- schedules ---
+
+GRAPH = graph_of([1, 1, 2, 0, 0], [[], [], [0, 1], [], []])
+
+
+def schedule_of(*batches: list[int]) -> Schedule:
+    order = np.array([v for batch in batches for v in batch], dtype=np.int32)
+    return Schedule(order, np.cumsum([0, *map(len, batches)]))
+
+
+@pytest.mark.parametrize(
+    "batches", [([0, 1], [2], [3], [4]), ([4], [1], [3], [0], [2]), ([1, 0], [3], [4], [2])]
+)
+def test_valid_schedules_pass(batches: tuple[list[int], ...]) -> None:
+    check_schedule(GRAPH, schedule_of(*batches))
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        (([0, 1], [2], [3]), "each of 5 vertices exactly once"),
+        (([0, 1], [2], [3], [4], [0]), "each of 5 vertices exactly once"),
+        (([0, 0], [2], [3], [4]), "each of 5 vertices exactly once"),
+        (([0, 1], [2], [3], [5]), "each of 5 vertices exactly once"),
+        (([0], [2], [1], [3], [4]), r"vertex 2 runs in batch 1, not after its argument 1"),
+        (([0], [1, 2], [3], [4]), r"vertex 2 runs in batch 1, not after its argument 1"),
+        (([0, 3], [1], [2], [4]), "more than one type"),
+        (([0, 1], [2], [3, 4]), "unbatchable vertex shares a batch"),
+    ],
+)
+def test_invalid_schedules_are_refused(batches: tuple[list[int], ...], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        check_schedule(GRAPH, schedule_of(*batches))
+
+
+@pytest.mark.parametrize("starts", [[0, 1], [1, 2], [0, 3], []])
+def test_starts_must_span_the_order(starts: list[int]) -> None:
+    with pytest.raises(ScheduleError, match="batch starts must run from 0 to 2"):
+        Schedule(np.array([0, 1]), np.array(starts, dtype=np.int32))
+
+
+@pytest.mark.parametrize("starts", [[0, 0, 2], [0, 1, 1, 2], [0, 2, 1, 2]])
+def test_an_empty_batch_is_refused(starts: list[int]) -> None:
+    with pytest.raises(ScheduleError, match="empty batch"):
+        Schedule(np.array([0, 1]), np.array(starts))
+
+
+def test_a_schedule_that_is_taken_as_it_is_can_be_read_only() -> None:
+    order, starts = np.array([1, 0, 3, 4, 2], np.int32), np.array([0, 2, 3, 4, 5], np.int32)
+    schedule = Schedule.from_valid_arrays(order, starts)
+    check_schedule(GRAPH, schedule)
+    assert (schedule.n_batches, batches_of(schedule)[0]) == (4, [1, 0])
+    assert not schedule.order.flags.writeable
+    assert not schedule.starts.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        ([0, 2, 2, 3, 4, 5], "empty batch"),
+        ([0, 2, 3, 4, 5, 5], "empty batch"),
+        ([0, 2, 3, 4], "must run from 0 to 5"),
+        ([1, 2, 3, 4, 5], "must run from 0 to 5"),
+    ],
+)
+def test_unchecked_schedule_is_validated_by_check_schedule(starts: list[int], message: str) -> None:
+    schedule = Schedule.from_valid_arrays(
+        np.array([1, 0, 3, 4, 2], np.int32), np.array(starts, np.int32)
+    )
+    with pytest.raises(ScheduleError, match=message):
+        check_schedule(GRAPH, schedule)

@@ -16,9 +16,9 @@ from dynbatch.harness.vertex.autodiff import differentiate
 from dynbatch.harness.vertex.operators import OPERATORS
 from dynbatch.harness.vertex.tracing import VertexTracer, trace
 from tests.support.engine_models import EXAMPLES
-from tests.support.finite_differences import STEP, Array
+from tests.support.one_body import STEP, Array
 from tests.support.random_programs import RandomModel, models, sketches
-from tests.support.sketches import Sketch
+from tests.support.sketch_models import Sketch
 
 
 def check_along(

@@ -26,9 +26,8 @@ from dynbatch.harness.vertex import (
 )
 from dynbatch.harness.vertex.autodiff import differentiate
 from dynbatch.harness.vertex.operators import OPERATORS
-from tests.support.finite_differences import wrong_gradients
-from tests.support.one_body import Body, OneBody, columns, rows, traced
-from tests.support.sketches import Sketch
+from tests.support.one_body import Body, OneBody, columns, rows, traced, wrong_gradients
+from tests.support.sketch_models import Sketch
 
 # One function of two values of width 4 for every operator that has a gradient rule.
 # Values come from tables, so that the gradient of an operand is the gradient of a row.
@@ -136,33 +135,30 @@ def test_every_operator_with_a_gradient_has_a_body() -> None:
         assert name in {node.op for node in traced(body).nodes}, name
 
 
-@pytest.mark.parametrize("name", [*BODIES, *CASES])
-def test_gradient_equals_finite_differences(name: str) -> None:
+def find_wrong_gradients(name: str, error: float = 0.0) -> tuple[str, list[str]]:
+    """Return the parameter whose largest gradient has this relative error, and what is wrong."""
     model = OneBody((BODIES | CASES)[name])
     weights = _weights(model)
-    result = run_reference(model, weights, [SKETCH], "train")
-    wrong = wrong_gradients(
-        lambda w: run_reference(model, w, [SKETCH], "infer").loss, weights, result.gradients
+    gradients = dict(run_reference(model, weights, [SKETCH], "train").gradients)
+    # A row or matrix that the body reads, with one entry of its gradient changed.
+    key = max(gradients, key=lambda k: float(np.abs(gradients[k]).max()))
+    gradients[key] = changed = gradients[key].copy()
+    changed.flat[np.abs(changed).argmax()] *= 1.0 + error
+    return key, wrong_gradients(
+        lambda own: run_reference(model, own, [SKETCH], "infer").loss, weights, gradients
     )
+
+
+@pytest.mark.parametrize("name", [*BODIES, *CASES])
+def test_gradient_equals_finite_differences(name: str) -> None:
+    _, wrong = find_wrong_gradients(name)
     assert wrong == []
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_wrong_gradient_is_noticed(name: str) -> None:
-    model = OneBody(BODIES[name])
-    weights = _weights(model)
-    gradients = dict(run_reference(model, weights, [SKETCH], "train").gradients)
-    # A row or matrix that the body reads, with one entry of its gradient wrong by one percent.
-    key = max(gradients, key=lambda k: float(np.abs(gradients[k]).max()))
-    wrong = gradients[key].copy()
-    wrong.flat[np.abs(wrong).argmax()] *= 1.01
-    found = wrong_gradients(
-        lambda w: run_reference(model, w, [SKETCH], "infer").loss,
-        weights,
-        gradients | {key: wrong},
-    )
-    assert len(found) == 1
-    assert found[0].startswith(f"{key}[")
+    key, (found,) = find_wrong_gradients(name, error=0.01)
+    assert found.startswith(f"{key}[")
 
 
 def test_an_operator_without_a_gradient_rule_is_named() -> None:

@@ -11,17 +11,16 @@ import pytest
 
 from dynbatch.harness.contracts.model import Model, Weights, draw_initial_weights, trace_functions
 from dynbatch.harness.engine.switches import Switches
-from dynbatch.harness.models.parser import Parser
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.parsed import N_FEATURES
 from dynbatch.harness.vertex.program import VertexFunction
 from dynbatch.harness.vertex.shared_products import RowBlock, share_products
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import disagreements, prepared, run
-from tests.support.instances import random_parsed
+from tests.support.instances import build, random_parsed
 
 SIZES = replace(example("parser")[0].sizes, hidden_size=8)
-PARSER = Parser(SIZES, tag_size=3, mlp_size=5)
+PARSER = build("parser", SIZES, tag_size=3, mlp_size=5)
 
 
 def _parsed(n_words: int, n: int) -> list[Any]:

@@ -17,7 +17,6 @@ import yaml
 from dynbatch.harness.records.record import read_record
 from dynbatch.harness.terminal.status import read_current_work
 from dynbatch.harness.values.paths import ROOT
-from tests.support.in_time import wait_until
 from tests.support.pipelines import (
     SYSTEMS,
     command,
@@ -26,6 +25,7 @@ from tests.support.pipelines import (
     records,
     snakemake,
 )
+from tests.support.processes import wait_until
 from tests.support.small_slurm import (
     NODES,
     PARTITION,

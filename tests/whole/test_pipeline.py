@@ -16,7 +16,6 @@ from dynbatch.harness.planning.durations import DRAWN_S, estimate_usual_s
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.record import read_record
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.in_time import wait_until
 from tests.support.pipelines import (
     HERE,
     SYSTEMS,
@@ -26,11 +25,7 @@ from tests.support.pipelines import (
     records,
     snakemake,
 )
-
-
-def superseded(folder: Path) -> list[Path]:
-    return list((folder / "results" / "raw").glob("*/superseded/*"))
-
+from tests.support.processes import wait_until
 
 ADAPTERS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml")["adapter"] for name in SYSTEMS]
 ROUND_S = 2 * sum(estimate_usual_s(adapter, 0.0) for adapter in ADAPTERS)  # of two batch sizes
@@ -74,7 +69,7 @@ def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path
     assert after.keys() == both.keys()
     assert {path: after[path] for path in before} == before, "nothing is measured twice"
     assert {path: after[path] for path in both if path not in lost}.items() <= both.items()
-    assert superseded(folder) == []
+    assert list((results / "raw").glob("*/superseded/*")) == []
     assert table.stat().st_mtime_ns > drawn_at
 
 

@@ -79,12 +79,6 @@ def unpacked_name(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix().removesuffix(".xz")
 
 
-def text_of(path: Path) -> str:
-    """Return the text of a table, which may be compressed."""
-    content = path.read_bytes()
-    return (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
-
-
 def rounded(text: str) -> str:
     """Round a number, because processors differ in the last digits; return other text as is."""
     try:
@@ -155,4 +149,6 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
         draw_held(name, held)
     for path in wanted:
         drawn = tmp_path / unpacked_name(path, folder)
-        assert_equal(text_of(path), drawn.read_text(), str(path.relative_to(ROOT)))
+        content = path.read_bytes()
+        kept = (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
+        assert_equal(kept, drawn.read_text(), str(path.relative_to(ROOT)))

@@ -1,10 +1,7 @@
 # Work of a run, planned once from the grids of conf/experiment.
-import os
-import sys
 from functools import partial
 
 from snakemake.cli import get_argument_parser
-from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
 from dynbatch.harness.measuring.probe import explain_unsupported
@@ -21,11 +18,12 @@ from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import CLAIMS, EXPERIMENT, list_experiment_names
 from dynbatch.harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, update_markers
 from dynbatch.harness.planning.nodes import check_machine, check_executor, read_nodes
-from dynbatch.harness.planning.job_specs import Order, compute_code_version, build_done_path, build_order_path
+from dynbatch.harness.planning.job_specs import (
+    FILE, VARIABLE, Order, Step, build_done_path, build_order_path, compute_code_version,
+)
 from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.planning.pending import find_pending
 from dynbatch.harness.planning.requests import is_only_claims, to_argument
-from dynbatch.harness.planning.job_specs import FILE, VARIABLE, Step
 from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.values.paths import CONF_DIR
@@ -157,22 +155,13 @@ COUNT_PLACES = [
     format_override("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "on_invalid_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
-DRAWING_SHA256 = hash_drawing_code(CHOICES.conf_dir) # a change redraws everything
 # Commands are lists of arguments, which rules quote for the shell (:q), so paths may have any name.
-# The python that runs Snakemake also measures and draws, even if it is not on the PATH.
-PYTHON = [sys.executable, "-m"]
 SAME_CHOICES = [
-    f"--{key}={value}"
-    for key, value in {
-        "scale": CHOICES.scale,
-        "device": CHOICES.device,
-        "threads": CHOICES.threads,
-        "data-root": CHOICES.data_root,
-        "results-dir": CHOICES.results_dir,
-        "conf-dir": CHOICES.conf_dir,
-        **({"records": PLACE} if PLACE else {}),
-    }.items()
+    f"--{key.replace('_', '-')}={getattr(CHOICES, key)}"
+    for key in ("scale", "device", "threads", "data_root", "results_dir", "conf_dir")
 ]
+if PLACE:
+    SAME_CHOICES.append(f"--records={PLACE}")
 
 
 def to_measure(name=ALL):

@@ -12,7 +12,7 @@ rule drawing_code:
     output:
         DRAWING_CODE,
     params:
-        sha256=DRAWING_SHA256,
+        sha256=hash_drawing_code(CHOICES.conf_dir), # a change redraws everything
     log:
         f"{RESULTS}/logs/drawing_code.log",
     message:

@@ -1,0 +1,247 @@
+"""Figures by kind: bars, dots, scatter, forest plot and heat map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, plan_counts
+from dynbatch.harness.records.numbers import merge_seeds
+from dynbatch.harness.records.tidy import TYPE_SEED
+from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.figures import bars, dots, forest, heat, scatter
+from tests.support.experiments import Load, select_number
+
+OPTIONS = "system.options."
+
+
+def list_rows(experiment: Experiment) -> dict[str, list[bars.Bar]]:
+    """Return the bars of all panels of a figure of parts, by the title of their panel."""
+    rows: dict[str, list[bars.Bar]] = {}
+    for title, found in bars.arrange_parts(experiment, bars.evaluate_parts(experiment))[0]:
+        rows.setdefault(title.partition(", strat")[0].removesuffix(", systems"), []).extend(found)
+    return rows
+
+
+def test_parts_add_up_to_the_mini_batch(load: Load) -> None:
+    experiment = load("edbatch_fig8")
+    (bar, *_) = list_rows(experiment)["Tree-LSTM"]
+    assert bar.label == "Vertex engine"
+    assert list(bar.lengths) == ["construction", "scheduling", "execution"]
+    rows = experiment.rows.query("system == 'vertex' and model == 'tree_lstm'")
+    assert sum(bar.lengths.values()) == pytest.approx(rows.mini_batch_ms.median())
+
+
+def test_scheduling_that_is_not_separable_is_in_the_next_part(load: Load) -> None:
+    experiment = load("edbatch_fig8", lambda *_: {"phases_s": {"construct": 0.001}})
+    for bar in list_rows(experiment)["Tree-LSTM"]:
+        assert list(bar.lengths) == ["construction", "execution" + bars.JOINED]
+    schedule = bars.evaluate_parts(experiment).query("quantity == 'schedule_ms'")
+    assert set(schedule.status) == {"not separable"}
+
+
+def test_parts_of_a_sentence_are_those_of_a_mini_batch_by_its_size(load: Load) -> None:
+    phases = {"construct": 1.6, "forward": 3.2, "backward": 4.8, "update": 0.16}
+    experiment = load("dynet_fig2", lambda *_: {"phases_s": phases})
+    found = bars.evaluate_parts(experiment)
+    number = select_number(found, system="dynet_manual", quantity="forward_ms_per_instance")
+    assert number.value == pytest.approx(200)
+    by_label = {bar.label: bar for bar in list_rows(experiment)["With batching"]}
+    bar = by_label["DyNet (Python), manual and agenda"]
+    lengths = {"construction": 100, "forward" + bars.JOINED: 200, "backward": 300, "update": 10}
+    assert bar.lengths == pytest.approx(lengths)
+    assert bar.text == "610"
+
+
+def test_sections_have_their_systems_and_the_papers_totals(load: Load) -> None:
+    rows = list_rows(load("dynet_fig2"))
+    found = [bar.label for bar in rows["Without batching"]]
+    assert found == ["DyNet (C++), no batching", "DyNet off"]
+    paper = [[bar.text for bar in found] for title, found in rows.items() if "Paper" in title]
+    assert paper == [["193", "16.9", "13.3"], ["54.6", "5.03", "2.86"]]
+
+
+def test_a_failed_trial_has_its_status(load: Load) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
+        failed = {"status": "oom", "reason": "made up", "phases_s": {}}
+        is_failed = trial.settings["system"] == "edbatch" or (
+            trial.settings["system"] == "dynet" and trial.settings["model"] == "tree_lstm"
+        )
+        return failed if is_failed else {}
+
+    experiment = load("edbatch_fig8", change)
+    texts = {bar.label: bar.text for bar in list_rows(experiment)["Tree-LSTM"]}
+    assert texts["DyNet agenda"] == "oom"
+    assert texts["ED-Batch preset"] == "oom"
+    found = bars.evaluate_parts(experiment)
+    assert set(found[found.system == "edbatch"].status) == {"oom"}
+
+
+def test_steps_are_relative_to_the_start_of_the_walk(load: Load) -> None:
+    """Every changed option saves a tenth of the time at the start; later rounds are slower."""
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        options = sum(key.lstrip("+").startswith(OPTIONS) for key in trial.settings)
+        n_steps = 8 if trial.settings["system"] == "vertex" else options
+        return {"instances_per_s": trial.settings["batch_size"] / (10 - n_steps) / (1 + round_)}
+
+    found = bars.evaluate_steps(load("ablation_steps", change, "medium"))
+    relative = found[found.quantity == bars.OVER_START]
+    assert set(relative.setting) == {"Tree-LSTM"}, "other workloads are not planned at this scale"
+    assert list(relative.step) == list(range(9))
+    assert list(relative.value) == pytest.approx([1 - 0.1 * n for n in range(9)])
+    assert list(relative.low) == pytest.approx(list(relative.high)), "ratios are within rounds"
+    times = found[found.quantity == "mini_batch_ms"]
+    assert list(times.value) == pytest.approx([2e3 * (10 - n) for n in range(9)])
+
+
+def test_a_step_without_a_number_has_its_status(load: Load) -> None:
+    def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
+        if trial.settings["system"] == "vertex":
+            return None
+        is_second = sum(key.lstrip("+").startswith(OPTIONS) for key in trial.settings) == 2
+        return {"status": "oom", "reason": "made up", "instances_per_s": None} if is_second else {}
+
+    _, found = bars.draw(load("ablation_steps", change, "medium"))
+    statuses = found[found.quantity == bars.OVER_START].set_index("step").status
+    assert list(statuses[[2, 8, 1]]) == ["oom", "not measured", "ok"]
+
+
+# --- dots and scatter ---
+
+FIG9 = "edbatch_fig9"
+
+
+def test_dots_are_the_counts_of_the_released_graph(load: Load) -> None:
+    counted = load(FIG9)
+    _, found = dots.draw(counted)
+    assert set(found.batch_size) == {32}
+    families = [dots.Family(**family) for family in counted.declaration.figure["families"]]
+    trees = merge_seeds(found)[lambda f: f.model == "tree_lstm"]
+    _, drawn = dots.build_panel("Tree-LSTM", families, trees)
+    rows = counted.counts.query(
+        "graph == 'released' and model == 'tree_lstm' and batch_size == 32 and mini_batch == 0"
+    )
+    policies = [policy for family in families for policy in family.policies]
+    medians = rows.groupby("policy").n_batches.median()
+    assert [bar.text for bar in drawn] == [f"{medians[policy]:g}" for policy in policies]
+    ratios = (rows.n_batches / rows.lower_bound).groupby(rows.policy).median()
+    assert [sum(bar.lengths.values()) for bar in drawn] == pytest.approx(list(ratios[policies]))
+
+
+def test_a_learned_policy_has_a_number_for_each_seed(load: Load) -> None:
+    _, found = dots.draw(load(FIG9))
+    point = {"model": "mv_rnn", "policy": "fsm_sort", "quantity": "n_batches"}
+    number = select_number(merge_seeds(found), **point)
+    assert (number.n_seeds, number.high - number.low) == (5, 12), "seeds differ by 3 batches each"
+    assert len(found.query("model == 'mv_rnn' and policy == 'depth'")) == 3
+
+
+def test_dots_have_one_split_and_the_types_of_all_seeds(load: Load) -> None:
+    _, found = dots.draw(load(FIG9, scale="paper"))
+    found = found[(found.model == "tree_lstm_2type") & (found.quantity == "n_batches")]
+    assert sorted(found[found.policy == "agenda"][TYPE_SEED]) == [0, 1, 2, 3, 4]
+    (merged,) = merge_seeds(found[found.policy == "fsm_sort"]).itertuples()
+    assert merged.n_seeds == 25
+
+
+def test_counts_that_are_not_there_are_named(choices: Choices) -> None:
+    experiment = load_experiment(FIG9, choices, (), plan_counts(FIG9, choices))
+    figure, numbers = dots.draw(experiment)
+    assert numbers.value.notna().sum() == 0
+    assert {text.get_text() for text in figure.axes[0].texts} == {"not measured"}
+
+
+def rate(trial: PlannedTrial, _: int) -> dict[str, Any]:
+    system, n_bytes = trial.settings["system"], trial.settings.get("system.options.n_bytes")
+    phases = {"forward": 1.0}
+    if system == "copies":
+        return {"phases_s": phases, "bytes_touched": 4e10 if n_bytes == 131072 else 1e10}
+    n_flop = {"products": 9e10, "vertex": 7e10}.get(system, 1e10)
+    touched = None if system == "products" else 1e10
+    return {"phases_s": phases, "n_flop": n_flop, "bytes_touched": touched}
+
+
+def test_roofs_and_marks_are_of_the_same_machine_and_run(load: Load) -> None:
+    _, found = scatter.draw(load("roofline", rate))
+    roofs = found[found["what"] == "roof"].set_index("of")
+    assert dict(roofs.value) == pytest.approx(
+        {"matmuls only": 90.0, "memory": 10.0, "a core's cache": 40.0}
+    )
+    for quantity, value in (("gflop_per_s", 70.0), ("flop_per_byte", 7.0)):
+        number = select_number(found, of="Tree-LSTM training, h 64", quantity=quantity)
+        assert number.value == pytest.approx(value)
+
+
+def test_roofs_and_marks_without_numbers_are_left_out(load: Load) -> None:
+    figure, numbers = scatter.draw(load("roofline", lambda *_: None))
+    assert figure.axes[0].get_lines() == []
+    assert set(numbers.status) == {"not measured"}
+    texts = {text.get_text() for text in figure.axes[0].texts}
+    assert "DyNet strategy, Tree-LSTM training: not measured" in texts
+
+
+# --- forest and heat ---
+
+ENGINE, LEVELS, EAGER, JAX = "Engine", "PyTorch, level batching", "PyTorch, eager", "JAX"
+
+
+def build_row(workload: str, label: str, speed: float, ends: tuple[float, float]) -> dict[str, Any]:
+    engine = 100.0
+    return {
+        "workload": workload,
+        "hidden_size": 64,
+        "label": label,
+        "framework": label.partition(",")[0],
+        "is_engine": label == ENGINE,
+        "value": speed,
+        "speedup": engine / speed,
+        "speedup_low": ends[0],
+        "speedup_high": ends[1],
+        "speedup_n_rounds": 6,
+        "speedup_warnings": "drift" if label == JAX else "",
+    }
+
+
+@pytest.fixture
+def answers() -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            build_row("trees", ENGINE, 100.0, (1, 1)),
+            build_row("trees", EAGER, 20.0, (4.8, 5.1)),
+            build_row("trees", LEVELS, 50.0, (1.91, 2.19)),
+            build_row("trees", JAX, 40.0, (2.4, 2.6)),
+            build_row("chains", ENGINE, 100.0, (1, 1)),
+            build_row("chains", JAX, 125.0, (0.795, 0.902)),
+            {**build_row("lattices", JAX, 1.0, (1, 1)), "value": None, "speedup": None},
+        ]
+    )
+
+
+def test_each_framework_has_its_fastest_baseline(answers: pd.DataFrame) -> None:
+    marks = forest.select_marks(answers)
+    shown = {(row.workload, row.label): row.is_best for row in marks.itertuples()}
+    assert shown == {("trees", LEVELS): True, ("trees", JAX): False, ("chains", JAX): True}
+
+
+def test_a_line_spans_the_interval_of_its_mark(answers: pd.DataFrame) -> None:
+    axes = forest.draw_forest(answers, 1.17).axes[0]
+    lines = [line for drawn in axes.collections for line in drawn.get_segments()]
+    assert [list(line[:, 0]) for line in lines] == [[1.91, 2.19], [2.4, 2.6], [0.795, 0.902]]
+    (first, second), (jax, _) = lines[0], lines[1]
+    assert first[1] == second[1] != jax[1], "flat, a height for each framework"
+
+
+def test_cells_are_speedups_and_grey_if_they_may_be_one(answers: pd.DataFrame) -> None:
+    numbers = answers[~answers.is_engine]
+    numbers = pd.concat([numbers, pd.DataFrame([build_row("chains", LEVELS, 99.0, (0.98, 1.02))])])
+    axes = heat.draw_heat(numbers).axes[0]
+    shares = np.asarray(axes.collections[0].get_array())
+    places = {text.get_text(): text.get_position() for text in axes.texts}
+    cells = {text: shares[int(y), int(x)] for text, (x, y) in places.items()}
+    assert set(cells) == {"5.00", "2.00", "2.50", "0.80", "1.01"}
+    assert cells["1.01"] == 0, "its interval holds 1"
+    assert cells["0.80"] < 0 < cells["2.00"] < cells["2.50"] < cells["5.00"]
