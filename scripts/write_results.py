@@ -195,7 +195,8 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
             "- [**Policy**](docs/critical_share.md) alone, with equal kernels, gains little:"
             f" {describe_policies()} (batch 32, hidden 128).",
             f"- **Slower than frameworks:** {describe_slower({NAMES[0]: rows, **others})}.",
-            "- **Confidence.** 95 % intervals over six rounds (Xeon: ranges over three; Zen 3: one)"
+            "- **Confidence.** 95 % intervals over six rounds (strategies, Xeon: ranges over three;"
+            " Zen 3: one)"
             f'; "clearly": beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks and C++ on'
             f" {'; on '.join(spans)}.",
             f"- **Claims of the papers.** {describe_claims()}",
@@ -335,7 +336,7 @@ def describe_repeatability(folder: Path) -> str:
         f" the median, and by more than {most:.2f} in one of 20 ({len(changes)} systems and"
         f" workloads). Medians of the first three rounds and of the last three, about"
         f" {gap_min:.0f} minutes later, differ by {moved.median():.2f} in the median and by at most"
-        f" {moved.max():.2f} ({len(moved)} speedups, with those over strategies and C++ by hand)."
+        f" {moved.max():.2f} ({len(moved)} speedups, with those over C++ by hand)."
     )
 
 
