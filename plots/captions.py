@@ -155,7 +155,8 @@ def build_only_table(
 
 def describe_warnings(numbers: pd.DataFrame) -> str:
     """List the warnings that daggers indicate, each with its count of numbers."""
-    warnings = numbers.get("warnings", pd.Series(dtype=str)).fillna("")
+    columns = [numbers[name] for name in ("warnings", "speedup_warnings") if name in numbers]
+    warnings = pd.concat([pd.Series(dtype=str), *columns]).fillna("")
     counts = warnings.str.split().explode().value_counts().sort_index()
     listed = ", ".join(f"{word} ({n})" for word, n in counts.items())
     return f"{DAGGER} Warnings: {listed}; the CSV has those of each number." if listed else ""

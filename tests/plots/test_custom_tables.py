@@ -15,6 +15,7 @@ from dynbatch.harness.planning.grid import EXPERIMENT, list_experiment_names
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.captions import describe_warnings
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.tables import answers
 from dynbatch.plots.tables.answers import (
@@ -324,6 +325,11 @@ def build_answer(label: str, framework: str, value: float, warnings: str = "") -
     is_engine = framework == "Engine"
     own = {"label": label, "framework": framework, "is_engine": is_engine, "warnings": warnings}
     return {**keys, **own, "value": value, **ok, **speedups}
+
+
+def test_warnings_of_a_speedup_alone_are_named() -> None:
+    rows = pd.DataFrame({"warnings": ["", "disturbed"], "speedup_warnings": ["wide_interval", ""]})
+    assert "disturbed (1), wide_interval (1)" in describe_warnings(rows)
 
 
 @pytest.mark.parametrize("doubted", ["Engine", "JAX"])
