@@ -157,8 +157,8 @@ def _format_round(measurement: Measurement) -> str:
 def format_progress(plan: RunPlan, out: Path) -> str:
     """Return a line with the result, the number of completed steps, and the remaining time."""
     record = read_record(out)
-    left = format_duration(plan.estimate_remaining_s(time.time(), plan.is_done))
-    position = f"[{plan.count_done(plan.is_done)}/{len(plan.seconds)}]"
+    left = format_duration(plan.estimate_remaining_s(time.time()))
+    position = f"[{plan.count_done()}/{len(plan.seconds)}]"
     return f"{position} {format_trial(record.trial)}  {format_outcome(record)}; about {left} left"
 
 

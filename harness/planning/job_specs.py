@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -60,9 +60,9 @@ class RunPlan:
         expected_s = sum(self.seconds.get(str(file), 0.0) for file in files)
         return self.until is None or now + expected_s <= self.until
 
-    def estimate_remaining_s(self, now: float, is_done: Callable[[Path], bool]) -> float:
+    def estimate_remaining_s(self, now: float) -> float:
         """Return the seconds that the remaining steps take at the pace of the completed steps."""
-        done = {file for file in self.seconds if is_done(Path(file))}
+        done = {file for file in self.seconds if self.is_done(Path(file))}
         planned_s = sum(self.seconds[file] for file in done)
         left_s = sum(self.seconds[file] for file in self.seconds.keys() - done)
         pace = (now - self.started + SMOOTHING_S) / (planned_s + SMOOTHING_S)
@@ -76,8 +76,8 @@ class RunPlan:
         except OSError:
             return False
 
-    def count_done(self, is_done: Callable[[Path], bool]) -> int:
-        return sum(is_done(Path(file)) for file in self.seconds)
+    def count_done(self) -> int:
+        return sum(self.is_done(Path(file)) for file in self.seconds)
 
 
 def read_run_plan(path: Path) -> RunPlan | None:

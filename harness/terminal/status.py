@@ -92,9 +92,9 @@ def tell_status(places: Sequence[Path]) -> None:
 
 def format_status(plan: RunPlan, working: Sequence[AtWork], now: float) -> Iterator[str]:
     """Yield a line about the whole run, and one for each active job."""
-    n_done, n_steps = plan.count_done(plan.is_done), len(plan.seconds)
+    n_done, n_steps = plan.count_done(), len(plan.seconds)
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.started))
-    remaining = format_duration(plan.estimate_remaining_s(now, plan.is_done))
+    remaining = format_duration(plan.estimate_remaining_s(now))
     left = remaining if n_done < n_steps else "nothing"
     yield f"{n_done} of {n_steps} steps of the run started {began} are done; {left} left"
     for work in working:

@@ -406,3 +406,8 @@ def test_a_folder_that_cannot_be_is_one_line(
     assert code == 0 or printed.err.splitlines()[-1].startswith("bench-data: ")
     assert "Traceback" not in printed.err
     assert everything_below(tmp_path) == {"file"}
+
+
+def test_describe_reports_synthetic_data(capsys: Output) -> None:
+    assert run("describe", "sst_synthetic", "--split", "dev") == 0
+    assert "synthetic   yes" in capsys.readouterr().out

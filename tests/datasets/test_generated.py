@@ -76,6 +76,7 @@ def test_generated_inputs_are_pinned(name: str) -> None:
 
 def test_permutations_are_pinned() -> None:
     assert draw_permutation(8, 0).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
+    assert digest(complete(n_leaves=8).instances[:64])[:16] == "6f5cad096a3f23bc"
 
 
 @pytest.mark.parametrize("name", GENERATED)

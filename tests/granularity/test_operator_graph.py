@@ -291,3 +291,26 @@ def test_a_written_out_function_has_no_edges(name: str) -> None:
                 assert unrolled.arity <= max(n_edges, function.arity)
             else:
                 assert unrolled == function
+
+
+def test_operators_of_a_child_sum_grow_with_its_children() -> None:
+    """In addition to the vertex's own: per child a matmul, an addition, a gate, a product."""
+    model = EXAMPLES["child_sum"][0]
+    operators = OperatorModel(model)
+
+    def ops(n_edges: int) -> Counter[str]:
+        n_leaves = max(n_edges, 1)
+        sketch = Sketch([("vertex", [])] * n_leaves + [("vertex", list(range(n_edges)))])
+        expanded = operators.mini_batch([sketch])
+        names = [expanded.graph.type_names[f] for f in expanded.functions]
+        leaf = operators.mini_batch([Sketch([("vertex", [])])])
+        own = [leaf.graph.type_names[f] for f in leaf.functions]
+        return Counter(names) - Counter({k: n_leaves * n for k, n in Counter(own).items()})
+
+    two, five = ops(2), ops(5)
+    assert (two["sum of 2"], five["sum of 5"]) == (2, 2)  # of h, and of the gated values
+    assert not (set(two) | set(five)) & {"sum of 1", "zeros"}
+    more = {name: five[name] - two[name] for name in two if not name.startswith("sum")}
+    assert {name: n for name, n in more.items() if n} == dict.fromkeys(
+        ("matmul U_f", "add", "sigmoid", "mul"), 3
+    )

@@ -13,6 +13,7 @@ from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.measuring.checks import mini_batch_check
 from dynbatch.harness.measuring.checks.mini_batch_check import (
     compute_fingerprint,
+    find_clock_fault,
     find_clock_reads,
     find_not_finite,
     find_parts_fault,
@@ -22,6 +23,7 @@ from dynbatch.harness.measuring.checks.mini_batch_check import (
 )
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
+from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.fingerprint import (
     KINK_TOLERANCE,
     TOLERANCE,
@@ -30,7 +32,7 @@ from dynbatch.harness.records.fingerprint import (
 )
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
-from dynbatch.harness.values.paths import ROOT
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from tests.support import saboteurs
 from tests.support.instances import draw_trees
 from tests.support.measured import MakeSpec
@@ -206,7 +208,7 @@ ALLOWED = {
     "harness/planning/durations.py": "times of day in records, of which durations are made",
     "harness/commands/measure.py": "how long a run of the pipeline still takes",
     "harness/terminal/exit_handling.py": "whether a signal that comes twice is meant twice",
-    "harness/terminal/status.py": "since when a node is at work, for whoever asks",
+    "harness/terminal/status.py": "since when a node is at work, for people",
     "harness/planning/slurm.py": "how long a scheduler's answer is waited for",
     "harness/planning/locks.py": "how long another run is waited for",
     "harness/planning/pending.py": "when a run of the pipeline began, and until when",
@@ -248,3 +250,8 @@ def test_only_allowed_modules_read_the_clock() -> None:
         if any(find_clock_reads(path.read_text(encoding="utf-8")))
     }
     assert readers == {"harness/measuring/clock.py", *ALLOWED}
+
+
+@pytest.mark.parametrize("adapter", sorted({system.adapter for system in read_systems(CONF_DIR)}))
+def test_no_system_reads_a_clock(adapter: str) -> None:
+    assert find_clock_fault(adapter) is None

@@ -79,6 +79,7 @@ def test_float32_rounding_passes_and_is_reported() -> None:
         (result(loss=12.5 * 1.001), "loss"),
         (result(outputs=ANSWER.outputs * 1.001), "outputs"),
         (result(outputs=ANSWER.outputs[::-1]), "outputs"),
+        (result(outputs=ANSWER.outputs * np.nan), "outputs"),
         (result(gradients=with_gradient("W", ANSWER.gradients["W"] * 0.999)), "gradient of W"),
         (result(gradients=with_gradient("b", np.zeros(4))), "gradient of b"),
         (result(gradients=with_gradient("b", np.full(4, np.nan))), "gradient of b"),

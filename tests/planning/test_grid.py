@@ -271,3 +271,16 @@ def test_invalid_count_file_is_named_in_the_error(text: str, tmp_path: Path) -> 
         read_count_rows(file)
     with pytest.raises(RecordError, match="cannot be read"):
         read_count_rows(tmp_path / "none.json")
+
+
+def test_the_shipped_walks_lead_to_the_plain_engine() -> None:
+    """Reading a walk already checks that its steps cover every difference."""
+    walks = {
+        (settings["system"], key)
+        for settings in expand("switch_walks", "paper").settings
+        for key in settings
+        if key.startswith("system.options.")
+    }
+    assert {system for system, _ in walks} == {"cavs_dynet", "dynet_policy", "vertex"}
+    assert ("cavs_dynet", "system.options.pre_gather_parameters") in walks
+    assert (CONF_DIR / "system/vertex.yaml").is_file()

@@ -357,3 +357,8 @@ def test_shipped_claims_have_known_quantities_and_tables() -> None:
         if claim.answer and not claim.answer.counts_batches:
             for quantity in claim.answer.quantities:
                 check_quantity(claim.name, quantity)
+
+
+def test_an_interval_that_contains_the_threshold_shows_nothing() -> None:
+    verdict = get_verdict(CLAIM, build_experiment(QUICK, build_point("slow", [20, 45, 70])))
+    assert verdict == (NOT_SHOWN, "")

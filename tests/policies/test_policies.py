@@ -253,3 +253,8 @@ def test_the_reversed_heuristic_takes_the_largest_share_from_the_outputs_back(gr
         assert shares[t] == max(shares.values())
         assert active[t] == min(active[r] for r in ready if shares[r] == shares[t])
         del active[t]
+
+
+def test_unbatchable_vertices_are_single_batches_in_depth() -> None:
+    graph = graph_of([0, 0, 1, 1, 0], [[], [], [0], [1], [2]])
+    assert batches(load_policy("depth")(graph)) == [[0], [1], [2, 3], [4]]

@@ -210,3 +210,10 @@ def test_options_that_make_no_sense_are_refused(
 ) -> None:
     with expect_refusal(reason):
         adapter.Adapter(small_settings(**options))
+
+
+def test_padding_never_changes_a_result() -> None:
+    """Loss, outputs and gradients do not depend on steps after the longest sentence."""
+    model, instances = CASES["bilstm_layers"].model, CASES["bilstm_layers"].instances
+    little = found_by(prepared("loop_buckets", model, round_up_to=1), instances)
+    assert_alike(found_by(prepared("loop_buckets", model, round_up_to=9), instances), little)
