@@ -34,29 +34,29 @@ SKIPPED_S = 0.1  # a record without a process
 ExplainUnsupported = Callable[[Iterable[TrialSpec]], Mapping[str, str]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Pending:
     """Steps that have no valid record, and the selection that this run measures.
 
     Attributes:
-        n_known: number of records of this machine from which durations are estimated.
-        budget_s: time limit of the run; None: unlimited.
         seconds: expected seconds of every step that is missing or failed before.
-        compile_s: seconds of compilation in the steps whose system and model have records.
         files: output file of every step in `seconds`.
         lacking: steps without a valid record, without those that failed before.
         now: steps of `lacking` that this run may measure: all, or those within the budget.
+        n_known: number of records of this machine from which durations are estimated.
+        budget_s: time limit of the run; None: unlimited.
+        compile_s: seconds of compilation in the steps whose system and model have records.
         unsupported: reasons of trials that this machine cannot run, by trial_id; each has one step.
     """
 
     scale: str
+    seconds: Mapping[Step, float]
+    files: Mapping[Step, Path]
+    lacking: frozenset[Step]
+    now: frozenset[Step]
     n_known: int
-    budget_s: float | None
-    seconds: dict[Step, float] = field(default_factory=dict)
-    compile_s: dict[Step, float] = field(default_factory=dict)
-    files: dict[Step, Path] = field(default_factory=dict)
-    lacking: set[Step] = field(default_factory=set)
-    now: frozenset[Step] = frozenset()
+    budget_s: float | None = None
+    compile_s: Mapping[Step, float] = field(default_factory=dict)
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def is_lacking(self, step: Step) -> bool:
@@ -109,42 +109,6 @@ class Pending:
     def _estimate_seconds(self, step: Step) -> float:
         return self.seconds.get(step, OTHERS_S)  # a valid record that is measured again
 
-    def add_rounds(
-        self, trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
-    ) -> None:
-        """Add the rounds without a valid record; failures of today's code are not lacking."""
-        takes_s = durations.estimate_seconds(trial.spec)
-        is_hopeless = False  # unsupported in the first round, with today's code
-        for round_, path in enumerate(trial.list_record_paths(results_dir)):
-            record = find_record(path) if path.exists() else None
-            spec = trial.spec.replace_round(round_)
-            if present.is_kept(record, spec):
-                continue
-            step = Step(trial.trial_id, round_)
-            self.seconds[step], self.files[step] = takes_s, path
-            self.compile_s[step] = durations.estimate_compile_s(spec)
-            is_failure = _is_failure(record, spec, present)
-            if round_ == 0 and is_failure and record is not None:
-                is_hopeless = record.status == "unsupported"
-            if not (is_failure or is_hopeless):
-                self.lacking.add(step)
-
-    def drop_unsupported(self, trials: Iterable[PlannedTrial], explain: ExplainUnsupported) -> None:
-        """Keep only the first round of trials that cannot run, and note the reasons."""
-        asked = [trial for trial in trials if Step(trial.trial_id, 0) in self.lacking]
-        self.unsupported = explain(trial.spec for trial in asked if trial.spec.device == "cuda")
-        for trial in asked:
-            if trial.trial_id in self.unsupported:
-                self.lacking -= {Step(trial.trial_id, r) for r in range(1, trial.rounds)}
-                self.seconds[Step(trial.trial_id, 0)] = SKIPPED_S
-
-    def add_counts(self, sweeps: Iterable[Sweep], results_dir: Path) -> None:
-        for sweep in sweeps:
-            step, path = Step(sweep.sweep_id, 0), sweep.build_path(results_dir)
-            if not path.exists():
-                self.seconds[step], self.files[step] = COUNT_S, path
-                self.lacking.add(step)
-
 
 def find_pending(
     choices: Choices,
@@ -170,21 +134,86 @@ def find_pending(
         ConfigError: for a budget that is not a duration, or too short for any round.
     """
     present = Present(sources, measures_here=cpu is None)
-    measuring_cpu = read_cpu_model() if cpu is None else cpu
-    durations = Durations(read_durations(choices.results_dir, measuring_cpu))
-    budget_s = None if budget is None else parse_duration(budget)
-    pending = Pending(choices.scale, durations.n_known, budget_s)
+    durations = Durations(
+        read_durations(choices.results_dir, read_cpu_model() if cpu is None else cpu)
+    )
+    missing = _Missing()
     trials = order_trials(trial for plan in plans.values() for trial in plan)
     for trial in trials:
-        pending.add_rounds(trial, choices.results_dir, present, durations)
-    pending.drop_unsupported(trials, explain_unsupported)
-    pending.add_counts((s for sweeps in counts.values() for s in sweeps), choices.results_dir)
-    pending.now = frozenset(pending.lacking)
+        missing.add_rounds(trial, choices.results_dir, present, durations)
+    unsupported = missing.drop_unsupported(trials, explain_unsupported)
+    missing.add_counts((s for sweeps in counts.values() for s in sweeps), choices.results_dir)
+    lacking = frozenset(missing.lacking)
+    budget_s = None if budget is None else parse_duration(budget)
+    now = lacking
     if budget_s is not None:
-        by_experiment = _group_missing(plans, counts, first, pending.lacking)
+        by_experiment = _group_missing(plans, counts, first, lacking)
         left_s = budget_s - DRAWN_S * len(plans)
-        pending.now = select_within_budget(left_s, by_experiment, pending.seconds)
-    return pending
+        now = select_within_budget(left_s, by_experiment, missing.seconds)
+    return Pending(
+        scale=choices.scale,
+        seconds=missing.seconds,
+        files=missing.files,
+        lacking=lacking,
+        now=now,
+        n_known=durations.n_known,
+        budget_s=budget_s,
+        compile_s=missing.compile_s,
+        unsupported=unsupported,
+    )
+
+
+class _Missing:
+    """Steps without a valid record.
+
+    Attributes:
+        compile_s: Expected seconds of compilation, of steps of trials.
+        lacking: Steps to measure; failures of today's code are missing only on request.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[Step, float] = {}
+        self.files: dict[Step, Path] = {}
+        self.compile_s: dict[Step, float] = {}
+        self.lacking: set[Step] = set()
+
+    def add_rounds(
+        self, trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
+    ) -> None:
+        takes_s = durations.estimate_seconds(trial.spec)
+        is_hopeless = False  # unsupported in the first round, with today's code
+        for round_, path in enumerate(trial.list_record_paths(results_dir)):
+            record = find_record(path) if path.exists() else None
+            spec = trial.spec.replace_round(round_)
+            if present.is_kept(record, spec):
+                continue
+            step = Step(trial.trial_id, round_)
+            self.seconds[step], self.files[step] = takes_s, path
+            self.compile_s[step] = durations.estimate_compile_s(spec)
+            is_failure = _is_failure(record, spec, present)
+            if round_ == 0 and is_failure and record is not None:
+                is_hopeless = record.status == "unsupported"
+            if not (is_failure or is_hopeless):
+                self.lacking.add(step)
+
+    def drop_unsupported(
+        self, trials: Iterable[PlannedTrial], explain: ExplainUnsupported
+    ) -> Mapping[str, str]:
+        """Keep only the first round of trials that cannot run; return the reasons by trial_id."""
+        asked = [trial for trial in trials if Step(trial.trial_id, 0) in self.lacking]
+        unsupported = explain(trial.spec for trial in asked if trial.spec.device == "cuda")
+        for trial in asked:
+            if trial.trial_id in unsupported:
+                self.lacking -= {Step(trial.trial_id, r) for r in range(1, trial.rounds)}
+                self.seconds[Step(trial.trial_id, 0)] = SKIPPED_S
+        return unsupported
+
+    def add_counts(self, sweeps: Iterable[Sweep], results_dir: Path) -> None:
+        for sweep in sweeps:
+            step, path = Step(sweep.sweep_id, 0), sweep.build_path(results_dir)
+            if not path.exists():
+                self.seconds[step], self.files[step] = COUNT_S, path
+                self.lacking.add(step)
 
 
 def _group_missing(
