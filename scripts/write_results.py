@@ -185,9 +185,9 @@ def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str
     return "\n".join(
         [
             "- **Frameworks.** On Zen 5, the engine (`system=vertex`, policy `critical_share`) is"
-            f" {compare_speeds(rows, 'framework')} the fastest framework"
-            f" (`torch.compile` on {count_workloads('torch_compiled')}, TensorFlow XLA on"
-            f" {count_workloads('tf_dynamic_xla')}).",
+            f" {compare_speeds(rows, 'framework')} the fastest measured"
+            f" framework ({count_workloads('torch_compiled')} include `torch.compile`,"
+            f" {count_workloads('tf_dynamic_xla')} TensorFlow XLA).",
             f"- **C++ by hand** (`{MANUAL}`): {compare_speeds(rows, 'manual')} it;"
             f" interval below 1 on {(rows.speedup_high_manual < 1).sum()}."
             f" On the Xeon, clearly slower on {count_classes(others['Intel Xeon'], 'manual')[1]}.",

@@ -56,7 +56,8 @@ def main(typed: list[str]) -> int:
     print("", (results_dir / f"{stem}.md").read_text(encoding="utf-8"), sep="\n")
     print(*compare_with_baselines(experiment.rows, base, experiment.systems), sep="\n")
     print(f"\ntime of each phase: {results_dir / 'figures' / NAME}.png", end="; ")
-    print(f"records: {results_dir / 'raw'}; all experiments: {choose_command('all')}")
+    print(f"records: {results_dir / 'raw'}", end="; ")
+    print(f"warnings (†): docs/measuring.md; all experiments: {choose_command('all')}")
     return code
 
 
