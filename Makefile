@@ -14,11 +14,13 @@ EXTRAS := torch,gpu,dynet,tensorflow,jax,torchfold,geometric,plots,pipeline,lexi
 CONFIG ?=
 # More for Snakemake, e.g. make all SNAKEMAKE=--quiet. Not its --config: of two, it takes the last.
 SNAKEMAKE ?=
+# Installs TensorFlow and JAX with CUDA, if this machine can measure them.
+WITH_GPU_PEERS = $(if $(OFFLINE)$(findstring device=cpu,$(CONFIG)),,-$(BIN)/python -m scripts.gpu_peers if-usable)
 
-# One process a CPU, up to 8; each test file runs in one of them, so that it prepares things once.
+# One process per CPU, up to 8; all tests of a file run in one process, so that fixtures run once.
 PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
-# make test CPU=avx2: as on a CPU without AVX-512, on any x86-64 with AVX2. Some shells export a CPU
-# of their own, which counts for nothing.
+# make test CPU=avx2: as on a CPU without AVX-512, on any x86-64 with AVX2. A CPU that the shell
+# exports has no effect.
 CPU :=
 CPUS := $(patsubst tests/support/%_cpu.py,%,$(wildcard tests/support/*_cpu.py))
 ifneq ($(filter-out $(CPUS),$(CPU)),)
@@ -50,12 +52,12 @@ ONE_OF_EACH := sed -E '/^-|^\#|@/d; s/[+ ;].*//' | awk -F= '{ name = tolower($$1
 
 .PHONY: help all try medium install test test-quick test-cluster campaign verify-reference dynet-native dynet-cuda gpu-peers hashes wheelhouse constraints gpu clean
 
-# These targets; the first one, so that make alone starts nothing.
+# Lists the targets above; it is the first target, so that make alone starts nothing.
 help:
 	@sed -n 's/^# \(make [a-z-]*:\)/\1/p' $(firstword $(MAKEFILE_LIST))
 
 all: install
-	$(if $(OFFLINE)$(findstring device=cpu,$(CONFIG)),,-$(BIN)/python -m scripts.gpu_peers if-usable)
+	$(WITH_GPU_PEERS)
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
 
 # Three systems on one workload: a table, a picture, and what they say.
@@ -65,7 +67,7 @@ try: install
 
 # Papers' shapes with fewer points: what is worth looking at.
 medium: install
-	$(if $(OFFLINE)$(findstring device=cpu,$(CONFIG)),,-$(BIN)/python -m scripts.gpu_peers if-usable)
+	$(WITH_GPU_PEERS)
 	$(if $(findstring --config,$(SNAKEMAKE)),$(error SNAKEMAKE has --config, which would replace scale=medium; say CONFIG="key=value" instead))
 	$(BIN)/snakemake all --config scale=medium $(CONFIG) $(SNAKEMAKE)
 
@@ -159,7 +161,7 @@ dynet-cuda: install
 gpu-peers: install
 	$(BIN)/python -m scripts.gpu_peers
 
-# Wheels that a machine with a GPU and without a network lacks, for make install OFFLINE=wheelhouse
+# Wheels for a machine with a GPU and without a network, for make install OFFLINE=wheelhouse
 # there. PyTorch, Triton, NumPy and all of BOX_PACKAGES are its own; oneDNN is left out for its size:
 # OpenBLAS does the CPU's products.
 NEEDED := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *(line for extra in ("plots", "pipeline", "test") for line in p["optional-dependencies"][extra]), "setuptools>=77", "wheel", sep="\n")
@@ -173,8 +175,8 @@ wheelhouse: install
 	(echo numpy; echo torch; echo triton; cat /dev/null $(BOX_PACKAGES) | $(ONE_OF_EACH)) | sed 's/==/-/; s/-\([a-z]\)/_\1/g' | while read wheel; do find wheelhouse -iname "$$wheel-*" -delete; done
 	du -sh wheelhouse
 
-# All that is to be done where there is a GPU, in steps: call it until none is left. A step's file
-# STEP.done has its exit code; without the file, the step runs again.
+# All checks and measurements on a GPU, in steps: repeat the command until none is left. The file
+# STEP.done has the exit code of a step; without the file, the step runs again.
 GPU := results/gpu
 SHARDS := 1 2 3 4 5 6
 GPU_STEPS := doctor races $(SHARDS:%=tests_%) ceilings headlines cavs claims profile
@@ -199,7 +201,7 @@ gpu: install
 	cd results && tar -czf gpu.tar.gz $$(ls -d gpu raw tables figures artifacts measured 2> /dev/null)
 	cd $(GPU) && ! for step in $(GPU_STEPS); do echo "$$step: $$(cat $$step.done 2> /dev/null || echo not done)"; done | tee status.txt | grep -v ': 0$$'
 
-# Results, except the committed ones under results/reference, and what tools left; not .venv.
+# Deletes results, except the committed ones in results/reference, and the files of tools, except .venv.
 clean:
 	find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -r {} +
 	rm -rf .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

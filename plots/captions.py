@@ -184,8 +184,7 @@ def describe_counts(counts: pd.DataFrame) -> Iterator[str]:
 
 def describe_learning(experiment: Experiment) -> Iterator[str]:
     """Describe the settings and seeds of learned policies, a line for each setting."""
-    timed, counted = (experiment.rows, "the first"), (experiment.counts, "each")
-    for data, mini_batch in (timed, counted):
+    for data, mini_batch in ((experiment.rows, "the first"), (experiment.counts, "each")):
         learned = data[data.learn_s.notna()]
         learners = learned.policy.fillna(learned.system.map(experiment.label))
         groups = learned.assign(learner=learners).groupby(LEARNING_KEYS) if len(learned) else ()
@@ -220,8 +219,7 @@ def build_footnotes(
     """Return the footnotes of a declared table, the most important first."""
     keys = {*declaration.rows, *declaration.columns}
     keys |= {key for setting in declaration.settings.values() for key in setting}
-    conditions, unseen = describe_conditions(experiment, keys), numbers[numbers.quantity == UNSEEN]
-    ends = f"{unseen.value.min():.2f} to {unseen.value.max():.2f} times"
+    conditions = describe_conditions(experiment, keys)
     sources = "; ".join(numbers.source.dropna().unique()) if "source" in numbers else ""
     has_gaps, epoch = (cells == EN_DASH).any(axis=None), declaration.epoch
     measured = set(numbers.get("setting", declaration.settings))
@@ -236,7 +234,6 @@ def build_footnotes(
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
         "[n]: only n rounds so far.": True in set(numbers.is_partial),
-        f"Timed mini-batches repeat; new ones take {ends} as long.": len(unseen),
         f"Not measured: {unmeasured}.": unmeasured,
         f"Instances of an epoch, extrapolated from those measured: {epochs}.": epoch != 1,
         f"Paper: {sources}. Another machine and other code: compare ratios, not seconds.": sources,
@@ -249,4 +246,13 @@ def build_footnotes(
         *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(numbers.quantity)),
         *(f"Not measured, {declaration.values[name]}: {reasons[name]}." for name in reasons),
         *(note for note, is_shown in notes.items() if is_shown),
+        *describe_unseen(experiment, numbers[numbers.quantity == UNSEEN]),
     )
+
+
+def describe_unseen(experiment: Experiment, numbers: pd.DataFrame) -> Iterator[str]:
+    """Tell how much longer systems take for mini-batches that they have not run before."""
+    if len(numbers):
+        fastest, slowest = numbers.sort_values("value", kind="stable").iloc[[0, -1]].itertuples()
+        ends = (f"{row.value:.2f} ({experiment.label(row.system)})" for row in (fastest, slowest))
+        yield f"Timed mini-batches repeat; reordered copies take {' to '.join(ends)} times as long."

@@ -56,23 +56,23 @@ def hash_drawing_code(conf_dir: Path) -> str:
     return hash_contents({path.as_posix(): path for path in files})
 
 
+@dataclass(frozen=True, slots=True)
 class ResultsFolder:
     """Source of records in a results directory of the pipeline.
 
     Its methods raise RecordError for a damaged file.
     """
 
-    def __init__(self, results_dir: Path) -> None:
-        self._results_dir = results_dir
+    results_dir: Path
 
     def find_rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
         """Return the records of each trial by round; None for a round without a record."""
-        paths = [trial.list_record_paths(self._results_dir) for trial in trials]
+        paths = [trial.list_record_paths(self.results_dir) for trial in trials]
         return [tuple(read_record(p) if p.exists() else None for p in rounds) for rounds in paths]
 
     def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
         """Return the counts of a sweep that have a record, in the order of the sweep."""
-        path = sweep.build_path(self._results_dir)
+        path = sweep.build_path(self.results_dir)
         return read_count_rows(path) if path.exists() else ()
 
 
@@ -85,15 +85,18 @@ class Elsewhere:
         self.counts = self.count_answers.to
 
     def find_rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
-        """Return the records of each trial by round; None for a round without a record.
+        """Return the records of each trial, and None for each planned round without a record.
 
-        Rounds after the last one that any trial has are omitted: the number of measured rounds is a
-        property of the records, not of today's plan.
+        Rounds after the last one that any trial has are not planned, and those beyond the plan
+        count: the number of measured rounds is a property of the records, not of today's plan.
         """
         matches = self._answers.find_rounds([trial.spec for trial in trials])
         held = 1 + max((round_ for rounds in matches for round_ in rounds), default=0)
         return [
-            tuple(rounds.get(round_) for round_ in range(min(trial.rounds, held)))
+            (
+                *(rounds[round_] for round_ in sorted(rounds)),
+                *[None] * (min(trial.rounds, held) - len(rounds)),
+            )
             for trial, rounds in zip(trials, matches, strict=True)
         ]
 
@@ -189,8 +192,8 @@ def select_drawable(
     datasets = frozenset(item.dataset for item in (*trials, *held.counts))
     options: dict[str, Collection[Any]] = {
         "scale": SCALES,
-        "device": {trial.device: None for trial in trials} or ["cpu"],  # counts have no device
-        "threads": {trial.threads: None for trial in trials} or [1],
+        "device": dict.fromkeys(trial.device for trial in trials) or ["cpu"],  # counts have none
+        "threads": dict.fromkeys(trial.threads for trial in trials) or [1],
     }
     options |= {key: [config[key]] for key in options if config.get(key)}
     candidates = [

@@ -19,6 +19,7 @@ from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.claims import Claim, read_claims
 from dynbatch.harness.planning.grid import EXPERIMENT, expand
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
+from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
 from dynbatch.harness.planning.sweep import Sweep
 from dynbatch.harness.planning.yaml_files import read_choices, read_mapping
 from dynbatch.harness.records.cross_check import check_comparable, cross_check_rounds
@@ -75,7 +76,7 @@ class Experiment:
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """Kind of each system (conf/system): strategy, framework, calibration, ..."""
+        """Kind of each system, such as "framework" (harness/planning/kinds.py)."""
         return {system.name: system.kind for system in self.systems}
 
     @cached_property
@@ -151,7 +152,7 @@ def load_experiment(
 
 def load_held(name: str, held: Drawable) -> Experiment:
     part = held.drawn[name]
-    command = f"snakemake draw_{name} --config records={held.records_path}"
+    command = format_pipeline_command(f"{DRAW}{name}", {"records": held.records_path})
     return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
 
 

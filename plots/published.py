@@ -48,7 +48,7 @@ def read_published(table: str, model: str | None = None, folder: Path = FOLDER) 
     return results.assign(
         status=PUBLISHED,
         warnings="",
-        source="; ".join([f"{content['paper']}, {content['location']}", content["hardware"]]),
+        source=f"{content['paper']}, {content['location']}; {content['hardware']}",
         short=content["short"],
         device=content.get("device", ""),
     )

@@ -7,7 +7,6 @@ Writes the table of docs/gpu.md; no GPU is needed. kernel_resources.py has the s
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import mean
@@ -136,12 +135,12 @@ WHOLE = ("batches", "phases", "graph nodes", "launches", "uploads", "uploaded, k
 COLUMNS = {**dict.fromkeys(WHOLE, ".0f"), "moved, MB": ".1f", "GFLOP": ".1f"}
 
 
-def main() -> int:
-    rows = []
-    for workload in WORKLOADS:
-        rows.append((workload.name, *map(format, count_work(workload), COLUMNS.values())))
+def main() -> None:
+    rows = [
+        (workload.name, *map(format, count_work(workload), COLUMNS.values()))
+        for workload in WORKLOADS
+    ]
     PAGE.write(to_table(("workload", *COLUMNS), rows))
-    return 0
 
 
 def count_work(workload: GpuWorkload) -> list[float]:
@@ -176,4 +175,4 @@ def _estimate_bytes(phase: Phase) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

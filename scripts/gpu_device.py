@@ -12,6 +12,7 @@ written.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
@@ -44,17 +45,20 @@ PRODUCTS = ((16, 512, 768), (64, 512, 768), (1280, 256, 768), (64, 1024, 1536), 
 TREE_LSTM = ("system=vertex", "model=tree_lstm", "dataset=sst", "batch_size=64", "hidden_size=256")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> None:
     """Print ceilings or a profile as a JSON object."""
-    command, device, *overrides = arguments
-    if command == "ceilings":
+    parser = argparse.ArgumentParser("gpu_device")
+    parser.add_argument("command", choices=("ceilings", "profile"))
+    parser.add_argument("device")
+    parser.add_argument("overrides", nargs="*", help="settings of bench for a profile")
+    typed = parser.parse_args(arguments)
+    if typed.command == "ceilings":
         torch.backends.cuda.matmul.allow_tf32 = False
-        print(json.dumps(measure_ceilings(device), indent=1))
+        result = measure_ceilings(typed.device)
     else:
-        chosen = [*TREE_LSTM, "mode=train", f"device={device}", *overrides]
-        profile = profile_trial(Composer().resolve_trial(read_settings(chosen)))
-        print(json.dumps(profile, indent=1))
-    return 0
+        chosen = [*TREE_LSTM, "mode=train", f"device={typed.device}", *typed.overrides]
+        result = profile_trial(Composer().resolve_trial(read_settings(chosen)))
+    print(json.dumps(result, indent=1))
 
 
 def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[str, object]:
@@ -191,4 +195,4 @@ def _replay(run: Callable[[], object], device: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

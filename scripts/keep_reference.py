@@ -56,7 +56,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     places = [raw if (raw := location / "raw").is_dir() else location for location in results]
     stored = read_held(places, latest=True)
     records = tuple(remove_paths(record) for record in stored.records)
-    lines = [pack(RecordSet(records, stored.counts), folder, places)]
+    packed = pack(RecordSet(records, stored.counts), folder, places)
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
         held = select_drawable(config | {"scale": flags.scale}, os.environ)
@@ -68,7 +68,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     replace_whole(folder / "README.md", build_readme(held, folder, sheets))
     left_out = [name for name in held.drawn if name not in names]
     note = f"excluded (add them with --partial or --only): {', '.join(left_out)}"
-    return [*lines, *held.lines, *([note] if left_out else [])]
+    return [packed, *held.lines, *([note] if left_out else [])]
 
 
 def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
@@ -191,7 +191,7 @@ def _parse(typed: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--scale", choices=SCALES, help="default: the one with most records")
     parser.add_argument("--data-root", type=Path, help="default: BENCH_DATA")
     parser.add_argument(
-        "--partial", action="store_true", help="keep experiments that lack most records, too"
+        "--partial", action="store_true", help="keep experiments without most of their records, too"
     )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="experiments to keep")
     return parser.parse_args(typed)

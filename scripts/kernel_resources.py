@@ -75,7 +75,7 @@ class KernelKinds:
     kinds: tuple[str, ...]
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> None:
     """Compile the kinds without a result, and write both files."""
     parser = argparse.ArgumentParser(description="Compile kinds for GPUs that are not here.")
     parser.add_argument("--minutes", type=float, default=9.0)
@@ -93,7 +93,6 @@ def main(arguments: Sequence[str]) -> int:
     save(KINDS, resources)
     PAGE.write(format_table(kernels, resources))
     print(f"{n_left} of {len(texts) * len(ARCHITECTURES)} remain; rerun to compile them")
-    return 0
 
 
 def collect_kernels(
@@ -142,7 +141,7 @@ def compile_all(
 def measure_resources(module: KernelModule, architecture: str) -> Resources:
     """Compile a generated module, and read its resources from the binary."""
     compiled = compile_module(module, architecture)
-    usage = _read_usage(compiled.asm["cubin"], Path(triton.__file__).parent)
+    usage = _read_usage(compiled.asm["cubin"])
     # Shared memory is allocated at launch, so the binary does not show it.
     return Resources(usage[0], usage[1], int(compiled.metadata.shared))
 
@@ -159,9 +158,9 @@ def compile_module(module: KernelModule, architecture: str) -> Any:
     return triton.compile(source, target=target, options=OPTIONS)
 
 
-def _read_usage(cubin: bytes, folder: Path) -> tuple[int, int]:
+def _read_usage(cubin: bytes) -> tuple[int, int]:
     """Return the number of registers, and the bytes of stack and local memory for spills."""
-    tool = folder / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -214,4 +213,4 @@ def format_cell(kinds: Sequence[str], architecture: str, results: Found) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

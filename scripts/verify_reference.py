@@ -28,7 +28,13 @@ from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
 from dynbatch.plots.tables.answers import WORKLOAD, select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
-from scripts.write_results import BETWEEN_RUNS, FIRST_CPU, classify, load_answers, load_results_of
+from scripts.reference_results import (
+    BETWEEN_RUNS,
+    FIRST_CPU,
+    classify,
+    load_answers,
+    load_results_of,
+)
 
 N_POINTS = 10
 ENGINE = "vertex"
@@ -147,11 +153,10 @@ def measure(point: Point, folder: Path) -> pd.DataFrame:
 
 def build_table(points: Sequence[Point], measured: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return a row per point: committed and measured speedup, and what holds."""
+    refused = pd.Series({"status": "refused", "dataset": EN_DASH})
     cells = []
     for point, numbers_here in zip(points, measured, strict=True):
-        if numbers_here.empty:
-            numbers_here = pd.DataFrame([{"value": None, "status": "refused", "dataset": EN_DASH}])
-        here = numbers_here.iloc[0]
+        here = refused if numbers_here.empty else numbers_here.iloc[0]
         is_measured = here.status == "ok"
         cells.append(
             {

@@ -62,24 +62,23 @@ def to_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 # --- docs/map.md: directories and imports ---
 
 ADDED = ("datasets", "harness/models", "harness/policies", "systems")  # extended by one file each
+PREFIXES = [p.rstrip(".") for layer in LAYERS for p in layer if p not in PACKAGES]  # lowest first
 
 
 def find_box(module: str) -> str | None:
     """Return the directory or file of the map that has a module; None for bare packages."""
-    prefixes = [p.rstrip(".") for layer in LAYERS for p in layer if p not in PACKAGES]
-    fits = [p for p in prefixes if f"{module}.".startswith(f"{p}.")]
+    fits = [prefix for prefix in PREFIXES if f"{module}.".startswith(f"{prefix}.")]
     return _write_box(max(fits, key=len)) if fits else None
 
 
 def _write_box(prefix: str) -> str:
-    return prefix.removeprefix(f"{PACKAGE}.").rstrip(".").replace(".", "/")
+    return prefix.removeprefix(f"{PACKAGE}.").replace(".", "/")
 
 
 def list_boxes() -> list[str]:
     """Return all directories and files of the map, the lowest layer first."""
     there = {find_box(module) for module in MODULES}
-    prefixes = (prefix for layer in LAYERS for prefix in layer if prefix not in PACKAGES)
-    return [box for box in map(_write_box, prefixes) if box in there]
+    return [box for box in map(_write_box, PREFIXES) if box in there]
 
 
 def find_imports() -> dict[str, set[str]]:
@@ -93,15 +92,12 @@ def find_imports() -> dict[str, set[str]]:
     return edges
 
 
-def reduce_edges(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
+def reduce_edges(edges: dict[str, set[str]]) -> dict[str, set[str]]:
     """Return the transitive reduction of a graph: the fewest edges with the same paths."""
-    kept = {}
-    for name, targets in edges.items():
-        beyond: set[str] = set()
-        for target in targets:
-            beyond |= reachable(dict(edges), target)
-        kept[name] = targets - beyond
-    return kept
+    return {
+        name: targets.difference(*(reachable(edges, target) for target in targets))
+        for name, targets in edges.items()
+    }
 
 
 def draw_map() -> str:

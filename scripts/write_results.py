@@ -7,9 +7,7 @@ python -m scripts.write_results
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,41 +19,39 @@ from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
-from dynbatch.plots.declaration import read_declaration
-from dynbatch.plots.drawable import select_drawable
-from dynbatch.plots.experiment import Experiment, load_held
 from dynbatch.plots.figures import page
 from dynbatch.plots.figures.forest import describe_forest, draw_forest
 from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
 from dynbatch.plots.figures.heat import describe_heat, draw_heat
 from dynbatch.plots.report import shrink_picture
-from dynbatch.plots.tables.answers import (
-    WORKLOAD,
-    evaluate_answers,
-    evaluate_strategies,
-    find_certain,
-)
+from dynbatch.plots.tables.answers import KEYS, WORKLOAD, evaluate_answers, find_certain
 from dynbatch.plots.tables.cells import COUNTED, DAGGER, EN_DASH, format_ratio, pivot_numbers
-from dynbatch.plots.tables.claims import NOT_MEASURABLE, NOT_SHOWN, VERDICTS, judge
+from dynbatch.plots.tables.claims import NOT_SHOWN, VERDICTS
 from dynbatch.plots.write import save_figure, to_pipes
+from scripts.reference_results import (
+    BETWEEN_RUNS,
+    CPUS,
+    ENDS,
+    FIRST_CPU,
+    GPU,
+    GPU_NAME,
+    MANUAL,
+    OPENBLAS,
+    REFERENCE,
+    classify,
+    compare_by_openblas,
+    compare_merging,
+    judge_claims,
+    load_answers,
+    load_results_of,
+    load_strategies,
+    load_workloads,
+    select_answers,
+    select_policies,
+)
 from scripts.write_pages import MarkedPage
 
-REFERENCE = ROOT / "results" / "reference"
-ZEN5 = REFERENCE / "amd-epyc-zen5-2cpu-2026-11-29"
-FIRST_CPU = ZEN5 / "paper"
-CPUS = {
-    "AMD Zen 5": FIRST_CPU,
-    "Intel Xeon": REFERENCE / "intel-xeon-2cpu-2026-11-29" / "paper",
-    "AMD Zen 3": REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",
-}
-NAMES = tuple(CPUS)
-POLICIES = ZEN5 / "medium"  # policies compared by time, with equal kernels
-# A claim has the verdict of the first directory that decides it.
-CLAIMS = (ZEN5 / "claims", REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims")
-GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
-FIRST_LATER = 3  # round on FIRST_CPU, measured some time after those before it
-# More than a ratio of unchanged code changes from one run to another, see describe_repeatability.
-BETWEEN_RUNS = float((read_declaration("answers", CONF_DIR).figure or {})["band"])
+APART = (range(3), range(6, 9))  # rounds on FIRST_CPU, hours apart
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
 PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
 FOREST_TITLE = (
@@ -63,66 +59,6 @@ FOREST_TITLE = (
 )
 CONDITIONS = "one core of an AMD EPYC (Zen 5), the papers' sizes, float32"
 PIXELS = 1200  # width of a figure
-MANUAL = "native_levels"  # C++ by hand
-ENDS = ("", "_low", "_high", "_warnings")  # of the columns of a speedup
-# Columns of a baseline in the tables.
-SHOWN = ["label", "value", "warnings", *(f"speedup{end}" for end in ENDS)]
-
-
-@cache
-def load_answers(folder: Path) -> pd.DataFrame:
-    """Evaluate the answers of a directory: its workloads with an engine and a baseline."""
-    answers = evaluate_answers(load_results_of("answers", folder))
-    workloads = answers.groupby(["experiment", "workload"], sort=False)
-    return workloads.filter(has_answer).sort_values("experiment", kind="stable", ignore_index=True)
-
-
-@cache
-def load_strategies() -> pd.DataFrame:
-    """Return the engine's speedups over the strategies, see plots/tables/answers.py."""
-    rows = evaluate_strategies(load_results_of("answers", FIRST_CPU))
-    return rows[rows.speedup_status == "ok"].reset_index(drop=True)
-
-
-def load_results_of(name: str, folder: Path) -> Experiment:
-    """Load the results of one experiment from committed records."""
-    return load_held(name, select_drawable({"records": folder}, os.environ, [name]))
-
-
-def has_answer(rows: pd.DataFrame) -> bool:
-    return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
-
-
-def select_answers(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per workload: the engine, its speedups over the fastest framework and over C++.
-
-    Returns:
-        Columns of the workload; value and warnings of the engine, of the framework (value_framework
-        etc., with its label), and speedup, speedup_low, speedup_high and speedup_warnings over the
-        framework; the same columns of C++ by hand end in _manual.
-    """
-    engine = answers[answers.is_engine]
-    workloads = engine[[*WORKLOAD, "hidden_size", "value", "warnings"]]
-    sides = select_frameworks(answers), answers[answers.system == MANUAL]
-    rows = workloads
-    for side, suffix in zip(sides, ("_framework", "_manual"), strict=True):
-        measured = side[side.speedup_status == "ok"].set_index(WORKLOAD)
-        rows = rows.join(measured[SHOWN].add_suffix(suffix), on=WORKLOAD, validate="1:1")
-    return rows.reset_index(drop=True)
-
-
-def select_frameworks(answers: pd.DataFrame) -> pd.DataFrame:
-    """Select the fastest framework of each workload; C++ by hand is none."""
-    rows = answers[~answers.is_engine & (answers.system != MANUAL)]
-    rows = rows[rows.speedup_status == "ok"].sort_values("speedup", kind="stable")
-    return rows.drop_duplicates(WORKLOAD)
-
-
-def classify(low: float, high: float, factor: float = BETWEEN_RUNS) -> str:
-    """Return "faster" or "slower" if the whole interval is beyond a factor, else "unclear"."""
-    if pd.isna(low):
-        return "unclear"
-    return "faster" if low > factor else "slower" if high < 1 / factor else "unclear"
 
 
 def build_table(rows: pd.DataFrame) -> str:
@@ -168,53 +104,76 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~kinds.duplicated()][::-1]
 
 
-def build_bullets(rows: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> str:
+def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
     """Summarize the results in eight bullets; every number is computed from the records.
 
     Args:
-        rows: see select_answers, for the first CPU.
-        others: the same for the other CPUs, by name.
+        cpus: see select_answers, for each of CPUS.
     """
-    medians = load_strategies().groupby("label").speedup.median()
+    rows, xeon, zen3 = cpus.values()
+    strategies = load_strategies()
+    cavs = strategies.speedup[strategies.label == "Cavs strategy"]
+    medians = strategies.groupby("label").speedup.median()
     close = medians[medians.sub(1).abs() < 0.03].sort_values()
     behind = medians.drop(close.index).sort_values()
-    spans = [
-        f"{name}: {format_span(cpu, 'framework')} and {format_span(cpu, 'manual')}"
-        for name, cpu in others.items()
-    ]
     return "\n".join(
         [
-            "- **Frameworks.** On Zen 5, the engine (`system=vertex`, policy `critical_share`) is"
-            f" {compare_speeds(rows, 'framework')} the fastest measured"
-            f" framework ({count_workloads('torch_compiled')} include `torch.compile`,"
-            f" {count_workloads('tf_dynamic_xla')} TensorFlow XLA).",
-            f"- **C++ by hand** (`{MANUAL}`): {compare_speeds(rows, 'manual')} it;"
-            f" interval below 1 on {(rows.speedup_high_manual < 1).sum()}."
-            f" On the Xeon, clearly slower on {count_classes(others['Intel Xeon'], 'manual')[1]}.",
-            "- **Strategies** (policy, granularity, fusion, layout). On our engine (second figure),"
-            f" {join_names(close)} as fast as"
-            f" ours in the median (ours {describe_cavs()} times Cavs's);"
-            f" ours is {format_slower_strategies(behind)}.",
-            "- [**Policy**](docs/critical_share.md) alone, with equal kernels, gains little:"
-            f" {describe_policies()} (batch 32, hidden 128).",
-            f"- **Slower than frameworks:** {describe_slower({NAMES[0]: rows, **others})}.",
-            "- **Confidence.** 95 % intervals over six rounds (strategies, Xeon: ranges over three;"
-            " Zen 3: one)"
-            f'; "clearly": beyond a factor of {BETWEEN_RUNS}. Speedups over frameworks and C++ on'
-            f" {'; on '.join(spans)}.",
+            "- **Strategy.** None is fastest everywhere. On our engine (second figure),"
+            f" {join_names(close)} as fast as ours in the median (ours {format_span(cavs)} times"
+            f" Cavs's); ours is {format_slower_strategies(behind)}.",
+            "- **Why.** Granularity, fusion and layout matter more than"
+            f" [policy](docs/critical_share.md): with equal kernels, {describe_policies()}"
+            " (batch 32, hidden 128).",
+            "- **Frameworks.** The engine (`system=vertex`) is"
+            f" {describe_median(rows, 'framework')} as the fastest one measured:"
+            f" {compare_speeds(rows, 'framework')}. Xeon:"
+            f" {format_span(xeon.speedup_framework)}; Zen 3: {format_span(zen3.speedup_framework)}."
+            f" With OpenBLAS, DyNet's library: median {compare_by_openblas().median():.2f}."
+            f" {count_workloads('torch_compiled')} include `torch.compile` (elementwise operators),"
+            f" {count_workloads('tf_dynamic_xla')} TensorFlow XLA.",
+            f"- **C++ by hand** (`{MANUAL}`). {describe_median(rows, 'manual')}:"
+            f" {compare_speeds(rows, 'manual')}, interval below 1 on {count_below(rows)}."
+            f" Xeon: {format_span(xeon.speedup_manual)}, clearly slower on"
+            f" {count_classes(xeon, 'manual')[1]}, interval below 1 on {count_below(xeon)}; Zen 3:"
+            f" {format_span(zen3.speedup_manual)}.",
+            f"- **Slower than frameworks:** {describe_slower(cpus)}.",
+            "- **Confidence.** Zen 5 unless named; 95 % intervals over nine rounds (strategies:"
+            ' six; policies, Xeon: ranges over three; Zen 3: one); "clearly": beyond a factor of'
+            f" {BETWEEN_RUNS}.",
             f"- **Claims of the papers.** {describe_claims()}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
     )
 
 
+def describe_median(rows: pd.DataFrame, side: str) -> str:
+    """Return the range and the median of the speedups over one side."""
+    speedups = rows[f"speedup_{side}"]
+    return f"{format_span(speedups)} (median {speedups.median():.2f}) times as fast"
+
+
 def compare_speeds(rows: pd.DataFrame, side: str) -> str:
-    """Return the range and the median of the speedups over one side, and how many are clear."""
-    speedups = rows[f"speedup_{side}"].dropna()
+    """Count the workloads on which the engine is clearly faster, and clearly slower."""
     n_faster, n_slower = count_classes(rows, side)
+    n = rows[f"speedup_{side}"].notna().sum()
+    return f"clearly faster on {n_faster} of {n} workloads, clearly slower on {n_slower}"
+
+
+def count_below(rows: pd.DataFrame) -> int:
+    """Count the workloads on which the whole interval of the speedup over C++ is below 1."""
+    return int((rows.speedup_high_manual < 1).sum())
+
+
+def describe_openblas() -> str:
+    """Tell which part of the engine's lead comes from the library for matmuls."""
+    rows = load_workloads()
+    own = ratios(rows[rows.system == OPENBLAS], rows[rows.is_engine], WORKLOAD)
+    times, speedups = numbers(own, KEYS, RATIO).value, compare_by_openblas()
     return (
-        f"clearly faster on {n_faster} of {len(speedups)} workloads, clearly slower on {n_slower}:"
-        f" {format_span(rows, side)} (median {speedups.median():.2f}) times as fast as"
+        "Part of the lead comes from the library for matmuls. With OpenBLAS, which DyNet uses"
+        f" here, the engine takes {format_span(times)} times as long (median"
+        f" {times.median():.2f}), and is {format_span(speedups)} times (median"
+        f" {speedups.median():.2f}) as fast as the fastest framework."
     )
 
 
@@ -231,24 +190,23 @@ def count_classes(rows: pd.DataFrame, side: str) -> tuple[int, int]:
     return classes.count("faster"), classes.count("slower")
 
 
-def format_span(rows: pd.DataFrame, side: str) -> str:
-    """Format the smallest and the largest speedup over one side."""
-    speedups = rows[f"speedup_{side}"]
+def format_span(speedups: pd.Series[float]) -> str:
+    """Format the smallest and the largest speedup."""
     return f"{speedups.min():.2f} to {speedups.max():.2f}"
 
 
 def describe_gpu(answers: pd.DataFrame) -> str:
     """Return the speedup of each workload that a GPU has measured, and the frameworks."""
     parts = [
-        f"{row.speedup:.1f}{DAGGER if row.speedup_warnings else ''} ({row.workload})"
+        f"{row.speedup:.1f}{DAGGER * bool(row.speedup_warnings)} ({row.workload})"
         for row in answers[answers.is_fastest_baseline].itertuples()
     ]
     is_baseline = ~answers.is_engine & (answers.speedup_status == "ok")
     frameworks = sorted(answers.framework[is_baseline].unique())
     return (
-        f"On an {GPU_NAME}, speedups over the fastest of {' and '.join(frameworks)} (no others"
-        f" measured; PyTorch without `torch.compile` and CUDA graphs) are {' and '.join(parts)}:"
-        " [three rounds](docs/gpu.md)."
+        f"On an {GPU_NAME}, {' and '.join(parts)} times as fast as the fastest of"
+        f" {' and '.join(frameworks)} (without `torch.compile` and CUDA graphs; no others"
+        " measured): [three rounds](docs/gpu.md)."
     )
 
 
@@ -261,14 +219,8 @@ def join_names(medians: pd.Series) -> str:
 def format_slower_strategies(medians: pd.Series) -> str:
     """Return "1.05 times as fast as A's, 1.2 times B's", in ascending order."""
     parts = [f"{value:.2f} times {shorten(str(k))}'s" for k, value in medians.items()]
-    return ", ".join(parts).replace(" times ", " times as fast as ", 1)
-
-
-def describe_cavs() -> str:
-    """Return the range of our speedups over Cavs's strategy."""
-    rows = load_strategies()
-    speedups = rows.speedup[rows.label == "Cavs strategy"]
-    return f"{speedups.min():.2f} to {speedups.max():.2f}"
+    text = ", ".join(parts).replace(" times ", " times as fast as ", 1)
+    return text.replace("Cavs DyNet's", "Cavs DyNet's (ED-Batch's baseline)")
 
 
 def shorten(label: str) -> str:
@@ -278,18 +230,19 @@ def shorten(label: str) -> str:
 
 def describe_policies() -> str:
     """Compare the times of DyNet's agenda and of our policy, with equal kernels, in training."""
-    rows = load_results_of("policies_timed_vertices", POLICIES).rows
-    rows = rows[(rows["mode"] == "train") & (rows.status == "ok")]
-    ours, agenda = (rows[rows.policy == policy] for policy in ("critical_share", "agenda"))
-    times = numbers(ratios(agenda, ours, ["model"], "mini_batch_ms"), ["model"], RATIO)
-    batches = [
+    ours, agenda = select_policies("policies_timed_vertices")
+    cells, operators = (
+        numbers(ratios(theirs, own, ["model"], "mini_batch_ms"), ["model"], RATIO).value
+        for own, theirs in ((ours, agenda), select_policies("policies_timed_operators"))
+    )
+    n_ours, n_agenda = (
         numbers(side, ["model"], "n_batches").set_index("model").value["lattice_lstm"]
         for side in (ours, agenda)
-    ]
+    )
     return (
-        f"DyNet's agenda takes {times.value.min():.2f} to"
-        f" {times.value.max():.2f} times our time in training on {len(times)} models, although it"
-        f" runs {batches[1]:.0f} batches, not {batches[0]:.0f}, on lattices"
+        f"DyNet's agenda takes {format_span(cells)} times our training time on {len(cells)} models"
+        f" by cells, {format_span(operators)} times on {len(operators)} by operators, although it"
+        f" runs {n_agenda:.0f} batches, not {n_ours:.0f}, on lattices"
     )
 
 
@@ -300,12 +253,12 @@ def describe_slower(cpus: Mapping[str, pd.DataFrame]) -> str:
     """
     places: dict[tuple[str, str], list[str]] = {}
     for name, rows in cpus.items():
+        cpu = name.partition(" ")[2]
         high = rows.speedup_high_framework.fillna(rows.speedup_framework)
         for row in rows[high < 1].sort_values("speedup_framework").itertuples():
             key = str(row.label_framework), str(row.workload)
-            places.setdefault(key, []).append(
-                f"{name.split(' ', 1)[1]} {row.speedup_framework:.2f}"
-            )
+            mark = DAGGER * bool(row.speedup_warnings_framework)
+            places.setdefault(key, []).append(f"{cpu} {row.speedup_framework:.2f}{mark}")
     texts = [
         f"{label}{describe_merging() if label == 'TorchFold' else ''} on {workload}"
         f" ({', '.join(where)})"
@@ -316,13 +269,23 @@ def describe_slower(cpus: Mapping[str, pd.DataFrame]) -> str:
 
 def describe_merging() -> str:
     """Say that TorchFold merges equal vertices, and how fast the engine is if it does so, too."""
-    rows = frame(FIRST_CPU)
-    all_vertices = rows[(rows.status == "ok") & (rows["model.options.variant"] == "cavs")]
-    speedups = ratios(all_vertices, "vertex_shared")
-    speedup = speedups[speedups.system == "torchfold"].ratio.median()
+    speedup = compare_merging().value[0]
     return (
-        " (merges subtrees of equal words; `vertex_shared`, merging leaves, is about"
+        " (merges subtrees of equal words; `vertex_shared`, merging leaves, is"
         f" {speedup:.1f} times as fast)"
+    )
+
+
+def describe_fair_merging() -> str:
+    """Return the speedups over TorchFold, with their intervals, if both merge or neither does."""
+    merging, plain = (
+        format_ratio(row.value, row.low, row.high, row.warnings)
+        for row in compare_merging().itertuples()
+    )
+    return (
+        "Where TorchFold is faster, only it merges equal vertices. Speedups over it if the engine"
+        f" merges them, too (`vertex_shared`), and if neither does (`torchfold_unshared`):"
+        f" {merging} and {plain}."
     )
 
 
@@ -335,18 +298,22 @@ def describe_repeatability(folder: Path) -> str:
     changes = (by_trial.max() / by_trial.min())[by_trial.count() > 1]
     middle, most = changes.quantile([0.5, 0.95])
     others = speedups[speedups.system != "vertex"]
-    halves = others.groupby(["trial_id", others["round"] >= FIRST_LATER]).ratio.median()
-    earlier, later = (halves.xs(is_later, level=1) for is_later in (False, True))
-    starts = pd.to_datetime(rows.started_at).groupby(rows["round"] >= FIRST_LATER).median()
-    gap_min = (starts[True] - starts[False]).total_seconds() / 60
+    earlier, later = (
+        others[others["round"].isin(part)].groupby("trial_id").ratio.median() for part in APART
+    )
+    first, last = (
+        pd.to_datetime(rows.started_at[rows["round"].isin(part)]).median() for part in APART
+    )
+    gap_h = (last - first).total_seconds() / 3600
     moved = np.exp(np.log(later / earlier).abs()).dropna()
     return (
         f"Between single rounds, speedups over frameworks changed by a factor of {middle:.2f} in"
         f" the median, and by more than {most:.2f} in one of 20 ({len(changes)} systems and"
         f" workloads). Medians of the first three rounds and of the last three, about"
-        f" {gap_min:.0f} minutes later, differ by {moved.median():.2f} in the median and by at most"
-        f" {moved.max():.2f} ({len(moved)} speedups, with those over C++ by hand and one over"
-        " `vertex_shared`)."
+        f" {gap_h:.0f} hours later, differ by {moved.median():.2f} in the median, by more than"
+        f" {moved.quantile(0.95):.2f} in one of 20, and by at most {moved.max():.2f}"
+        f" ({len(moved)} speedups, with those over C++ by hand, strategies and variants of the"
+        " engine)."
     )
 
 
@@ -362,20 +329,6 @@ def build_strategies(rows: pd.DataFrame) -> str:
     )
     table = pivot_numbers(texts, {"workload": "workload"}, ["strategy"], lambda row: str(row.text))
     return "\n".join(to_pipes(table))
-
-
-@cache
-def judge_claims() -> pd.DataFrame:
-    """Return a row for each claim that committed records decide, in the order of conf/claims."""
-    experiments = [load_results_of("claims", folder) for folder in CLAIMS]
-    judged = pd.DataFrame(
-        [
-            judge(claim, experiment)[0]
-            for claim in experiments[0].claims
-            for experiment in experiments
-        ]
-    )
-    return judged[judged.verdict != NOT_MEASURABLE].drop_duplicates("claim")
 
 
 def describe_claims() -> str:
@@ -408,18 +361,19 @@ def build_claims() -> str:
 
 
 def build_parts() -> dict[MarkedPage, str]:
-    first, *others = (select_answers(load_answers(cpu)) for cpu in CPUS.values())
+    cpus = {name: select_answers(load_answers(folder)) for name, folder in CPUS.items()}
+    smallest = select_smallest(cpus["AMD Zen 5"])
     return {
-        MarkedPage(README, "write_results", "answer"): build_bullets(
-            first, dict(zip(NAMES[1:], others, strict=True))
-        ),
-        MarkedPage(README, "write_results", "table"): build_table(select_smallest(first)),
+        MarkedPage(README, "write_results", "answer"): build_bullets(cpus),
+        MarkedPage(README, "write_results", "table"): build_table(smallest),
         **{
             MarkedPage(RESULTS, "write_results", name): build_table(rows)
-            for name, rows in zip(NAMES, (first, *others), strict=True)
+            for name, rows in cpus.items()
         },
         MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(load_strategies()),
         MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(FIRST_CPU),
+        MarkedPage(RESULTS, "write_results", "openblas"): describe_openblas(),
+        MarkedPage(RESULTS, "write_results", "merging"): describe_fair_merging(),
         MarkedPage(RESULTS, "write_results", "claims"): build_claims(),
     }
 

@@ -83,6 +83,7 @@ def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str
 def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
     """Yield the command that draws each experiment; without a checkout, it uses no Snakemake."""
     module = ("python", "-m", "dynbatch.harness.commands.draw")
+    commands: dict[str, None] = {}
     for job in jobs:
         if (experiment := job.config.experiment) is not None:
             keys = {key: value for key, value in job.settings.items() if key in KEYS}
@@ -90,7 +91,8 @@ def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
             command = shlex.join([*module, experiment, *options])
             if is_checkout():
                 command = format_pipeline_command(f"{DRAW}{experiment}", keys)
-            yield f"draw with: {command}"
+            commands[command] = None
+    yield from (f"draw with: {command}" for command in commands)
 
 
 if __name__ == "__main__":

@@ -118,8 +118,9 @@ def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
                 f"{folder / name} exists, but {_join_paths(places)} has none of its kind;"
                 " delete it, or choose another directory"
             )
-    for name in (name for name, items in contents.items() if items):
-        PACKED.check(folder / name)
+    for name, items in contents.items():
+        if items:
+            PACKED.check(folder / name)
     write_packed(held, folder)
     return f"{len(held.records)} records and {len(held.counts)} counts packed in {folder}"
 

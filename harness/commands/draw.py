@@ -28,6 +28,7 @@ from dynbatch.harness.measuring.processes.child import bind_to_parent
 from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import list_experiment_names, read_experiment
+from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
 from dynbatch.harness.terminal.exit_handling import (
     EXIT_USAGE,
     OneLineParser,
@@ -133,7 +134,7 @@ def draw_measured(name: str, choices: Choices, composer: Composer, source: Resul
     trials = plan_artifact(name, choices, composer)
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:
-        command = f"snakemake draw_{name} --config scale={choices.scale}"
+        command = format_pipeline_command(f"{DRAW}{name}", {"scale": choices.scale})
     experiment = load_experiment(name, choices, trials, plan_counts(name, choices), source, command)
     draw_experiment(experiment, choices.results_dir)
 

@@ -123,9 +123,8 @@ def _measure_in_time(
     names = ", ".join(measurement.spec.system for measurement in repetition)
     first = format_trial(build_trial(repetition[0].spec))
     limit_s = sum(measurement.spec.limits.longest_s for measurement in repetition)
-    notice.show_work(
-        first if len(repetition) == 1 else f"{first} beside {names}", limit_s + GRACE_S
-    )
+    work = first if len(repetition) == 1 else f"{first} with {names}"
+    notice.show_work(work, limit_s + GRACE_S)
     if plan is not None and not plan.fits([m.path for m in repetition], time.time()):
         for measurement in repetition:
             show_line(f"{_format_round(measurement)}  left for the next run: time budget exhausted")

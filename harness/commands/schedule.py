@@ -178,7 +178,7 @@ def _format_parts(counted: Counted, *, show_policy: bool) -> list[str]:
             parts += [title, format_table(rows)]
         if rows and show_policy:
             parts += [item.learned.describe() for item in outcomes if item.learned is not None]
-    return parts
+    return [*parts, LEGEND] if parts else []
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -238,6 +238,7 @@ def _save_figure(figure: Any, path: Path) -> None:
     importlib.import_module("dynbatch.plots.write").save_figure(figure, path)
 
 
+LEGEND = "bound: lower bound on batches; (ED): on the graph that ED-Batch's release builds"
 HEADERS = {
     "n_vertices": "vertices",
     "n_batches": "batches",

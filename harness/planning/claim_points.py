@@ -127,7 +127,7 @@ def _compare_sides(
     for index, point in enumerate(settings):
         if not _fits(point, answer.settings) or (answer.without and _fits(point, answer.without)):
             continue
-        rest = _rest(answer, point)
+        rest = _select_shared(answer, point)
         key = tuple(sorted((name, str(value)) for name, value in rest.items()))
         for side, wanted in sides.items():
             if _fits(point, wanted) and (point.get("policy") is None or "policy" in wanted):
@@ -144,7 +144,7 @@ def _fits(settings: Settings, wanted: Wanted) -> bool:
     return all(str(settings.get(key)) in values for key, values in wanted.items())
 
 
-def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
+def _select_shared(answer: Answer, settings: Settings) -> dict[str, object]:
     """Return the settings that both sides of a point share, without the measuring time.
 
     The number of mini-batches or instances is shared, too, with two exceptions: all instances of

@@ -161,7 +161,6 @@ class Claim:
             (self.answer is None) != (self.rule is None)
         ):
             raise ConfigError("expected either answer and rule, or only unanswerable; fix the keys")
-
         has_steps = self.answer is not None and bool(self.answer.steps)
         if self.rule and has_steps != (self.rule.quantifier == EACH_STEP):
             raise ConfigError(f"expected steps with quantifier {EACH_STEP}; set both or neither")

@@ -63,7 +63,7 @@ class Durations:
         self.n_known = 0
         for record in timed:
             self.n_known += 1
-            for key in _build_keys(record.trial_id, record.system, record.model, record.mode):
+            for key in _build_keys(record):
                 self._by.setdefault(key, []).append(record)
 
     def estimate_seconds(self, spec: TrialSpec) -> float:
@@ -77,8 +77,7 @@ class Durations:
         return median([record.compile_s for record in self._find_alike(spec)] or [0.0])
 
     def _find_alike(self, spec: TrialSpec) -> Sequence[Timed]:
-        keys = _build_keys(spec.trial_id, spec.system, spec.model, spec.mode)
-        return next((self._by[key] for key in keys if key in self._by), ())
+        return next((self._by[key] for key in _build_keys(spec) if key in self._by), ())
 
 
 def estimate_usual_s(adapter: str, min_seconds: float) -> float:
@@ -92,8 +91,9 @@ def estimate_preparing_s(adapter: str) -> float:
     return next((s for prefix, s in COMPILING_S.items() if name.startswith(prefix)), 0.0)
 
 
-def _build_keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str, ...], ...]:
-    return ((trial_id,), (system, model, mode), (system, model), (system,))
+def _build_keys(trial: Timed | TrialSpec) -> tuple[tuple[str, ...], ...]:
+    system, model, mode = trial.system, trial.model, trial.mode
+    return ((trial.trial_id,), (system, model, mode), (system, model), (system,))
 
 
 def read_durations(results_dir: Path, cpu: str) -> Iterator[Timed]:

@@ -203,10 +203,10 @@ def raise_on_signals() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal heard_s
-        before_s, heard_s = heard_s, time.monotonic()
-        if heard_s - before_s >= _AGAIN_S:
+        now_s = time.monotonic()
+        if now_s - heard_s >= _AGAIN_S:
+            heard_s = now_s
             raise Stopped(number)
-        heard_s = before_s
 
     before = {number: signal.getsignal(number) for number in STOPS}
     ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]

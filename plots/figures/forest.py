@@ -3,7 +3,7 @@
 figure:
   kind: forest
   also: [heat]
-  band: 1.17         # speedups of unchanged code differ by up to this factor between runs
+  band: 1.17         # medians of unchanged code differed by less between earlier and later rounds
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
     return captions.join_sentences(
         "right of 1 the engine is faster; filled: the fastest baseline",
         f"median of {captions.format_range(rounds)} {several}" if rounds else "",
-        f"gray band: a factor of {band}, by which unchanged code has differed between runs;"
-        " bold: beyond it",
+        f"gray band: a factor of {band}, more than unchanged code differed between earlier and"
+        " later rounds; bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",
         f"{DAGGER} measured with warnings" if marks.speedup_warnings.any() else "",
         conditions,

@@ -152,6 +152,10 @@ def test_impossible_request_gives_one_line(tmp_path: Path, capsys: Output) -> No
         ((raw, "--pack", packed, "--out", tmp_path / "a.csv"), "--out excludes --pack"),
         ((packed, "--unpack", other, "--latest"), "--unpack excludes --latest"),
         ((packed, "--unpack", other, "--pack", other), "not allowed with"),
+        (("--status", "--merge"), "--status takes only RESULTS"),
+        (("--status", "a", "b"), "one results directory"),
+        (("--merge", "a", "--unpack", "b"), "--merge and --unpack exclude each other"),
+        (("--status", "nowhere"), "cannot be read"),
         (("--colour",), "--colour"),
         ((raw, "--pack", raw / "counts" / "count-a.json"), "cannot be written"),
     ):
@@ -206,9 +210,7 @@ def test_a_trial_that_fails_now_fails_the_comparison(tmp_path: Path, capsys: Out
     assert "timeout failed" in " ".join(capsys.readouterr().out.split())
 
 
-def test_other_code_is_comparable_and_another_machine_is_not(
-    tmp_path: Path, capsys: Output
-) -> None:
+def test_other_code_is_comparable_but_no_other_machine(tmp_path: Path, capsys: Output) -> None:
     versions = plain_record().versions
     before = write_rounds(tmp_path / "before", (1.0,))
     newer = write_rounds(tmp_path / "newer", (1.0,), versions=versions | {"harness": "newer"})

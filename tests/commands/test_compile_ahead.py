@@ -12,6 +12,7 @@ from dynbatch.harness.compiler import compiled, object_code
 from dynbatch.harness.engine.cpu_kernels.vectors import load_matmul_kernels
 from dynbatch.harness.errors import CompileError
 from dynbatch.harness.values.paths import ROOT, is_part_of
+from tests.support.refusals import raising
 
 
 def test_every_module_with_compiled_functions_is_found() -> None:
@@ -50,11 +51,7 @@ def test_modules_compiled_ahead_are_not_recompiled(
     load_matmul_kernels.cache_clear()
     assert compile_ahead.main() == 0
     assert "2 modules with compiled functions are cached" in capsys.readouterr().out
-
-    def refuse(*_: object, **__: object) -> bytes:
-        raise CompileError("compiled again")
-
-    monkeypatch.setattr(object_code, "compile_ir", refuse)
+    monkeypatch.setattr(object_code, "compile_ir", raising(CompileError("compiled again")))
     compiled._load.cache_clear()
     load_matmul_kernels.cache_clear()
     for name in few:

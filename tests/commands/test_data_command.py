@@ -54,9 +54,7 @@ def test_list_reports_found_and_missing_datasets(tmp_path: Path, capsys: Output)
     assert f"incomplete or changed in {tmp_path / 'sst'}" in capsys.readouterr().out
 
 
-def test_list_reports_missing_and_changed_parts(
-    tmp_path: Path, capsys: Output, monkeypatch: Patch
-) -> None:
+def test_list_reports_incomplete_parts(tmp_path: Path, capsys: Output, monkeypatch: Patch) -> None:
     write(tmp_path / "iwslt15", {name: IWSLT[name] for name in ("vocab.en", "tst2012.en")})
     conf = tmp_path / "conf"
     shutil.copytree(CONF_DIR / "dataset", conf / "dataset")
@@ -173,9 +171,7 @@ def test_fetch_downloads_once(tmp_path: Path, capsys: Output, monkeypatch: Patch
     assert n_downloads == 1
 
 
-def test_fetch_reports_parts_without_checksum(
-    tmp_path: Path, capsys: Output, monkeypatch: Patch
-) -> None:
+def test_fetch_reports_unchecked_parts(tmp_path: Path, capsys: Output, monkeypatch: Patch) -> None:
     options = {"sha256": dict.fromkeys(("train", "dev", "test")) | {"dev": SHA256["dev"]}}
     monkeypatch.setattr(
         data, "_read_dataset", lambda name: {"loader": "dynbatch.datasets.ptb", "options": options}
@@ -380,9 +376,7 @@ def test_a_server_that_goes_wrong_is_one_line_and_exit_code_1(
     assert everything_below(tmp_path) == set()
 
 
-def test_an_address_of_a_file_serves_it_too(
-    tmp_path: Path, monkeypatch: Patch, capsys: Output
-) -> None:
+def test_the_address_may_be_a_file(tmp_path: Path, monkeypatch: Patch, capsys: Output) -> None:
     """An archive from another source can be given as a file; its checksums are verified, too."""
     archive = tmp_path / "got.zip"
     archive.write_bytes(TEXTS)

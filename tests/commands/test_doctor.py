@@ -33,10 +33,7 @@ os.kill(os.getpid(), signal.SIGRTMIN + 6)
 
 
 def test_doctor_reports_runnable_systems_and_failure_reasons(
-    make_spec: MakeSpec,
-    make_module: Callable[[str], str],
-    capsys: Output,
-    monkeypatch: Patch,
+    make_spec: MakeSpec, make_module: Callable[[str], str], capsys: Output, monkeypatch: Patch
 ) -> None:
     good = make_spec(system="good", system_options={"fault": "null"})
     skipping = make_spec(system="skipping", system_options={"fault": "skip"})
@@ -100,9 +97,7 @@ def test_only_certain_reasons_spare_a_process(
     assert found["good"] == found["crashing"] == found["wrong"] is None
 
 
-def test_planning_asks_systems_while_it_holds_the_gpu(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_planning_holds_the_gpu(make_spec: MakeSpec, tmp_path: Path, monkeypatch: Patch) -> None:
     """The check may run a kernel, so no other run measures on the GPU meanwhile."""
     monkeypatch.setattr(locks, "find_used_gpu", lambda: "A GPU, GPU-1")
     asked: list[tuple[str, bool]] = []

@@ -224,9 +224,7 @@ def test_a_trial_that_reached_a_limit_has_that_status_in_later_rounds(
     assert [read_record(record_at(tmp_path, spec)).status for spec in (late, last[0])] == ["ok"] * 2
 
 
-def test_another_machine_than_was_planned_for_is_a_status(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_another_machine_than_planned_is_a_status(make_spec: MakeSpec, tmp_path: Path) -> None:
     spec = make_spec()
     other = order(tmp_path, [spec], nodes=Nodes("big", n_cpus=4096, memory_gib=0.5))
     assert done_by(other) == 0

@@ -5,7 +5,6 @@ Existing files of others are not moved, replaced or waited for, and existing rec
 
 from __future__ import annotations
 
-import errno
 import lzma
 import os
 import shutil
@@ -26,7 +25,7 @@ from dynbatch.harness.records.count_row import AnyCount
 from dynbatch.harness.records.record import read_record, write_record
 from dynbatch.harness.terminal import measurement
 from dynbatch.harness.trials.sources import SourceHashes
-from tests.support.odd_files import IMPOSSIBLE, THERE, everything_in, state
+from tests.support.odd_files import IMPOSSIBLE, THERE, everything_in, fail_on_full_disk, state
 from tests.support.processes import in_time
 from tests.support.records import MakeRecord
 from tests.support.refusals import Output, read_refusal
@@ -165,21 +164,6 @@ def test_collect_refuses_non_regular_files(odd: str, tmp_path: Path, capsys: Out
         read_refusal(capsys)
 
 
-@pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
-def test_corpus_and_policy_must_be_regular_files(odd: str, tmp_path: Path, capsys: Output) -> None:
-    (tmp_path / "ptb").mkdir()
-    make, words = OBJECTS[odd]
-    make(tmp_path / "ptb" / "train.txt")
-    corpus = ["dataset=ptb", "model=var_lstm", f"data_root={tmp_path}", "batch_size=1"]
-    with in_time(60):
-        assert schedule([*corpus, "policy=depth"]) == 1
-    assert words in capsys.readouterr().err
-    file = f"learning.file={tmp_path / 'ptb' / 'train.txt'}"
-    with in_time(60):
-        assert schedule([*COUNTED, "policy=fsm_sort", file]) == 1
-    assert words in capsys.readouterr().err
-
-
 def test_packed_files_replace_those_of_another_time(place: Path) -> None:
     packed = place / "records.jsonl.xz"
     packed.write_bytes(lzma.compress(b"of another time"))
@@ -188,11 +172,6 @@ def test_packed_files_replace_those_of_another_time(place: Path) -> None:
 
 
 # --- full disks and lost directories ---
-
-
-def fail(*_: object, **__: object) -> None:
-    """Report a full disk."""
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture
@@ -235,7 +214,7 @@ def test_full_disk_ends_sweep_and_keeps_existing_records(
 ) -> None:
     command = [*SWEEP, f"results_dir={tmp_path}"]
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", after(2, measured, fail))
+        patch.setattr(os, "fsync", after(2, measured, fail_on_full_disk))
         assert bench(command) == 1
     line = last_line(capsys)
     assert line.startswith(f"bench: {tmp_path}/raw/")
@@ -252,7 +231,7 @@ def test_full_disk_ends_sweep_and_keeps_existing_records(
 def test_full_disk_is_detected_before_measuring(
     tmp_path: Path, measured: Measured, monkeypatch: Patch, capsys: Output
 ) -> None:
-    monkeypatch.setattr(files.tempfile, "TemporaryFile", fail)
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", fail_on_full_disk)
     assert bench([*SWEEP, f"results_dir={tmp_path}"]) == 1
     line = last_line(capsys)
     assert line.endswith(f"{NO_SPACE}; choose another results_dir or out")
@@ -268,7 +247,7 @@ def test_room_is_looked_for_before_each_trial(
         with monkeypatch.context() as patch:
             if measured:
                 patch.setattr(files, "ROOM_BYTES", 10**15)
-                patch.setattr(files, "_write_probe", fail)
+                patch.setattr(files, "_write_probe", fail_on_full_disk)
             room(folder)
 
     monkeypatch.setattr(measurement, "check_room", check)
@@ -341,7 +320,7 @@ def test_counts_that_cannot_be_kept_end_the_run(
 
     def act(path: Path, row: AnyCount) -> None:
         if what == "full" and written:
-            patch.setattr(os, "fsync", fail)
+            patch.setattr(os, "fsync", fail_on_full_disk)
         write(path, row)
         written.append(path)
         if what == "deleted":
@@ -366,7 +345,7 @@ def test_an_output_that_finds_no_room_leaves_nothing(
     output: str, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     name, run = OUTPUTS[output]
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail_on_full_disk)
     assert run(tmp_path / name) == 1
     line = last_line(capsys)
     assert str(tmp_path / name) in line

@@ -60,9 +60,7 @@ def fake(results: Path, fault: str) -> list[str]:
     return [*TINY, *ODD, f"+system.options.fault={fault}", f"results_dir={results}"]
 
 
-def test_other_data_under_the_same_name_are_measured(
-    tmp_path: Path, monkeypatch: Patch, capsys: Output
-) -> None:
+def test_changed_data_are_measured(tmp_path: Path, monkeypatch: Patch, capsys: Output) -> None:
     own = ["dataset=sst", "dataset.options.sha256=null", f"data_root={tmp_path}/data"]
     command = ["-m", "system=reference,null", *TINY[3:], *own, f"results_dir={tmp_path}/results"]
     for text in ("(1 (0 a) (2 b))", "(1 (0 a) (2 (1 b) (1 a)))"):
@@ -95,9 +93,7 @@ def test_nothing_is_measured_twice(tmp_path: Path, monkeypatch: Patch, capsys: O
     assert printed.err.count("reused: ") == N_RECORDS
 
 
-def test_changed_code_and_force_measure_again_and_keep_the_old_record_aside(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_changed_code_and_force_set_old_records_aside(tmp_path: Path, monkeypatch: Patch) -> None:
     command = fake(tmp_path, "null")
     assert main(command) == 0
     ((path, first),) = records_in(tmp_path).items()

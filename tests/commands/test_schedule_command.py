@@ -101,9 +101,7 @@ def test_the_table_of_the_specification(data_root: Path, capsys: Output) -> None
         assert row["lower_bound_ed"] == 58
 
 
-def test_a_picture_is_drawn_in_the_format_of_its_name_and_the_same_again(
-    tmp_path: Path, capsys: Output
-) -> None:
+def test_pictures_have_the_format_of_their_name_and_repeat(tmp_path: Path, capsys: Output) -> None:
     for name, magic in (("a.pdf", b"%PDF"), ("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
         file = tmp_path / name
         rows_of(capsys, "batch_size=1", "policy=agenda", "--draw", str(file))
@@ -113,9 +111,7 @@ def test_a_picture_is_drawn_in_the_format_of_its_name_and_the_same_again(
     assert file.read_bytes() == before
 
 
-def test_counts_of_other_data_under_the_same_name_are_counted_again(
-    tmp_path: Path, capsys: Output
-) -> None:
+def test_other_data_under_the_same_name_are_counted_again(tmp_path: Path, capsys: Output) -> None:
     counts = []
     for name, text in (("first", "(1 (0 a) (2 b))"), ("second", "(1 (0 a) (2 (1 b) (1 a)))")):
         write(tmp_path / name / "sst", dict.fromkeys(SPLITS, f"{text}\n" * 2), ".txt")
@@ -158,9 +154,7 @@ SIZE_CHANGES_SLOWEST = [
         ),
     ],
 )
-def test_values_are_combined_and_models_meet_data_sets_of_their_kind(
-    settings: list[str], points: list[list[str]]
-) -> None:
+def test_models_meet_datasets_of_their_kind(settings: list[str], points: list[list[str]]) -> None:
     assert expand_points(settings, Composer()) == points
 
 
@@ -217,9 +211,7 @@ def test_a_row_of_a_sweep_is_that_of_its_mini_batch(capsys: Output) -> None:
 
 
 @pytest.mark.parametrize("name", ["--draw", "--draw-policy", "save_policy"])
-def test_pictures_and_saved_policies_are_of_one_mini_batch(
-    name: str, tmp_path: Path, capsys: Output
-) -> None:
+def test_drawing_and_saving_need_one_mini_batch(name: str, tmp_path: Path, capsys: Output) -> None:
     file = f"{name}={tmp_path / 'a.png'}"
     assert main([*SWEEP, "batch_size=2", "policy=fsm_sort", file]) == 1
     assert f"{name} expects one mini-batch, got 4" in capsys.readouterr().err
@@ -294,8 +286,9 @@ def test_a_policy_is_saved_and_used_again(tmp_path: Path, capsys: Output) -> Non
     assert loaded["lower_bound_ed"] == saved["lower_bound_ed"]
     assert loaded["reason_ed"].startswith(f"{file} was learned on other types")
     assert main([*WORKLOAD, "policy=agenda,fsm_sort", f"learning.file={file}"]) == 0
-    *_, machine, last = capsys.readouterr().out.splitlines()
+    *_, machine, last, _, legend = capsys.readouterr().out.splitlines()
     assert "  unsupported  " in machine
+    assert "(ED)" in legend
     assert last == f"fsm_sort (ED): unsupported: {loaded['reason_ed']}"
     for other, words in (
         ("model=tree_gru", "got 'tree_lstm, vertex granularity, outputs as vert"),
@@ -305,9 +298,7 @@ def test_a_policy_is_saved_and_used_again(tmp_path: Path, capsys: Output) -> Non
         read_refusal(capsys, words)
 
 
-def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_types(
-    tmp_path: Path,
-) -> None:
+def test_a_saved_policy_is_used_for_a_released_graph_of_the_same_types(tmp_path: Path) -> None:
     machine = learn()
     machine.save(tmp_path / "machine.json")
     settings = LearningSettings(file=str(tmp_path / "machine.json"))
@@ -331,9 +322,7 @@ def test_the_machine_is_shown_and_drawn(tmp_path: Path, capsys: Output) -> None:
     assert file.exists()
 
 
-def test_learning_is_part_of_a_trial_of_a_learned_policy_only(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_learning_is_part_of_a_trial_of_a_learned_policy_only(make_spec: MakeSpec) -> None:
     other = LearningSettings(seed=1)
     for options in ({}, {"policy": "agenda"}):
         plain = make_spec(system_options=options)
@@ -366,16 +355,12 @@ ENGINE = {
     "dataset": "sst_synthetic",
     "dataset_options": {},
 }
-
-
 # Learning does not depend on the backend; the default one takes seconds to compile.
 PLAIN = {"fusion": False, "backend": "stepwise"}
 
 
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
-def test_a_trial_learns_before_it_is_timed(
-    granularity: str, make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_learning_precedes_timing(granularity: str, make_spec: MakeSpec, tmp_path: Path) -> None:
     options = {"policy": "fsm_sort", "granularity": granularity, **PLAIN}
     learning = LearningSettings(trials=20)
     record = measure(make_spec(**ENGINE, system_options=options, learning=learning), tmp_path)

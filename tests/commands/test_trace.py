@@ -98,9 +98,7 @@ def test_the_record_and_the_timeline_are_two_files(tmp_path: Path, capsys: Outpu
 
 
 @pytest.mark.slow
-def test_late_timeline_write_failure_keeps_the_record(
-    tmp_path: Path, capsys: Output, monkeypatch: Patch
-) -> None:
+def test_late_failure_keeps_the_record(tmp_path: Path, capsys: Output, monkeypatch: Patch) -> None:
     """The directory is replaced after the record has been written."""
     folder = tmp_path / "gone"
     folder.mkdir()

@@ -19,8 +19,6 @@ Words = NDArray[np.int64]
 
 
 class Pair(NamedTuple):
-    """Two numbers."""
-
     number: int
     share: float
 
@@ -150,7 +148,6 @@ def in_tuples(
 
 @compiled
 def none_of(x: Words, value: int) -> None:
-    """Return nothing."""
     if len(x) == 0:
         return
     x[0] = value
@@ -161,7 +158,6 @@ def none_of(x: Words, value: int) -> None:
 
 @helper
 def checked(x: Words, k: int) -> int:
-    """Return an element, or raise an error."""
     for one in x:
         while one < -3:
             raise ValueError("too small")

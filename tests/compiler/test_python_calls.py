@@ -33,15 +33,11 @@ MOST = 2**63 - 1
 
 
 class Point(NamedTuple):
-    """Two numbers."""
-
     x: float
     y: float
 
 
 class Path(NamedTuple):
-    """Two points, and their numbers."""
-
     begin: Point
     end: Point
     counts: Words
@@ -315,7 +311,6 @@ LARGEST = 10_000
 
 @compiled
 def count_of(n: int) -> int:
-    """Create an array, and fail if it is too large."""
     made = np.zeros(n, dtype=np.int64)
     if n > LARGEST:
         raise ValueError("too many")
@@ -324,14 +319,12 @@ def count_of(n: int) -> int:
 
 @compiled
 def nothing_of(n: int) -> None:
-    """Fail without a number to return."""
     if n > 0:
         raise ValueError("too many")
 
 
 @compiled
 def asks(address: int, n: int) -> int:
-    """Call another function."""
     return call_for_number(address, (n,))
 
 

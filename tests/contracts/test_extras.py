@@ -56,9 +56,7 @@ def test_an_adapter_on_an_old_framework_is_unsupported(monkeypatch: pytest.Monke
     assert load_adapter("tests.support.odd_system") is odd_system.Adapter
 
 
-def test_an_installed_benchmark_knows_its_extras_as_a_checkout_does(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_installation_knows_its_extras(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     try:
         importlib.metadata.requires(extras.PROJECT)
     except importlib.metadata.PackageNotFoundError:

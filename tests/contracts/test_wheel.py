@@ -70,14 +70,10 @@ def run(
     installed: Path, folder: Path, *arguments: str, more: str = ""
 ) -> subprocess.CompletedProcess[str]:
     search = os.pathsep.join(filter(None, [str(installed), more]))
-    places = {"PYTHONPATH": search, "BENCH_DATA": str(folder / "data")}
+    environment = os.environ | {"PYTHONPATH": search, "BENCH_DATA": str(folder / "data")}
+    command = [sys.executable, "-P", *arguments]
     return subprocess.run(
-        [sys.executable, "-P", *arguments],
-        cwd=folder,
-        env=os.environ | places,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
 
 

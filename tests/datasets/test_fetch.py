@@ -23,18 +23,10 @@ from dynbatch.datasets.parts.fetch import Opener, Response, fetch, find_faults, 
 from dynbatch.harness.contracts.home import Home
 from dynbatch.harness.errors import DataError
 from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
-from tests.support.refusals import expect_refusal
+from tests.support.odd_files import fail_on_full_disk
+from tests.support.refusals import expect_refusal, raising
 
 Patch = pytest.MonkeyPatch
-
-
-def failing(failure: BaseException) -> Opener:
-    """Return an opener that cannot connect."""
-
-    def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
-        raise failure
-
-    return opener
 
 
 def refuse(home: Home, root: Path, opener: Opener, *reasons: str, checked: bool = True) -> None:
@@ -161,8 +153,8 @@ def test_a_length_that_is_none_is_unknown(tmp_path: Path, length: str) -> None:
 # Faults of servers are in tests/commands/test_data_command.py.
 MOVED = urllib.error.HTTPError("u", 404, "Not Found", http.client.HTTPMessage(), None)
 NETWORK_FAULTS = {
-    "no network": (failing(urllib.error.URLError(OSError(-2, "unknown name"))), "unknown name"),
-    "not found": (failing(MOVED), "Not Found"),
+    "no network": (raising(urllib.error.URLError(OSError(-2, "unknown name"))), "unknown name"),
+    "not found": (raising(MOVED), "Not Found"),
     "no member": (serving(zipped(files={"train": b"(2 a)\n"})), "no item named 'd'"),
     "wrong checksum": (
         serving(zipped(files=FILES | {"dev": b"(2 c)\n"})),
@@ -173,9 +165,7 @@ NETWORK_FAULTS = {
 
 @pytest.mark.parametrize("name", NETWORK_FAULTS)
 @pytest.mark.parametrize("was_there", [True, False])
-def test_a_failed_download_is_one_line_and_leaves_nothing(
-    tmp_path: Path, name: str, was_there: bool
-) -> None:
+def test_a_failed_download_leaves_nothing(tmp_path: Path, name: str, was_there: bool) -> None:
     opener, reason = NETWORK_FAULTS[name]
     root = tmp_path / "data"
     if was_there:
@@ -212,9 +202,7 @@ def test_a_slow_but_steady_server_is_waited_for(tmp_path: Path, monkeypatch: Pat
         (DECLARED, serving(zipped()), "t/train.txt has 6 bytes, expected at most 5;"),
     ],
 )
-def test_a_file_of_another_length_is_refused(
-    home: Home, opener: Opener, reason: str, tmp_path: Path
-) -> None:
+def test_wrong_length_is_refused(home: Home, opener: Opener, reason: str, tmp_path: Path) -> None:
     refuse(home, tmp_path / "data", opener, reason)
 
 
@@ -299,10 +287,7 @@ def test_no_damage_to_an_archive_is_a_traceback_or_another_text(tmp_path: Path) 
 
 @pytest.mark.parametrize("home", [ONE_FILE, ARCHIVE])
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: Patch, home: Home) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", fail_on_full_disk)
     reason = f"cannot write to {tmp_path}/data (No space left on device); choose"
     refuse(home, tmp_path / "data", serving(zipped()), reason, checked=False)
 
@@ -316,9 +301,6 @@ def test_a_folder_in_a_file_s_place_is_named_and_nothing_is_placed(tmp_path: Pat
 
 def test_a_file_that_cannot_be_read_is_at_fault(tmp_path: Path, monkeypatch: Patch) -> None:
     fetch(ARCHIVE, SHA256, tmp_path, opener=serving(zipped()))
-
-    def unreadable(path: Path) -> bytes:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", unreadable)
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr(Path, "read_bytes", raising(denied))
     assert find_faults(ARCHIVE, SHA256, tmp_path) == dict.fromkeys(SHA256, "not readable")

@@ -341,9 +341,7 @@ SHARING: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "options"), SHARING)
-def test_ids_may_share_rows_as_in_the_release(
-    name: str, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_ids_may_share_rows_as_released(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     if name in EXCERPTS:
         write_corpus(name, tmp_path)
     plain, shared = (load(name, tmp_path, vocab_modulo=n, **options) for n in (0, 3))

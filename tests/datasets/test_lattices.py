@@ -27,6 +27,7 @@ from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.values.instances import Lattice
 from tests.support.corpora import change_lattices, load, load_shipped, write_corpus
 from tests.support.processes import end_python
+from tests.support.refusals import raising
 
 Patch = pytest.MonkeyPatch
 
@@ -101,9 +102,7 @@ def test_ids_that_the_training_split_lacks_are_unknown(tmp_path: Path) -> None:
         ("test", {"instances": "316 (lattice)"}),
     ],
 )
-def test_statistics_of_the_real_files(
-    data_root: Path, split: str, reported: dict[str, str]
-) -> None:
+def test_statistics_of_real_files(data_root: Path, split: str, reported: dict[str, str]) -> None:
     corpus = load_shipped("weibo_lattice", data_root, split)
     found = dict(describe_corpus(corpus))
     assert {name: found[name] for name in reported} == reported
@@ -166,10 +165,7 @@ def test_jieba_s_dictionary_is_read_without_its_code() -> None:
 
 @pytest.mark.usefixtures("_fresh_lexicon")
 def test_missing_jieba_error_gives_install_command(tmp_path: Path, monkeypatch: Patch) -> None:
-    def missing(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(weibo_lexicon, "distribution", missing)
+    monkeypatch.setattr(weibo_lexicon, "distribution", raising(PackageNotFoundError("jieba")))
     write_corpus("weibo_lexicon", tmp_path)
     with pytest.raises(DataError, match="package jieba is not installed; run `pip"):
         load("weibo_lexicon", tmp_path)

@@ -22,9 +22,8 @@ from dynbatch.harness.planning.yaml_files import list_choices, list_formats, rea
 from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
-from tests.support.refusals import expect_refusal, read_refusal
+from tests.support.refusals import Output, expect_refusal, read_refusal
 
-Output = pytest.CaptureFixture[str]
 EXAMPLES = {  # a file of each format, and a model that takes it
     "trees": ("(3 (2 a) (2 b))\n(1 c)\n", "tree_lstm"),
     "lattices": (LATTICES, "lattice_lstm"),
@@ -65,9 +64,7 @@ def test_there_is_an_example_of_every_format() -> None:
 
 
 @pytest.mark.parametrize("form", sorted(FILES))
-def test_a_file_of_ones_own_needs_no_name_no_splits_and_no_checksum(
-    form: str, tmp_path: Path
-) -> None:
+def test_own_files_need_no_name_no_splits_and_no_checksum(form: str, tmp_path: Path) -> None:
     corpus = read_own(form, FILES[form], tmp_path)
     assert len(corpus.instances[:]) == 2
     assert (corpus.name, corpus.source) == ("mine.txt", "your data")

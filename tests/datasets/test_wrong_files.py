@@ -27,6 +27,7 @@ from tests.support.corpora import (
     word,
     write_corpus,
 )
+from tests.support.processes import in_time
 
 OWN_LEXICON = load_jieba_lexicon.__globals__["_read_lexicon"]
 
@@ -170,9 +171,7 @@ def test_no_reader_of_the_folder_is_left_out() -> None:
 
 @pytest.mark.parametrize("part", ["train", "dev"])
 @pytest.mark.parametrize(("name", "index"), [(n, i) for n in WRONG for i in range(len(WRONG[n]))])
-def test_malformed_data_error_gives_file_line_and_reason(
-    name: str, index: int, part: str, tmp_path: Path
-) -> None:
+def test_malformed_data_are_located(name: str, index: int, part: str, tmp_path: Path) -> None:
     """The training part is read with any other part, too."""
     content, reason = WRONG[name][index]
     folder = write_corpus(name, tmp_path, **{part: content})
@@ -211,9 +210,7 @@ def test_pairs_that_are_none_are_named(files: dict[str, str], reason: str, tmp_p
         ("wikiner", "Ann|I-PER .|O\nAnn|I-ORG .|O\n", "txt:2: tag 'I-ORG' is not in the"),
     ],
 )
-def test_a_label_that_the_training_part_lacks_is_named(
-    name: str, content: str, reason: str, tmp_path: Path
-) -> None:
+def test_unknown_label_is_named(name: str, content: str, reason: str, tmp_path: Path) -> None:
     folder = write_corpus(name, tmp_path, dev=content)
     line = refused(name, tmp_path, "dev")
     assert line.startswith(f"{folder}/dev.{reason}")
@@ -269,9 +266,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("change", REFUSED)
 @pytest.mark.parametrize("name", READERS)
-def test_every_reader_refuses_damaged_files_in_one_line(
-    name: str, change: str, tmp_path: Path
-) -> None:
+def test_readers_refuse_damaged_files_in_one_line(name: str, change: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
     spoil, reason = REFUSED[change]
     file.write_bytes(spoil(file.read_bytes()))
@@ -284,13 +279,12 @@ def test_every_reader_refuses_damaged_files_in_one_line(
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(("kind", "words"), [("pipe", "a FIFO"), ("folder", "a directory")])
-def test_irregular_file_is_refused_without_waiting(
-    name: str, kind: str, words: str, tmp_path: Path
-) -> None:
+def test_irregular_file_is_refused(name: str, kind: str, words: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
     file.unlink()
     os.mkfifo(file) if kind == "pipe" else file.mkdir()
-    assert words in refused(name, tmp_path)
+    with in_time(60):
+        assert words in refused(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -335,9 +329,7 @@ def test_the_first_line_that_is_wrong_is_named() -> None:
     assert decode_text(b"a\nb", "here") == "a\nb"
 
 
-def test_a_dictionary_of_words_is_read_by_the_same_rule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lexicons_are_decoded_like_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "dict.txt"
 
     class Package:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import io
 import re
-import subprocess
-import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 from dynbatch.harness.values.paths import ROOT
+from tests.support.processes import end_python
 
 CODE = ("dynbatch", "harness", "systems", "datasets", "plots", "scripts")
 OPENING = re.compile(r"(What|How|Where|Whether|Whose|Who|Why|When|Which|Of)\b")
@@ -79,8 +78,5 @@ def test_no_text_has_a_banned_turn() -> None:
 def test_spelling() -> None:
     """Tests are left out: they have misspelled names, for which others are suggested."""
     parts = (*CODE, "conf", "docs", "workflow")
-    done = subprocess.run(
-        [sys.executable, "-m", "codespell_lib", *parts, "README.md", "Makefile"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = end_python("-m", "codespell_lib", *parts, "README.md", "Makefile")
     assert done.returncode == 0, done.stdout + done.stderr

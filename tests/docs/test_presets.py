@@ -21,8 +21,6 @@ from scripts.write_pages import (
 )
 
 PRESET_ADAPTERS = ("dynbatch.systems.on_core.vertex", "dynbatch.systems.on_core.acrobat")
-
-
 ON_THE_ENGINE = [s for s in read_systems(CONF_DIR) if s.adapter in PRESET_ADAPTERS]
 
 

@@ -228,7 +228,6 @@ def test_incompatible_versions_are_named(
 
 
 TREE_SIZES = ModelSizes(5, {"words": 11, "classes": 5}, embedding_size=5)
-LEAVES = (5, 3)
 
 # Regular expressions of correct text, and the wrong replacements, applied everywhere.
 CHANGES = {
@@ -264,7 +263,7 @@ def test_a_wrong_text_is_found(changeable: type[SmallTiles], change: str) -> Non
 
     changeable.change = staticmethod(replace_part)
     of_edges = change == "an edge less"
-    trees = build("tree_lstm", TREE_SIZES), draw_trees(TREE_SIZES, LEAVES)
+    trees = build("tree_lstm", TREE_SIZES), draw_trees(TREE_SIZES, (5, 3))
     model, instances = EXAMPLES["child_sum"] if of_edges else trees
     try:
         found = wrong_steps(changeable, model, instances)

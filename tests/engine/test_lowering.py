@@ -31,7 +31,6 @@ from dynbatch.harness.engine.lowering.plan import (
     Plan,
     Ref,
     Role,
-    ScatterAddStep,
     SinkStep,
     SoftmaxLossStep,
     Step,
@@ -69,25 +68,6 @@ def _nodes(step: Step) -> tuple[int, ...]:
 
 def _ops(plan: Plan, steps: Sequence[Step]) -> list[str]:
     return [plan.nodes[i].op for step in steps for i in _nodes(step)]
-
-
-def test_tree_lstm_is_one_gather_three_products_and_one_kernel_and_back() -> None:
-    """Kernels read and write without copies where possible, and matmuls add to their results."""
-    plan = _plan("tree_lstm", "internal")
-    products = [MatmulStep] * 3
-    assert _kinds(plan.batch) == [GatherStep, *products, ElementwiseStep]
-    assert plan.eager == plan.lazy == ()
-    assert _kinds(plan.backward) == [ElementwiseStep, *products, ScatterAddStep]
-    assert _kinds(plan.backward_lazy) == [SinkStep] * 6  # U, F_1, F_2, b, and b_f twice
-    assert BufferName(Role.GATHER, "c") not in plan.buffers  # c is read from the children's rows
-    forward, backward = plan.batch[-1], plan.backward[0]
-    assert forward.added_to == ()
-    assert {(state, slot) for _, state, slot in backward.added_to} == {("c", 0), ("c", 1)}
-    found = [step for step in plan.backward if isinstance(step, MatmulStep)]
-    assert [step.parameter for step in found if step.accumulate] == ["F_2", "F_1"]
-    (whole,) = (step for step in found if not step.accumulate)
-    assert whole.parameter == "U"
-    assert {step.out.buffer for step in found} == {whole.out.buffer}
 
 
 @pytest.mark.parametrize("model", ["tree_lstm", "var_lstm"])
@@ -217,6 +197,7 @@ CROSSED = tree([1, 2, -1], [-1, -1, 1], [-1, -1, 0])
 
 
 def test_launches_of_one_pair_by_hand() -> None:
+    """Kernels read and write without copies where possible, and matmuls add to their results."""
     # leaf: lookup, matmul, kernel; internal: 3 matmuls, kernel (the children are two consecutive
     # rows, so nothing is gathered); output: matmul, loss.
     assert _counters("tree_lstm", [PAIR], ON, train=False) == (3 + 4 + 2, 0)
@@ -239,22 +220,22 @@ def test_bytes_of_a_crossed_pair_by_hand() -> None:
     assert _counters("tree_lstm", [CROSSED], replace(ON, fusion=False), train=False)[1] == 0
 
 
-def _per_step(switches: Switches, *, train: bool) -> int:
-    """Return the launches that one more vertex in a chain adds."""
+@pytest.mark.parametrize(
+    ("changes", "train", "n_launches"),
+    [
+        ({}, False, 2),  # U h, added to W x by the matmul, and the kernel
+        ({"hoisting": False}, False, 4),  # also the lookup and W x
+        ({}, True, 2 + 3),  # backward: kernel, matmul and addition to the child
+        ({"lazy_batching": False}, True, 2 + 3 + 5),  # also W, U, b, the embedding and dx
+    ],
+)
+def test_hoisted_and_lazy_operators_run_once_however_many_batches(
+    changes: dict[str, Any], train: bool, n_launches: int
+) -> None:
+    """One more vertex in a chain adds only the launches of the others."""
+    switches = replace(ON, **changes)
     long, short = (_counters("chain_lstm", [chain(n)], switches, train=train)[0] for n in (6, 5))
-    return long - short
-
-
-def test_hoisted_operators_run_once_however_many_batches() -> None:
-    # U h, added to W x by the matmul, and the kernel; without hoisting also the lookup and W x.
-    assert _per_step(ON, train=False) == 2
-    assert _per_step(replace(ON, hoisting=False), train=False) == 4
-
-
-def test_lazy_operators_run_once_however_many_batches() -> None:
-    # kernel, matmul and addition to the child; W, U, b, the embedding and dx run once.
-    assert _per_step(ON, train=True) == 2 + 3
-    assert _per_step(replace(ON, lazy_batching=False), train=True) == 2 + 3 + 5
+    assert long - short == n_launches
 
 
 T, WORDS = BufferName(Role.GATHER, "T"), {"words": 7, "classes": 3}

@@ -50,17 +50,12 @@ LARGE = 10**6
 Change = Callable[[Instruction], Instruction | None]
 
 
-def _backend() -> Backend:
-    model, instances, weights = example("tree_lstm")
-    adapter = prepared(model, weights)
+def ran(name: str, mode: str = "infer", **switches: Any) -> Adapter:
+    """Return an adapter after a mini-batch of an example."""
+    model, instances, weights = example(name)
+    adapter = prepared(model, weights, Switches(**switches), mode=mode)
     run(adapter, instances)
-    return adapter.engine.backend
-
-
-def _instructions(backend: Backend) -> Iterator[Instruction]:
-    for loop in backend._programs.values():
-        for instructions in loop.instructions.values():
-            yield from instructions
+    return adapter
 
 
 def instructions_of(model: Model, switches: Switches) -> Iterator[tuple[str, Instruction]]:
@@ -121,10 +116,10 @@ CHANGES: dict[str, Change] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_instruction_that_leaves_its_rows_is_refused(change: str) -> None:
-    backend = _backend()
-    changed = [
-        wrong for one in _instructions(backend) if (wrong := CHANGES[change](one)) is not None
-    ]
+    backend = ran("tree_lstm", "train").engine.backend
+    loops = backend._programs.values()
+    instructions = [one for loop in loops for found in loop.instructions.values() for one in found]
+    changed = [wrong for one in instructions if (wrong := CHANGES[change](one)) is not None]
     assert changed
     for wrong in changed:
         with pytest.raises(ValueError, match=r"ends at byte|pitch|register|expected"):
@@ -262,9 +257,7 @@ def test_fraction_covers_runs_since_the_last_query() -> None:
     share = adapter.data_movement_fraction()
     assert 0 < share < 1
     assert adapter.data_movement_fraction() is None
-    not_asked = prepared(model, weights, mode="infer")
-    run(not_asked, instances)
-    assert not_asked.data_movement_fraction() is None
+    assert ran("tree_fc_fold").data_movement_fraction() is None
 
 
 @needs_ticks
@@ -300,13 +293,6 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
 
 
 # --- graph segments ---
-
-
-def ran(name: str, **switches: Any) -> Adapter:
-    model, instances, weights = example(name)
-    adapter = prepared(model, weights, Switches(**switches), mode="infer")
-    run(adapter, instances)
-    return adapter
 
 
 @pytest.mark.parametrize("switches", [{}, {"lazy_batching": False}, {"outputs": "vertices"}])

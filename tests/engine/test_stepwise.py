@@ -83,12 +83,17 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         sees: bool = True,
         error: Exception | None = None,
         capability: Any = (9, 0),
+        driver: Any = ("535.54", (12, 2)),
+        processes: tuple[int, ...] | None = (),  # that use the GPU; None if it cannot be read
     ) -> None:
         def ones(*_: Any, **__: Any) -> torch.Tensor:
             if error is not None:
                 raise error
             return torch.zeros(1)
 
+        reading = None if processes is None else GpuReading(None, False, {}, processes)
+        monkeypatch.setattr(torch_cuda, "read_gpu", lambda: reading)
+        monkeypatch.setattr(torch_cuda, "describe_driver", lambda: driver)
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: sees)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
@@ -100,56 +105,41 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 FULL = torch.OutOfMemoryError("CUDA out of memory")
 BUSY = RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
-OLD_DRIVER = "535.54", (12, 2)
-Processes = tuple[int, ...] | None  # of a GPU; None if it cannot be read
-# A build and a GPU, the processes that use the GPU, and why this process cannot.
-REASONS: list[tuple[dict[str, Any], Processes, str | None]] = [
+# A build and a GPU, and why this process cannot use it.
+REASONS: list[tuple[dict[str, Any], str | None]] = [
     (
         {"cuda": None},
-        (),
         "is built for CPUs: expected a build for CUDA (driver: 535.54 for CUDA 12.2); run make",
     ),
+    ({"cuda": None, "driver": None}, "(driver: none); install NVIDIA's driver, or"),
     # What was found, what is needed, and a build that fits.
     (
         {"sees": False},
-        (),
         " finds no usable GPU: expected a driver for CUDA 12.8, got 535.54 for CUDA 12.2;"
         " run make install TORCH_INDEX=cu122, or set device=cpu",
     ),
-    ({"error": RuntimeError(NO_CODE)}, (), "cannot compute on A GPU (CUDA error: no kernel image"),
-    ({"error": FULL}, (7,), None),
-    ({"error": BUSY}, (7,), None),
-    ({"error": BUSY}, None, "busy or unavailable"),  # in a mode that lets no process use it
-    ({}, (), None),
+    ({"error": RuntimeError(NO_CODE)}, "cannot compute on A GPU (CUDA error: no kernel image"),
+    ({"error": FULL, "processes": (7,)}, None),
+    ({"error": BUSY, "processes": (7,)}, None),
+    # In a mode that lets no process use it.
+    ({"error": BUSY, "processes": None}, "busy or unavailable"),
+    ({}, None),
 ]
 
 
-@pytest.mark.parametrize(("changes", "processes", "reason"), REASONS)
+@pytest.mark.parametrize(("changes", "reason"), REASONS)
 def test_the_reason_why_torch_cannot_use_a_gpu_is_one_line(
     pretend: Callable[..., None],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, Any],
-    processes: Processes,
     reason: str | None,
 ) -> None:
     pretend(**changes)
-    reading = None if processes is None else GpuReading(None, False, {}, processes)
-    monkeypatch.setattr(torch_cuda, "read_gpu", lambda: reading)
-    monkeypatch.setattr(torch_cuda, "describe_driver", lambda: OLD_DRIVER)
     found = explain_no_cuda()
     assert (found is None) == (reason is None)
     assert (reason or "") in (found or "")
     assert main() == 0
     assert capsys.readouterr().out == f"{found or ''}\n"
-
-
-def test_without_a_driver_one_is_to_be_installed(
-    pretend: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(cuda=None)
-    monkeypatch.setattr(torch_cuda, "describe_driver", lambda: None)
-    assert "(driver: none); install NVIDIA's driver, or" in str(explain_no_cuda())
 
 
 @pytest.mark.parametrize("answer", [None, "no C compiler"])

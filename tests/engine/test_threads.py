@@ -78,9 +78,8 @@ def _own_threads_at_rest() -> int:
     found = _own_threads()
     for _ in range(40):
         time.sleep(0.005)
-        if (now := _own_threads()) != found:
+        if _own_threads() != found:
             return _own_threads_at_rest()
-        found = now
     return found
 
 

@@ -22,7 +22,8 @@ from dynbatch.harness.machine.caches import (
     unpack_kept,
     write_cached,
 )
-from tests.support.odd_files import DAMAGES
+from tests.support.odd_files import DAMAGES, fail_on_full_disk
+from tests.support.refusals import raising
 
 Patch = pytest.MonkeyPatch
 Output = pytest.CaptureFixture[str]
@@ -65,9 +66,7 @@ def test_an_older_folder_that_others_could_read_is_closed(home: Path) -> None:
 
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("bits", [0o777, 0o1777, 0o770, 0o702])
-def test_folder_writable_by_others_is_rejected_with_one_line_warning(
-    home: Path, capsys: Output, inner: bool, bits: int
-) -> None:
+def test_shared_folder_is_rejected(home: Path, capsys: Output, inner: bool, bits: int) -> None:
     wrong = home / NAME / "things" if inner else home / NAME
     (home / NAME / "things").mkdir(parents=True)
     (home / NAME).chmod(0o700)
@@ -81,9 +80,7 @@ def test_folder_writable_by_others_is_rejected_with_one_line_warning(
     assert wrong.stat().st_mode & 0o7777 == bits
 
 
-def test_a_folder_of_another_user_is_not_used(
-    home: Path, capsys: Output, monkeypatch: Patch
-) -> None:
+def test_folder_of_another_user_is_not_used(home: Path, capsys: Output, monkeypatch: Patch) -> None:
     (home / NAME).mkdir(parents=True)
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
@@ -92,9 +89,7 @@ def test_a_folder_of_another_user_is_not_used(
 
 
 @pytest.mark.parametrize("in_the_way", ["home", "folder"])
-def test_uncreatable_cache_folder_returns_none_silently(
-    home: Path, capsys: Output, in_the_way: str
-) -> None:
+def test_uncreatable_folder_is_none_silently(home: Path, capsys: Output, in_the_way: str) -> None:
     blocked = home if in_the_way == "home" else home / NAME
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file")
@@ -155,12 +150,9 @@ def test_unreadable_entry_is_a_cache_miss(tmp_path: Path, monkeypatch: Patch) ->
     place = tmp_path / "entry"
     write_cached(place, CONTENT)
     place.chmod(0)
-
-    def refused(*_: object) -> int:  # also if tests run as root, which may read everything
-        raise PermissionError(errno.EACCES, "Permission denied")
-
+    denied = PermissionError(errno.EACCES, "Permission denied")  # root may read everything
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", refused)
+        patch.setattr(os, "open", raising(denied))
         assert read_cached(place) is None
     write_cached(place, CONTENT)
     assert read_cached(place) == CONTENT
@@ -180,13 +172,9 @@ def test_on_a_full_disk_nothing_is_kept_and_nothing_left(
     place = tmp_path / "entry"
     write_cached(place, b"old")
     before = place.read_bytes()
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     home = os if fails == "fsync" else Path
     with monkeypatch.context() as patch:
-        patch.setattr(home, fails, full)
+        patch.setattr(home, fails, fail_on_full_disk)
         write_cached(place, CONTENT)
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
     assert place.read_bytes() == before
@@ -262,9 +250,7 @@ def test_of_a_damaged_entry_no_file_is_taken(entry: Path, tmp_path: Path, damage
     assert files_of(tmp_path / "new") == FILES
 
 
-def test_a_file_that_another_process_has_just_loaded_is_not_written_in_place(
-    entry: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_loaded_file_is_not_overwritten(entry: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "new").mkdir()
     loaded = write(tmp_path / "new" / "a.so", "as loaded", 1)
     with loaded.open("rb") as file:
@@ -300,9 +286,7 @@ def test_it_is_worked_out_once_by_this_process_and_by_others(tmp_path: Path) -> 
     assert len(CALLS) == 1
 
 
-def test_other_content_argument_or_code_recomputes_the_result(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_other_content_argument_or_code_is_recomputed(tmp_path: Path, monkeypatch: Patch) -> None:
     ask = cache_on_disk(words_of)
     path = write(tmp_path / "a.txt", "one", 1)
     assert ask(path, "") == ["one"]

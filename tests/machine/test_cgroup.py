@@ -113,11 +113,7 @@ def test_a_quota_bounds_the_threads(
 
 @pytest.mark.parametrize(("quota", "is_told"), [(0.4, True), (1.0, True), (1.5, False)])
 def test_bench_tells_of_a_quota_that_pauses_its_trials(
-    quota: float,
-    is_told: bool,
-    tmp_path: Path,
-    monkeypatch: Patch,
-    make_spec: MakeSpec,
+    quota: float, is_told: bool, tmp_path: Path, monkeypatch: Patch, make_spec: MakeSpec
 ) -> None:
     contain(tmp_path, monkeypatch, V2, {"cpu.max": f"{quota * 1e5:.0f} 100000"})
     planned: list[Any] = [SimpleNamespace(spec=make_spec())]

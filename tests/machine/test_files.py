@@ -33,7 +33,7 @@ from dynbatch.harness.machine.folders import (
 )
 from tests.support.odd_files import SPECIAL, everything_in, state
 from tests.support.processes import in_time
-from tests.support.refusals import expect_refusal
+from tests.support.refusals import expect_refusal, raising
 
 Patch = pytest.MonkeyPatch
 
@@ -53,9 +53,7 @@ def test_irregular_files_are_neither_read_nor_replaced(name: str, tmp_path: Path
     assert f"is {find_irregular_kind(path)}" == words
 
 
-def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_fifo_in_place_of_a_file_is_not_waited_for(tmp_path: Path, monkeypatch: Patch) -> None:
     os.mkfifo(tmp_path / "x")
     (tmp_path / "file").touch()
     status = (tmp_path / "file").stat()
@@ -97,11 +95,7 @@ def test_failed_sync_leaves_existing_file_unchanged(
     if there:
         path.write_bytes(b"old")
     before = everything_in(tmp_path)
-
-    def fail(_: int) -> None:
-        raise OSError(fault, os.strerror(fault))
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", raising(OSError(fault, os.strerror(fault))))
     with pytest.raises(OSError, match=os.strerror(fault)):
         replace_regular(path, b"new")
     assert everything_in(tmp_path) == before
@@ -123,18 +117,12 @@ def test_failing_completion_hook_leaves_existing_file_unchanged(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["a[1].json", "*", "n" * 255, "ö" * 127, "-rf", "a b\n'\"$(x)"])
-def test_any_name_is_written_and_its_leftovers_are_found(
-    name: str, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_any_name_is_written_and_cleaned_up(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / name
     replace_regular(path, b"content")
     assert everything_in(tmp_path) == {path}
-
-    def die(_: int) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", die)
+        patch.setattr(os, "fsync", raising(KeyboardInterrupt()))
         patch.setattr(Path, "unlink", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             replace_regular(path, b"half")
@@ -208,9 +196,7 @@ def test_libraries_get_a_folder_of_the_cache_or_of_the_process(home: Path) -> No
     assert own.stat().st_mode & 0o777 == 0o700
 
 
-def test_next_block_deletes_only_folders_of_killed_processes(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_next_block_deletes_only_dead_processes_folders(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)  # so that it is read again
     (killed, left), (living, held) = started(IN_A_BLOCK), started(IN_A_BLOCK)
@@ -264,9 +250,7 @@ def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path)
     assert make_locks_folder().parent == tmp_path / "temporary"
 
 
-def test_cleanup_preserves_machine_lock_folder(
-    memory: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_cleanup_preserves_machine_lock_folder(memory: Path, monkeypatch: Patch) -> None:
     """Both may be in one directory, and no process locks the directory of the locks."""
     monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(memory))
     (make_locks_folder() / "lock").touch()

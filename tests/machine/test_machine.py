@@ -232,9 +232,7 @@ STILL = Scheduling(cpu_s=0.5, steal_s=0.0, wait_s=0.0, n_switches=0, n_paused=0)
         ({"wait_s": 0.019, "cpu_s": 0.1}, False),  # it slept
     ],
 )
-def test_a_turn_is_disturbed_if_its_process_was_kept_from_a_cpu(
-    changes: dict[str, float], is_disturbed: bool
-) -> None:
+def test_turn_kept_from_a_cpu_is_disturbed(changes: dict[str, float], is_disturbed: bool) -> None:
     changes = {"n_threads": 1} | changes
     n_threads = int(changes.pop("n_threads"))
     assert replace(STILL, **changes).is_disturbed(1.0, n_threads) == is_disturbed
@@ -323,11 +321,7 @@ def driver(monkeypatch: Patch) -> Iterator[list[str]]:
     ],
 )
 def test_the_first_visible_gpu_is_looked_at(
-    driver: list[str],
-    monkeypatch: Patch,
-    visible: str | None,
-    used: str | None,
-    is_slow: bool,
+    driver: list[str], monkeypatch: Patch, visible: str | None, used: str | None, is_slow: bool
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:

@@ -71,9 +71,7 @@ def test_a_gpu_that_torch_can_use_is_the_default(monkeypatch: Patch) -> None:
     assert (choices.device, choices.scale) == ("cuda", "medium")
 
 
-def test_a_gpu_that_torch_cannot_use_stops_unless_the_cpu_is_asked_for(
-    monkeypatch: Patch, make_spec: MakeSpec
-) -> None:
+def test_unusable_gpu_is_refused_unless_cpu_is_set(monkeypatch: Patch, make_spec: MakeSpec) -> None:
     reason = "expected a driver for CUDA 13.0, got 570.1 for CUDA 12.8"
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: True)
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "explain_unusable_gpu", lambda: reason)
@@ -94,11 +92,7 @@ def test_a_gpu_that_torch_cannot_use_stops_unless_the_cpu_is_asked_for(
     ],
 )
 def test_libraries_that_nothing_here_uses_are_reported(
-    monkeypatch: Patch,
-    capsys: Output,
-    names: tuple[str, ...],
-    has_gpu: bool,
-    n_unused: int,
+    monkeypatch: Patch, capsys: Output, names: tuple[str, ...], has_gpu: bool, n_unused: int
 ) -> None:
     files = [SimpleNamespace(size=2**29), SimpleNamespace(size=None)]
     packages = [SimpleNamespace(metadata={"Name": name}, files=files) for name in names]

@@ -59,9 +59,7 @@ def test_orders_are_random_and_reproducible() -> None:
 
 def test_even_systems_stop_at_the_least_number_of_passes() -> None:
     found = run_cycles([timing(min_passes=5)] * 3, lambda number, _: 1.0 + number)
-    assert [len(each.whole) for each in found.values()] == [5, 5, 5], (
-        "min_seconds=0 asks for no more"
-    )
+    assert [len(each.whole) for each in found.values()] == [5, 5, 5]
 
 
 def test_passes_go_on_until_the_ratio_is_known() -> None:

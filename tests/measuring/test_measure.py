@@ -99,18 +99,12 @@ def test_compilations_of_the_warm_up_are_counted_too(
 def test_a_gpu_that_others_use_or_that_is_slowed_down_gives_warnings(
     measured: Measured, monkeypatch: Patch
 ) -> None:
-    seen = Slowdown(
-        is_throttled=True,
-        gpu_clocks_mhz=(1980, 1200),
-        gpu_limited_s={"heat": 0.25},
-        gpu_others=(0, 2),
-    )
+    facts = {"gpu_clocks_mhz": (1980, 1200), "gpu_limited_s": {"heat": 0.25}, "gpu_others": (0, 2)}
+    seen = Slowdown(is_throttled=True, **facts)
     monkeypatch.setattr(worker.SlowdownWatch, "stop", lambda _: seen)
     record = measured()
     assert {"throttled", "gpu_shared"} <= {*record.warnings}
-    assert record.gpu_clocks_mhz == (1980, 1200)
-    assert record.gpu_limited_s == {"heat": 0.25}
-    assert record.gpu_others == (0, 2)
+    assert {name: getattr(record, name) for name in facts} == facts
 
 
 def test_pass_with_repeated_instances_gives_warning(measured: Measured) -> None:

@@ -39,8 +39,8 @@ from dynbatch.harness.models.lattice_gru import LatticeGRU
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_run_settings, count_lookups, load_workload
-from dynbatch.harness.values.instances import Tree
 from dynbatch.harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
+from tests.support.engine_models import tree
 from tests.support.instances import LATTICES, lattice
 from tests.support.measured import MakeSpec
 from tests.support.odd_files import DAMAGES
@@ -172,19 +172,14 @@ def test_flipped_relu_is_within_tolerance() -> None:
 def test_slack_covers_effect_of_flipped_relu() -> None:
     """The first unit of the lower vertex gets 1e-8: its ReLU's state matters far more."""
     model = TreeFC(ModelSizes(2, {"words": 3, "classes": 2}), variant="fold")
-    tree = Tree(
-        words=np.array([0, 1, -1, 2, -1]),
-        labels=np.zeros(5, int),
-        left=np.array([-1, -1, 0, -1, 2]),
-        right=np.array([-1, -1, 1, -1, 3]),
-    )
+    trees = [tree([0, 1, -1, 2, -1], [-1, -1, 0, -1, 2], [-1, -1, 1, -1, 3])]
     weights = {
         "embedding": np.array([[0.5, 1.0], [1.0, 4e-8], [0.0, 1.0]]),
         "W": np.array([[1.0, 0.5], [0.5, 1.0], [-1.0, 0.25], [0.25, 1.0]]),
         "b": np.zeros(2),
     }
-    on = compute_reference(model, weights, [tree], "train", 0.1)
-    off = compute_reference(model, weights | {"b": np.array([-2e-8, 0.0])}, [tree], "train", 0.1)
+    on = compute_reference(model, weights, trees, "train", 0.1)
+    off = compute_reference(model, weights | {"b": np.array([-2e-8, 0.0])}, trees, "train", 0.1)
     assert not is_within_tolerance(off.gradients["embedding"], on.gradients["embedding"])
     for name, truth in on.gradients.items():
         assert is_within_tolerance(off.gradients[name], truth, on.slack[name]), name

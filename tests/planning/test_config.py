@@ -26,9 +26,8 @@ from dynbatch.harness.terminal.command_line import parse, plan, plan_experiment
 from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.values.checked import read
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.refusals import expect_refusal, read_refusal
+from tests.support.refusals import Output, expect_refusal, read_refusal
 
-Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 NULL = "system=null"
 SMOKE = build_choices({"scale": "smoke", "device": "cpu"}, {})
@@ -75,6 +74,7 @@ def test_an_experiment_without_trials_names_the_command_that_draws_it() -> None:
         ["dataset.options.sha256=null", "learning_rate=1e-2", "force=true", "dataset=sst"],
         ["++dataset.options.vocab_modulo=7", "data_root=some/where", "timing={min_passes: 4}"],
         ["hidden_size=32", "embedding_size=${hidden_size}"],
+        ["system.name=mine"],
     ],
 )
 def test_settings_are_joined_as_hydra_joins_them(composer: Composer, overrides: list[str]) -> None:
@@ -178,9 +178,7 @@ def test_a_sweep_over_systems_may_set_their_options(typed: str) -> None:
     assert [job.config.system.name for job in jobs] == ["dynet", "dynet", "dynet_off", "dynet_off"]
 
 
-def test_an_option_may_be_swept_and_may_be_null_in_a_sweep_which_leaves_no_folder(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_swept_options_may_be_null_and_leave_no_folder(tmp_path: Path, monkeypatch: Patch) -> None:
     """Hydra accepts null in a list of values, but not in `choice(null)`."""
     monkeypatch.chdir(tmp_path)
     arguments = ["dataset.options.sha256=null", "dataset=sst", "model=tree_lstm"]
@@ -191,10 +189,6 @@ def test_an_option_may_be_swept_and_may_be_null_in_a_sweep_which_leaves_no_folde
     assert {job.config.dataset.options["sha256"] for job in jobs} == {None}
     jobs = parse(["-m", "system=dynet,dynet_off", "system.options.autobatch=depth,agenda"])
     assert [job.config.system.options["autobatch"] for job in jobs] == ["depth", "agenda"] * 2
-
-
-def test_a_system_takes_a_new_name(composer: Composer) -> None:
-    assert composer.compose_config({"system": "null", "system.name": "mine"}).system.name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -253,9 +247,7 @@ SETTINGS = {"system": "null", "model": "tree_fc", "dataset": "complete_trees"}
         *(("system/null.yaml", *one) for one in (BRACKET, TAB, TAG, BYTES)),
     ],
 )
-def test_composing_config_names_broken_file_in_error(
-    conf_dir: Path, file: str, content: bytes, words: str
-) -> None:
+def test_broken_file_is_named(conf_dir: Path, file: str, content: bytes, words: str) -> None:
     (conf_dir / file).write_bytes(content)
     names_file = [str(conf_dir / file)] if (content, words) != BYTES else []
     with expect_refusal(words, "; fix the file", *names_file):

@@ -47,9 +47,7 @@ def test_the_same_trial_counts_before_others_alike(make_spec: MakeSpec) -> None:
         ("x", OTHERS_S),
     ],
 )
-def test_estimate_without_records_follows_the_rule(
-    make_spec: MakeSpec, adapter: str, process_s: float
-) -> None:
+def test_estimate_needs_no_records(make_spec: MakeSpec, adapter: str, process_s: float) -> None:
     spec = make_spec(adapter=adapter)
     assert Durations().estimate_seconds(spec) == process_s + 2 * spec.timing.min_seconds
 

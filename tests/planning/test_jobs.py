@@ -203,9 +203,7 @@ def test_jobs_have_the_steps_of_their_experiment_and_all_has_every_step(plans: P
     assert all(len(set(job.steps)) == len(job.steps) for job in jobs.values())
 
 
-def test_rounds_follow_each_other_and_systems_stand_as_drawn(
-    plans: Plans, specs: dict[str, TrialSpec]
-) -> None:
+def test_rounds_in_order_and_systems_as_drawn(plans: Plans, specs: dict[str, TrialSpec]) -> None:
     for job in (*build_local_jobs(plans).values(), *build_node_jobs(plans, 1e6, RESULTS).values()):
         rounds = [step.round for step in job.steps]
         assert rounds == sorted(rounds)
@@ -226,9 +224,7 @@ def test_prioritized_experiment_comes_first(plans: Plans) -> None:
 
 
 @pytest.mark.usefixtures("a_second")
-def test_on_nodes_each_step_is_in_one_job_which_is_as_long_as_asked_or_as_its_point(
-    plans: Plans, specs: dict[str, TrialSpec]
-) -> None:
+def test_node_jobs_split_steps_at_whole_points(plans: Plans, specs: dict[str, TrialSpec]) -> None:
     """A point of the table and the headline takes 8 steps; unrelated points are separate jobs."""
     for block_s, found in ((0.1, [1, 1, 1]), (15.9, [1, 1, 1]), (16.0, [1, 2]), (1e6, [1, 2])):
         built = build_node_jobs(plans, block_s, RESULTS).values()
@@ -293,9 +289,7 @@ def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> Non
     assert file.read_bytes() != before
 
 
-def test_marker_without_records_is_removed_only_after_active_runs(
-    done: Job, plans: Plans, tmp_path: Path
-) -> None:
+def test_marker_without_records_stays_during_runs(done: Job, plans: Plans, tmp_path: Path) -> None:
     update_markers(build_local_jobs(plans).values(), tmp_path, lambda step: step not in done.steps)
     assert list((tmp_path / "measured").iterdir()) == [done.locate_done_file(tmp_path)]
     with begin_run(tmp_path), begin_run(tmp_path):

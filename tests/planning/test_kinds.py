@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,9 @@ import yaml
 from dynbatch.harness.planning.grid import expand
 from dynbatch.harness.planning.kinds import KINDS, read_selection, read_systems
 from dynbatch.harness.planning.yaml_files import list_choices
-from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import read_declaration
+from tests.support.processes import run_python
 from tests.support.refusals import expect_refusal
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -68,9 +67,7 @@ def trials(conf: Path, *blocks: object, base: object = None) -> list[tuple[str, 
         (None, ("null",)),
     ],
 )
-def test_a_list_selects_names_and_kinds_in_order(
-    conf: Path, printed: object, names: tuple[str, ...]
-) -> None:
+def test_lists_select_names_and_kinds(conf: Path, printed: object, names: tuple[str, ...]) -> None:
     assert read_selection("here", printed, conf).list_names() == names
 
 
@@ -175,10 +172,7 @@ trials = plan_artifact("headline_tree_lstm", choices, Composer())
 assert {"dynet", "torch_levels"} <= {trial.spec.system for trial in trials}
 print([name for name in ("torch", "dynet", "tensorflow") if name in sys.modules])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert run_python("-c", program) == "[]\n"
 
 
 def test_systems_of_one_package_are_of_one_framework() -> None:

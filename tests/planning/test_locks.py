@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import multiprocessing
 import os
 import shutil
 import signal
 import stat
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine import folders
 from dynbatch.harness.planning import locks
 from dynbatch.harness.planning.locks import begin_run, block_runs, hold_machine, hold_results_dir
+from tests.support.odd_files import fail_on_full_disk
 from tests.support.refusals import expect_refusal
 
 Patch = pytest.MonkeyPatch
@@ -48,13 +49,14 @@ def holder_of(results: Path, holder: str, *, alone: bool = True) -> multiprocess
     return process
 
 
+def check_error(lock: AbstractContextManager[str], words: str) -> None:
+    with pytest.raises(BenchError, match=words), lock:
+        pass
+
+
 def check_refused(results: Path, holder: str, *, alone: bool = True) -> None:
     """Check that the lock of a directory is refused at once, and its holder named."""
-    with (
-        pytest.raises(BenchError, match=holder),
-        hold_results_dir(results, "second", 0.0, print, alone=alone),
-    ):
-        pass
+    check_error(hold_results_dir(results, "second", 0.0, print, alone=alone), holder)
 
 
 def test_held_lock_is_refused_with_its_owner(tmp_path: Path) -> None:
@@ -79,9 +81,7 @@ def test_a_directory_whose_name_is_not_utf_8_has_a_lock(tmp_path: Path) -> None:
         assert name
 
 
-def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_waiting_ends_when_the_holder_ends(tmp_path: Path, monkeypatch: Patch) -> None:
     holder = holder_of(tmp_path, "bench x")
     printed: list[str] = []
 
@@ -102,12 +102,8 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(locks.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(locks.time, "sleep", lambda _: None)
     printed: list[str] = []
-    with (
-        hold_results_dir(tmp_path, "first", 0.0, printed.append),
-        pytest.raises(BenchError, match="first"),
-        hold_results_dir(tmp_path, "second", 5.0, printed.append),
-    ):
-        pass
+    with hold_results_dir(tmp_path, "first", 0.0, printed.append):
+        check_error(hold_results_dir(tmp_path, "second", 5.0, printed.append), "first")
     assert [line.rpartition("; ")[2] for line in printed] == ["waiting for at most 5 s"]
 
 
@@ -140,9 +136,7 @@ def test_a_turn_is_waited_for_whatever_the_cache(tmp_path: Path, monkeypatch: Pa
 
 
 @pytest.mark.parametrize("has_cache", [True, False])
-def test_locks_fall_back_to_the_cache_or_results_directory(
-    tmp_path: Path, monkeypatch: Patch, has_cache: bool
-) -> None:
+def test_locks_have_fallback_folders(tmp_path: Path, monkeypatch: Patch, has_cache: bool) -> None:
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")
     monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
@@ -157,11 +151,8 @@ def test_locks_fall_back_to_the_cache_or_results_directory(
 
 
 def test_a_turn_holds_though_its_owner_cannot_be_named(tmp_path: Path, monkeypatch: Patch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", full)
+        patch.setattr(os, "pwrite", fail_on_full_disk)
         held = hold_results_dir(tmp_path, "first", 0.0, print)
         held.__enter__()
     check_refused(tmp_path, "another run")
@@ -226,11 +217,8 @@ def test_a_machine_measures_one_trial_whatever_the_folder(memory: Path) -> None:
         (lock,) = memory.rglob("*.turn")
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
         for alone in (True, False):
-            with (
-                pytest.raises(BenchError, match=r"a job .* is still measuring on "),
-                hold_machine("another", 0.0, print, alone=alone),
-            ):
-                pass
+            another = hold_machine("another", 0.0, print, alone=alone)
+            check_error(another, "a job .* is still measuring on ")
     with (
         hold_machine("a count", 0.0, print, alone=False),
         hold_machine("a count more", 0.0, print, alone=False),
@@ -241,8 +229,5 @@ def test_a_machine_measures_one_trial_whatever_the_folder(memory: Path) -> None:
 def test_machine_without_a_local_directory_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")
     monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
-    with (
-        pytest.raises(BenchError, match="no writable local directory for the machine lock"),
-        hold_machine("a job", 0.0, print),
-    ):
-        pass
+    with pytest.raises(BenchError, match="no writable local directory for the machine lock"):
+        hold_machine("a job", 0.0, print)

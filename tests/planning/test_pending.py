@@ -51,9 +51,7 @@ def measure_round(trial: PlannedTrial, choices: Choices, round_: int, **changes:
     return path
 
 
-def test_steps_without_a_valid_record_are_missing_and_failed_ones_on_request(
-    pending: Pending, trial: PlannedTrial
-) -> None:
+def test_failed_steps_are_pending_on_request(pending: Pending, trial: PlannedTrial) -> None:
     steps = [Step(trial.trial_id, round_) for round_ in range(4)]
     assert [pending.is_lacking(step) for step in steps] == [False, True, False, True]
     assert [pending.is_in(step) for step in steps] == [True] * 4
@@ -75,9 +73,7 @@ def test_budget_selects_only_missing_steps(trial: PlannedTrial, choices: Choices
     assert "3 more are left for the next run" in found.describe_work(found.now, n_drawn=1)
 
 
-def test_a_trial_that_a_gpu_cannot_run_has_one_record_and_is_not_asked_again(
-    make_spec: MakeSpec, choices: Choices
-) -> None:
+def test_a_trial_unsupported_on_a_gpu_is_asked_once(make_spec: MakeSpec, choices: Choices) -> None:
     on_cuda, on_cpu = (
         PlannedTrial(make_spec(device=device), {}, (), rounds=4) for device in ("cuda", "cpu")
     )
@@ -114,9 +110,7 @@ def test_compile_time_and_budget_are_announced(trial: PlannedTrial, choices: Cho
     assert ", 6 min of it to compile, by 1 records of this machine (budget: 9 h)" in text
 
 
-def test_outdated_records_beyond_the_budget_are_set_aside(
-    trial: PlannedTrial, choices: Choices
-) -> None:
+def test_outdated_records_over_budget_are_set_aside(trial: PlannedTrial, choices: Choices) -> None:
     path = measure_round(trial, choices, 1, source_sha256="of older code")
     plans = {"table": [replace(trial, rounds=2)]}
     whole = find_pending(choices, plans, {}, (), SourceHashes())

@@ -74,9 +74,7 @@ def test_jobs_of_a_run_are_those_of_its_folder(commands: Path, tmp_path: Path) -
     assert list_jobs(tmp_path) == {"12": "rule_measure_wildcards_a"}
 
 
-def test_jobs_that_are_cancelled_are_waited_for(
-    commands: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_cancelled_jobs_are_waited_for(commands: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     """Jobs that are still ending would otherwise overlap with the new run."""
     looks = tmp_path / "looks"
     say(commands, "squeue", f"echo look >> {looks}; test $(wc -l < {looks}) -gt 2 || echo 12")
@@ -95,9 +93,7 @@ def test_jobs_that_are_cancelled_are_waited_for(
         cancel(["12"])
 
 
-def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
-    commands: Path, tmp_path: Path
-) -> None:
+def test_nodes_are_checked_unless_others_took_them(commands: Path, tmp_path: Path) -> None:
     answer = 'case "$*" in *nodelist=b*) echo "Unable to allocate resources" >&2; exit 1;; *)'
     say(commands, "srun", f"{answer} echo code={compute_code_version()};; esac")
     message: list[str] = []

@@ -9,10 +9,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from dynbatch.harness.commands import draw
-from dynbatch.harness.planning.artifacts import Choices
+from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_counts
 from dynbatch.harness.planning.config import Composer
-from dynbatch.plots.experiment import Experiment
-from tests.support.experiments import Load, choose, load_made_up
+from dynbatch.plots.experiment import Experiment, load_experiment
+from tests.support.experiments import Load, write_measured
 from tests.support.records import Change, conf_with_made_up_systems
 
 
@@ -24,8 +24,10 @@ def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def choices(conf_dir: Path, tmp_path: Path) -> Choices:
-    """Return choices of small sizes."""
-    return choose(conf_dir, tmp_path / "results")
+    """Return choices of small sizes without a real dataset, so that synthetic ones replace it."""
+    results = tmp_path / "results"
+    config = {"scale": "smoke", "device": "cpu", "data_root": results / "no_data"}
+    return build_choices({**config, "results_dir": results, "conf_dir": conf_dir}, {})
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,8 @@ def load(choices: Choices, composer: Composer) -> Load:
     """Return a function that loads an experiment with made-up records, which `change` may alter."""
 
     def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
-        return load_made_up(name, replace(choices, scale=scale), composer, change)
+        own = replace(choices, scale=scale)
+        trials = write_measured(name, own, composer, change)
+        return load_experiment(name, own, trials, plan_counts(name, own))
 
     return load

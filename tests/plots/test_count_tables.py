@@ -70,7 +70,6 @@ def load_planned(name: str, choices: Choices) -> Experiment:
 
 
 def build_table(experiment: Experiment) -> Table:
-    """Return the only table."""
     (table,) = build_tables(experiment)
     return table
 

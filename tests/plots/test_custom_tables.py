@@ -216,11 +216,7 @@ LATTICE, TREES = "headline_lattice_lstm", "headline_tree_lstm_inference"
 
 
 def load_headlines(load: Load, speeds: dict[str, dict[str, float]]) -> Experiment:
-    """Load records of some headlines.
-
-    Args:
-        speeds: instances per second by headline and system; 100 for others.
-    """
+    """Load records of some headlines with speeds by headline and system, 100 for others."""
 
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         found = speeds.get(trial.settings[EXPERIMENT])

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from dynbatch.harness.planning.artifacts import PlannedTrial, plan_artifact
-from dynbatch.harness.planning.config import Composer
+from dynbatch.harness.planning.artifacts import PlannedTrial
 from dynbatch.harness.planning.grid import (
     expand,
     list_experiment_names,
@@ -23,10 +20,10 @@ from dynbatch.harness.planning.grid import (
 from dynbatch.harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import DECLARED, read_declaration
-from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.published import PUBLISHED
 from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table
-from tests.support.experiments import Load, build_tables, change_systems, choose, select_number
+from tests.support.experiments import Load, build_tables, change_systems, select_number
 from tests.support.records import Change
 
 HEADLINE, SWEEP = "headline_var_lstm", "cavs_short_table1_tree_lstm"
@@ -34,11 +31,7 @@ HEADLINES = [name for name in list_experiment_names() if name.startswith("headli
 
 
 def make_speeds(speeds: Mapping[str, float], **failing: str) -> Change:
-    """Return a change that sets speeds by system.
-
-    Args:
-        failing: statuses of systems that fail.
-    """
+    """Return a change that sets speeds by system, and statuses of systems that fail."""
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         system = trial.settings["system"]
@@ -160,7 +153,8 @@ def test_a_setting_without_a_record_is_named_and_has_no_columns(load: Load) -> N
 def test_slower_unseen_mini_batches_are_noted(load: Load) -> None:
     slower = {"vertex": {"unseen_slowdown": 1.01}, "dynet": {"unseen_slowdown": 1.25}}
     table = find_table(load(HEADLINE, change_systems(slower)), "systems")
-    assert any("1.01 to 1.25 times" in note for note in table.notes)
+    (note,) = (note for note in table.notes if "reordered" in note)
+    assert "1.01 (Vertex engine) to 1.25 (DyNet agenda) times" in note
     assert select_number(table.numbers, quantity="unseen_slowdown", system="dynet").value == 1.25
 
 
@@ -292,45 +286,23 @@ def test_variants_of_a_system_are_one_column(load: Load) -> None:
     assert "tf_static" not in set(of_both.system)
 
 
-@pytest.fixture(scope="module")
-def unmeasured(
-    conf_dir: Path, composer: Composer, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str, str], Table]:
-    """Return a function that builds the table of an experiment without any record, once."""
-    folder = tmp_path_factory.mktemp("unmeasured")
-
-    @cache
-    def build(name: str, scale: str) -> Table:
-        choices = choose(conf_dir, folder, scale)
-        return find_table(load_experiment(name, choices, plan_artifact(name, choices, composer)))
-
-    return build
-
-
-def test_epoch_times_have_batch_sizes_and_hidden_sizes_of_every_workload(
-    unmeasured: Callable[[str, str], Table],
-) -> None:
-    numbers = unmeasured("epoch_times", "paper").numbers
+def test_epoch_times_have_batch_sizes_and_hidden_sizes_of_every_workload(load: Load) -> None:
+    numbers = find_table(load("epoch_times", lambda *_: None, "paper")).numbers
     assert set(numbers.quantity) == {"instance_s"}
-    for workload, size in product(
-        ("Fixed-LSTM", "Var-LSTM", "Tree-FC", "Tree-LSTM", "Lattice"),
-        ("batch_size", "hidden_size"),
-    ):
+    workloads = ("Fixed-LSTM", "Var-LSTM", "Tree-FC", "Tree-LSTM", "Lattice")
+    for workload, size in product(workloads, ("batch_size", "hidden_size")):
         axis = f" by {size.replace('_', ' ')}"
-        ours = numbers[
-            numbers.setting.str.startswith(workload) & numbers.setting.str.endswith(axis)
-        ]
+        setting = numbers.setting.str
+        ours = numbers[setting.startswith(workload) & setting.endswith(axis)]
         shown = ours[ours.system == "vertex"].groupby("setting")[size].nunique()
         assert len(shown), (workload, axis)
         assert shown.min() >= 5, (workload, axis)
         assert ours.system.nunique() >= 4, (workload, axis)
 
 
-def test_the_ablation_has_each_switch_alone_off_and_alone_on(
-    unmeasured: Callable[[str, str], Table],
-) -> None:
+def test_the_ablation_has_each_switch_alone_off_and_alone_on(load: Load) -> None:
     """Both walks give the switches, since one of them does not change the granularity."""
-    shown = set(unmeasured("ablation", "paper").numbers.setting)
+    shown = set(find_table(load("ablation", lambda *_: None, "paper")).numbers.setting)
     declared = read_declaration("ablation", CONF_DIR).table["settings"]
     assert shown == set(declared)
     content = read_experiment("switch_walks")

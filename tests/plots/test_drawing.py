@@ -126,9 +126,7 @@ def test_a_number_prints_as_its_status_and_kind_ask() -> None:
     assert format_with(status="not planned") == EN_DASH
     assert format_with(status="published", value=43200) == "43,200"
     assert format_with(status="published", value=0.83) == "0.83", "no digit that the paper lacks"
-    assert format_with(quantity="n_batches", value=1174, warnings="background_load") == "1,174", (
-        "counted"
-    )
+    assert format_with(quantity="n_batches", value=1174, warnings="background_load") == "1,174"
     assert format_plain(0.25) == "0.25"
 
 

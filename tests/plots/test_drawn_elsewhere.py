@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from dynbatch.harness.records.store import RecordSet, write_packed
 from dynbatch.plots.captions import build_title
 from dynbatch.plots.draw import draw_experiment
 from dynbatch.plots.drawable import Drawable, Elsewhere, select_drawable
-from dynbatch.plots.experiment import load_experiment
+from dynbatch.plots.experiment import load_experiment, load_held
 from tests.support.experiments import FIGURE, TABLE, plan_once
 from tests.support.made_up_counts import LEARNING
 from tests.support.records import (
@@ -256,20 +256,27 @@ def test_the_command_draws_named_experiments(
         read_refusal(capsys, f"cannot draw {GRAPH} from")
 
 
+def test_the_command_of_a_drawing_is_for_a_shell(measured: Measure, plan_of: PlanOf) -> None:
+    found = replace(plan_of(measured(TABLE)), records_path=Path("my records"))
+    assert load_held(TABLE, found).command.endswith(f"draw_{TABLE} --config 'records=my records'")
+
+
 def test_rounds_follow_records_and_gaps_are_missing(conf_dir: Path, composer: Composer) -> None:
     config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir}
     planned = plan_artifact(FIGURE, build_choices(config, {}, frozenset({"sst"})), composer)[:3]
 
-    def rounds(n_planned: int, *n_held: int) -> list[list[bool]]:
-        """Return whether each drawn round has a record."""
+    def rounds(n_planned: int, *held: Sequence[int]) -> list[list[int | None]]:
+        """Return the round of each record that is drawn, and None for missing ones."""
         trials = [replace(trial, rounds=n_planned) for trial in planned]
-        pairs = zip(trials, n_held, strict=True)
-        records = tuple(made_up_record(t, r) for t, n in pairs for r in range(n))
+        pairs = zip(trials, held, strict=True)
+        records = tuple(made_up_record(t, r) for t, numbers in pairs for r in numbers)
         return [
-            [one is not None for one in of]
-            for of in Elsewhere(RecordSet(records)).find_rounds(trials)
+            [record and record.trial.round for record in found]
+            for found in Elsewhere(RecordSet(records)).find_rounds(trials)
         ]
 
-    assert rounds(6, 3, 1, 0) == [[True] * 3, [True, False, False], [False] * 3]
-    assert rounds(2, 3, 3, 3) == [[True] * 2] * 3
-    assert rounds(6, 0, 0, 0) == [[False]] * 3
+    nothing: list[int] = []
+    assert rounds(6, range(3), [0], nothing) == [[0, 1, 2], [0, None, None], [None] * 3]
+    assert rounds(6, nothing, nothing, nothing) == [[None]] * 3
+    beyond = rounds(2, range(4), [0, 3], [3])
+    assert beyond == [[0, 1, 2, 3], [0, 3], [3, None]], "more than planned, and gaps"

@@ -43,11 +43,7 @@ def list_kinds() -> list[tuple[str, str]]:
 
 
 def refuse(part: str, name: str, choices: Choices, change: Mapping[str, Any], words: str) -> None:
-    """Expect an error of a table or figure.
-
-    Args:
-        change: changed keys of its declaration; None removes a key.
-    """
+    """Expect an error of a table or figure with changed keys; None removes a key."""
     experiment = load_experiment(name, choices, ())
     content = {**getattr(experiment.declaration, part), **change}
     content = {key: value for key, value in content.items() if value is not None}

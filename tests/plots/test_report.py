@@ -31,7 +31,6 @@ def build_page(choices: Choices, *names: str) -> str:
 
 
 def draw_made_up(choices: Choices, composer: Composer, *names: str) -> None:
-    """Draw experiments from invented records."""
     for name in names:
         write_measured(name, choices, composer)
         assert run_draw(name, choices) == 0

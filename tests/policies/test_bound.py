@@ -8,7 +8,6 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
-from dynbatch.harness.policies.sufficient import schedule as sufficient
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from tests.support.random_graphs import graph_of, graphs, minimum_batches
 
@@ -62,12 +61,6 @@ def test_bound_need_not_be_reached() -> None:
 @given(graphs(max_vertices=8, max_types=3))
 def test_exact_search_agrees_with_brute_force(graph: Graph) -> None:
     assert minimum_batches(graph) == brute_force(graph)
-
-
-@settings(deadline=None, max_examples=60)
-@given(graphs(max_vertices=12))
-def test_bound_never_exceeds_the_minimum(graph: Graph) -> None:
-    assert compute_lower_bound(graph) <= minimum_batches(graph) <= sufficient(graph).n_batches
 
 
 def test_waiting_for_one_batch_of_followers_can_pay() -> None:

@@ -21,16 +21,8 @@ from dynbatch.harness.contracts.model import ModelSizes
 from dynbatch.harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from dynbatch.harness.granularity.operators import build_operator_graph
 from dynbatch.harness.granularity.released import build_released_graph
+from dynbatch.harness.policies.parts import urgency
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
-from dynbatch.harness.policies.parts.urgency import (
-    COST,
-    MAX_WAIT,
-    OTHERS,
-    OWN,
-    PROGRESS,
-    READY,
-    WAIT,
-)
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from dynbatch.harness.values.schedule import check_schedule
 from tests.support.corpora import first_mini_batch, train_part
@@ -149,18 +141,18 @@ def _choice(
     scores = {}
     for t in sorted(ready):
         cost = plain.cost[t]
-        score = READY * (len(ready[t]) / left[t]) - COST * cost
-        score += WAIT * min(waits[t], MAX_WAIT)
+        score = urgency.READY * (len(ready[t]) / left[t]) - urgency.COST * cost
+        score += urgency.WAIT * min(waits[t], urgency.MAX_WAIT)
         others = 0.0
         for k in chained:
             if k != t:
                 others += worth[k] * held[t][k]
                 continue
-            score += OWN * (worth[k] * held[t][k])
+            score += urgency.OWN * (worth[k] * held[t][k])
             if longest[k] > 0 and [s for s in ready if reach[s][k] == longest[k]] == [k]:
-                score += PROGRESS * cost
+                score += urgency.PROGRESS * cost
         n_chains = sum(level > 0 for level in longest.values())
-        scores[t] = score + OTHERS * others / max(n_chains, 1)
+        scores[t] = score + urgency.OTHERS * others / max(n_chains, 1)
     return max(sorted(scores), key=lambda t: scores[t])
 
 

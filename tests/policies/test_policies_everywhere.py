@@ -11,16 +11,9 @@ from typing import Any
 
 import pytest
 
+from dynbatch.harness.contracts import policy as policies
 from dynbatch.harness.contracts.corpus import load_corpus
 from dynbatch.harness.contracts.model import Model, draw_initial_weights, trace_functions
-from dynbatch.harness.contracts.policy import (
-    LearningSettings,
-    Policy,
-    is_learned,
-    learn_policy,
-    list_policy_names,
-    load_policy,
-)
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError, ScheduleError
 from dynbatch.harness.granularity.operators import OperatorModel
@@ -49,7 +42,7 @@ DATASETS = (
     ("dataset=iwslt15_synthetic",),
     ("dataset=ud_ewt_synthetic",),
 )
-QUICK = LearningSettings(trials=30)
+QUICK = policies.LearningSettings(trials=30)
 composer = Composer()
 
 
@@ -91,11 +84,11 @@ def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str) -> N
     first, second = graphs(model, kind)
     bounds = {id(graph): compute_lower_bound(graph) for graph in (first, second)}
     wrong = []
-    for policy in list_policy_names():
-        schedule_of: Policy = (
-            learn_policy(policy, [select_first_segment(first)], QUICK)
-            if is_learned(policy)
-            else load_policy(policy)
+    for policy in policies.list_policy_names():
+        schedule_of = (
+            policies.learn_policy(policy, [select_first_segment(first)], QUICK)
+            if policies.is_learned(policy)
+            else policies.load_policy(policy)
         )
         for graph in (first, second):
             schedule = schedule_in_segments(schedule_of, graph)

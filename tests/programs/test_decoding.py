@@ -257,8 +257,6 @@ def test_segments_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedM
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(("concurrent", "map", "call", "stage", "ghosts")), max_size=12))
 def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
-    """Nested branches, with stages and ghosts in between, in a program without waits."""
-
     def nest(p: CallWriter, left: Sequence[str], value: Any) -> Any:
         for k, step in enumerate(left):
             behind = left[k + 1 :]

@@ -144,7 +144,6 @@ def test_all_paths_end_at_the_same_depth(body: str) -> None:
 
 @pytest.mark.parametrize("body", UNEVEN)
 def test_compiled_and_interpreted_programs_agree(body: str) -> None:
-    """Logs of compiled code and Python are the same, and results those in float64."""
     model = write_model(body, seed=4)
     check_logs(translated(model, as_written=True), model.recording, SENTENCES)
     check_result(run(live_adapter(model), SENTENCES), model, SENTENCES)

@@ -121,7 +121,6 @@ def test_consumer_of_block_without_operands_is_not_hoisted_before_it() -> None:
 def test_no_operand_is_of_a_later_segment_phase_or_depth(
     batch: list[Scripted], model: ScriptedModel
 ) -> None:
-    """Segments, phases and depths are an order of execution that respects every dependency."""
     graph = model.mini_batch(batch).graph
     segments = np.zeros_like(graph.phases) if graph.segments is None else graph.segments
     place = list(zip(segments.tolist(), graph.phases.tolist(), graph.depths.tolist(), strict=True))

@@ -193,9 +193,7 @@ def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
         (["system"], "rond", "unknown quantity 'rond'; choose from"),  # "round" is not one
     ],
 )
-def test_unknown_names_are_refused_with_a_close_one(
-    by: list[str], quantity: str, message: str
-) -> None:
+def test_unknown_names_suggest_close_ones(by: list[str], quantity: str, message: str) -> None:
     with pytest.raises(RecordError, match=message):
         numbers(build_frame_from_rows(build_rows("a", [1])), by, quantity)
 

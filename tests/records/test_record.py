@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from dynbatch.harness.errors import ConfigError, OutputError, RecordError
+from dynbatch.harness.errors import OutputError, RecordError
 from dynbatch.harness.machine.files import drop_leftovers
 from dynbatch.harness.planning.artifacts import PlannedTrial
-from dynbatch.harness.records.files import check_writable
 from dynbatch.harness.records.record import (
     Measured,
     build_record,
@@ -26,7 +25,7 @@ from dynbatch.harness.records.record import (
 from dynbatch.harness.trials.spec import Limits, TrialSpec
 from tests.support.measured import MakeSpec
 from tests.support.records import SPEC, plain_record, turn
-from tests.support.refusals import expect_refusal
+from tests.support.refusals import expect_refusal, raising
 
 Patch = pytest.MonkeyPatch
 # Fields of a record that do not depend on the measurement.
@@ -61,9 +60,7 @@ def test_of_a_trial_that_died_nothing_is_made_up(make_spec: MakeSpec) -> None:
         (lambda text: text.replace('"reason"', '"raeson"'), "raeson"),
     ],
 )
-def test_a_damaged_record_is_named(
-    tmp_path: Path, damage: Callable[[str], str], fault: str
-) -> None:
+def test_damaged_record_is_named(tmp_path: Path, damage: Callable[[str], str], fault: str) -> None:
     path = tmp_path / "r0.json"
     write_record(path, plain_record())
     path.write_text(damage(path.read_text()))
@@ -82,12 +79,8 @@ def test_a_writer_that_dies_leaves_the_old_record(tmp_path: Path, monkeypatch: P
     path = tmp_path / "r0.json"
     old = plain_record()
     write_record(path, old)
-
-    def die(_: int) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", die)
+        patch.setattr(os, "fsync", raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             write_record(path, plain_record(changes={"instances_per_s": 1.0}))
         assert list(tmp_path.iterdir()) == [path], "who is interrupted clears up"
@@ -129,9 +122,7 @@ def test_record_replacement_is_atomic(tmp_path: Path, monkeypatch: Patch, has_li
         assert read_record(path) == old
         return replace(source, target)
 
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
+    refuse = raising(PermissionError(1, "Operation not permitted"))
     monkeypatch.setattr(Path, "replace", seen)
     monkeypatch.setattr(os, "link", link if has_links else refuse)
     write_record(path, new)
@@ -140,16 +131,10 @@ def test_record_replacement_is_atomic(tmp_path: Path, monkeypatch: Patch, has_li
     assert read_record(aside) == old
 
 
-def test_a_record_that_cannot_be_put_aside_leaves_nothing_in_its_name(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_failed_replacement_leaves_only_the_old_record(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "r0.json"
     write_record(path, plain_record())
-
-    def refuse(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(Path, "replace", raising(OSError(5, "Input/output error")))
     with pytest.raises(OutputError, match="Input/output error"):
         write_record(path, plain_record(changes={"instances_per_s": 1.0}))
     assert not list((tmp_path / "superseded").iterdir())
@@ -178,14 +163,6 @@ def test_record_validity_depends_on_status_spec_and_code(
 ) -> None:
     record = plain_record(changes={"status": status})
     assert record.is_valid_for(TrialSpec(**(SPEC | asked)), code * 64) is answers
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"cannot be written .* choose another results_dir"):
-        check_writable(tmp_path / "file" / "below")
-    check_writable(tmp_path / "new")
-    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_a_record_has_one_path_for_bench_and_pipeline(make_spec: MakeSpec, tmp_path: Path) -> None:

@@ -151,15 +151,11 @@ def test_a_record_of_another_machine_is_not_kept(
         ("2.13.0", "2.13.0rc1", False),
     ],
 )
-def test_a_local_label_counts_only_if_both_have_one(
-    version: str, other: str, is_same: bool
-) -> None:
+def test_local_labels_count_only_if_both_have_one(version: str, other: str, is_same: bool) -> None:
     assert are_same_versions(version, other) == is_same
 
 
-def test_a_record_of_another_version_is_not_kept(
-    make_spec: MakeSpec, measured_now: MakeRecord
-) -> None:
+def test_record_of_other_version_is_not_kept(make_spec: MakeSpec, measured_now: MakeRecord) -> None:
     spec = make_spec()
     for name in ("numpy", "python"):
         record = measured_now(spec, versions=read_harness_versions() | {name: "0.1"})
@@ -171,9 +167,7 @@ def test_a_record_of_another_version_is_not_kept(
     assert "pandas" in (Present().find_change(unlike, spec) or "")
 
 
-def test_versions_are_those_of_the_interpreter_that_measures(
-    make_spec: MakeSpec, measured_now: MakeRecord
-) -> None:
+def test_versions_are_the_interpreters_own(make_spec: MakeSpec, measured_now: MakeRecord) -> None:
     spec = make_spec(python=sys.executable)
     assert Present().is_kept(measured_now(spec), spec)
     unlike = measured_now(spec, versions=read_harness_versions() | {"numpy": "0.1"})
@@ -203,9 +197,7 @@ def test_unlike_inputs_share_no_table(
             compare(rows)
 
 
-def test_rows_of_one_workload_on_unlike_machines_share_no_table(
-    own: MakeSpec, measured_now: MakeRecord
-) -> None:
+def test_rows_of_unlike_machines_share_no_table(own: MakeSpec, measured_now: MakeRecord) -> None:
     there = describe_machine().to_dict() | {"cpu": "Another CPU"}
     records = [measured_now(own(system="one")), measured_now(own(system="other"), machine=there)]
     rows = build_frame(records)

@@ -117,9 +117,7 @@ def test_samples_below_clock_resolution_are_too_short() -> None:
         ([-0.97, -1.0, -1.021], True),
     ],
 )
-def test_an_interval_above_five_percent_of_the_median_is_wide(
-    values: list[float], is_wide: bool
-) -> None:
+def test_an_interval_above_five_percent_is_wide(values: list[float], is_wide: bool) -> None:
     assert summarize_rounds(values).is_wide == is_wide
 
 
@@ -146,9 +144,7 @@ def test_turns_must_have_as_many_passes_as_there_are_times() -> None:
         ((2, 3, 4), 3.0),  # only two would remain
     ],
 )
-def test_disturbed_turns_do_not_count_if_enough_remain(
-    disturbed: Sequence[int], expected: float
-) -> None:
+def test_disturbed_turns_count_only_if_needed(disturbed: Sequence[int], expected: float) -> None:
     seconds = {k: (k + 1.0, k in disturbed) for k in range(5)}
     assert compute_pass_s(seconds) == expected
 

@@ -31,9 +31,8 @@ from dynbatch.harness.records.store import (
 )
 from tests.support.made_up_counts import LEARNING, failed_row, made_up_row
 from tests.support.records import POINT, content_of, plain_count, plain_record, write_results
-from tests.support.refusals import expect_refusal, read_refusal
+from tests.support.refusals import Output, expect_refusal
 
-Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 GIB = 2**30
 MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": [], "memory_bytes": 8 * GIB}
@@ -245,9 +244,7 @@ def test_nodes_of_one_kind_are_one_though_their_memory_differs_by_pages(tmp_path
 
 
 @pytest.mark.parametrize("machine", [MACHINE, OTHER])
-def test_other_inputs_are_a_contradiction_on_whatever_machine(
-    tmp_path: Path, machine: dict[str, object]
-) -> None:
+def test_other_inputs_are_a_contradiction(tmp_path: Path, machine: dict[str, object]) -> None:
     ours = plain_record(changes={"machine": MACHINE, "inputs_sha256": "a" * 64})
     theirs = plain_record(changes={"machine": machine, "inputs_sha256": "b" * 64})
     places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
@@ -274,17 +271,3 @@ def test_the_command_packs_a_folder_for_each_kind(tmp_path: Path, capsys: Output
     capsys.readouterr()
     assert collect.main(["--merge", *places]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
-
-
-@pytest.mark.parametrize(
-    ("typed", "words"),
-    [
-        (["--status", "--merge"], "--status takes only RESULTS"),
-        (["--status", "a", "b"], "one results directory"),
-        (["--merge", "a", "--unpack", "b"], "--merge and --unpack exclude each other"),
-        (["--status", "nowhere"], "cannot be read"),
-    ],
-)
-def test_flags_that_do_not_fit_are_one_line(typed: list[str], words: str, capsys: Output) -> None:
-    assert collect.main(typed) == 1
-    read_refusal(capsys, words)

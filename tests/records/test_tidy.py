@@ -62,9 +62,7 @@ def test_a_failed_round_has_no_quantity(status: str) -> None:
     assert all(np.isnan(row[name]) for name in (*tidy.QUANTITIES, *tidy.MEASURED))
 
 
-def test_a_contradicted_record_has_no_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_contradicted_record_has_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(records: object) -> list[object]:
         wrong = {"status": "wrong_result", "reason": "differs"}
         return [record.model_copy(update=wrong) for record in records]  # type: ignore[attr-defined]

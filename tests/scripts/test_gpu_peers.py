@@ -16,6 +16,7 @@ from dynbatch.harness.errors import BenchError
 from dynbatch.harness.planning import kinds
 from dynbatch.harness.planning.config import Composer
 from scripts import gpu_peers
+from tests.support.refusals import raising
 
 PACKAGES = ("jax[cuda12]==1.2",)
 FILES = {"jax": 2**20, "nvidia-cublas": 3 * 2**30}  # bytes
@@ -80,11 +81,8 @@ def test_packages_and_their_size_are_printed_before_they_are_installed(
 def test_a_server_that_tells_no_size_does_not_prevent_the_installation(
     peer: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("405")
-
     folder = peer()
-    monkeypatch.setattr(gpu_peers.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(gpu_peers.urllib.request, "urlopen", raising(OSError("405")))
     gpu_peers.install_peer(folder, PACKAGES)
     assert "--editable" in read_log(folder)[-1]
 

@@ -17,6 +17,7 @@ from scripts.verify_reference import (
     build_arguments,
     list_points,
 )
+from tests.support.refusals import raising
 
 COMMAND = (
     "bench data_root=data results_dir=results device=cpu model=tree_lstm dataset=sst"
@@ -91,11 +92,8 @@ def test_a_small_point_is_measured_and_judged(
 def test_an_interrupt_is_one_line_that_names_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(verify_reference, "list_points", lambda: [make_point(1, 2)])
-    monkeypatch.setattr(verify_reference, "measure", interrupt)
+    monkeypatch.setattr(verify_reference, "measure", raising(KeyboardInterrupt()))
     assert verify_reference.main([str(tmp_path)]) == 130
     assert capsys.readouterr().err.splitlines()[-1].endswith("make verify-reference")
     assert verify_reference.main(["one", "two"]) == 1

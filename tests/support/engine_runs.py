@@ -104,7 +104,6 @@ def prepared(
 
 
 def run(adapter: Adapter, instances: Sequence[Any], *, update: bool = False) -> Result:
-    """Process one mini-batch."""
     adapter.load(instances)
     adapter.run(NullClock(), update=update)
     return adapter.result()

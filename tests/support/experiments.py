@@ -13,16 +13,10 @@ from typing import Any
 import pandas as pd
 
 from dynbatch.harness.commands import draw
-from dynbatch.harness.planning.artifacts import (
-    Choices,
-    PlannedTrial,
-    build_choices,
-    plan_artifact,
-    plan_counts,
-)
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, plan_artifact, plan_counts
 from dynbatch.harness.planning.config import Composer
 from dynbatch.plots.declaration import read_declaration
-from dynbatch.plots.experiment import Experiment, load_experiment
+from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.tables.cells import Table
 from tests.support.made_up_counts import write_made_up_counts, write_real_counts
 from tests.support.records import Change, write_made_up_records
@@ -37,12 +31,6 @@ Load = Callable[..., Experiment]
 def change_systems(changes: Mapping[str, dict[str, Any] | None], **others: Any) -> Change:
     """Return a change of the records of some systems (None for no record), and of all others."""
     return lambda trial, _: changes.get(trial.settings["system"], others)
-
-
-def choose(conf_dir: Path, results_dir: Path, scale: str = "smoke") -> Choices:
-    """Return choices for the CPU without a real dataset, so that synthetic ones replace it."""
-    config = {"scale": scale, "device": "cpu", "data_root": results_dir / "no_data"}
-    return build_choices({**config, "results_dir": results_dir, "conf_dir": conf_dir}, {})
 
 
 @cache
@@ -63,16 +51,7 @@ def write_measured(
     return trials
 
 
-def load_made_up(
-    name: str, choices: Choices, composer: Composer, change: Change | None = None
-) -> Experiment:
-    """Return an experiment with invented records and counts for its whole plan."""
-    trials = write_measured(name, choices, composer, change)
-    return load_experiment(name, choices, trials, plan_counts(name, choices))
-
-
 def build_tables(experiment: Experiment) -> list[Table]:
-    """Build the tables that an experiment declares."""
     table = experiment.declaration.table
     module = importlib.import_module(f"dynbatch.plots.tables.{table['kind']}")
     return list(module.build(experiment))
@@ -94,6 +73,5 @@ def run_draw(name: str, choices: Choices, *others: str) -> int:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file by column."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

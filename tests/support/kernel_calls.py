@@ -13,17 +13,8 @@ from numpy.typing import NDArray
 from dynbatch.harness.compiler.compiled import Compiled
 from dynbatch.harness.compiler.object_code import Loaded, load_ir
 from dynbatch.harness.compiler.pointers import call, get_address
+from dynbatch.harness.engine.cpu_kernels import context
 from dynbatch.harness.engine.cpu_kernels.blas import Scratch
-from dynbatch.harness.engine.cpu_kernels.context import (
-    FACTORS,
-    LETTERS,
-    N_TALLY,
-    N_THREADS,
-    N_WORDS,
-    SIZES,
-    TALLY,
-    THREAD,
-)
 from dynbatch.harness.engine.cpu_kernels.elementwise import (
     SYMBOL,
     ColumnStore,
@@ -43,12 +34,14 @@ class Reported:
     """Context of a single thread, which kernels get by its address, and its counters."""
 
     def __init__(self, thread: int = 0, n_threads: int = 1, scratch: Scratch | None = None) -> None:
-        self.tally = np.zeros(N_TALLY, np.int64)
-        self._words = np.zeros(N_WORDS, np.int64)
-        self._words[[THREAD, N_THREADS, TALLY]] = thread, n_threads, get_address(self.tally)
+        self.tally = np.zeros(context.N_TALLY, np.int64)
+        self._words = np.zeros(context.N_WORDS, np.int64)
+        self._words[[context.THREAD, context.N_THREADS]] = thread, n_threads
+        self._words[context.TALLY] = get_address(self.tally)
         self._scratch = scratch
         if scratch is not None:
-            self._words[[SIZES, LETTERS, FACTORS]] = list(map(get_address, scratch))
+            places = [context.SIZES, context.LETTERS, context.FACTORS]
+            self._words[places] = list(map(get_address, scratch))
         self.address = get_address(self._words)
 
 

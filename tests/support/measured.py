@@ -31,14 +31,12 @@ class OwnTurns:
         self.cycle = -1
 
     def wait(self) -> Command:
-        """Return the next turn at once."""
         self.cycle += 1
         if not list_unsettled({0: self.progress}):
             return Command(LAST, self.cycle)
         return Command(MARKED if is_marked(self.cycle) else WHOLE, self.cycle)
 
     def report(self, done: PassReport) -> None:
-        """Note the passes of a turn."""
         self.progress.add(self.cycle, done)
 
     def finish(self) -> None:

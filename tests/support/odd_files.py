@@ -1,7 +1,8 @@
-"""Unexpected objects at the path of a project file, and damage to cache entries."""
+"""Unexpected objects at the path of a project file, damage to cache entries, and a full disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -60,6 +61,11 @@ def state(path: Path) -> tuple[object, ...]:
 
 def everything_in(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
+
+
+def fail_on_full_disk(*_: object, **__: object) -> None:
+    """Fail as any call of the system does on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 Damage = Callable[[Path, Path], object]  # damages the first entry; the second one is intact

@@ -31,8 +31,6 @@ FIRST, LAST = b"the first words\n", b"the last words\n"
 
 @dataclass(frozen=True, slots=True)
 class FaultOptions:
-    """Options of the injected fault."""
-
     fault: str | None = None  # `kind` or `kind:detail`
     at: str = "prepare"  # method that has the fault
     file: str | None = None  # for a process id or an exit status, or directory that a fault removes

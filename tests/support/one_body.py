@@ -28,7 +28,6 @@ def rows(v: VertexTracer) -> Symbol:
 
 
 def columns(x: Symbol, start: int, width: int) -> Symbol:
-    """Return some columns of a value."""
     return Symbol(x.builder, x.builder.slice(x.node, start, width))
 
 

@@ -25,8 +25,6 @@ from tests.support.policies import batches as batches_of
 
 @dataclass(frozen=True)
 class PlainLayout:
-    """Layout of a mini-batch."""
-
     batches: list[tuple[int, int]]  # type id, position
     row: list[int]  # of every vertex
     n_rows: list[int]  # of every space
@@ -74,9 +72,8 @@ def plain_layout(
 def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[list[int]]:
     """Sort each batch by the position and slot of its first reader in the same segment."""
     graph, segments = mini_batch.graph, mini_batch.segments
-    read_at, at = dict[int, tuple[int, int]](), 0
-    found = list[list[int]]()
-    for batch in reversed(batches):
+    read_at, found = dict[int, tuple[int, int]](), list[list[int]]()
+    for at, batch in enumerate(reversed(batches)):
         unread = len(batches) * graph.n_vertices * 10, 0
         settled = sorted(batch, key=lambda vertex: read_at.get(vertex, unread))
         found.append(settled)
@@ -86,14 +83,12 @@ def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[li
                     continue
                 place = (-at, position * 1000 + slot)
                 read_at[child] = min(read_at.get(child, place), place)
-        at += 1
     return found[::-1]
 
 
 def geometry(
     mini_batch: MiniBatch, row: list[int], batches: list[list[int]], reads: Reads
 ) -> TypeGeometry:
-    """Return the geometry of one vertex function."""
     vertices = [vertex for batch in batches for vertex in batch]
     starts = np.cumsum([0, *map(len, batches)])
     first_row = [row[batch[0]] for batch in batches]

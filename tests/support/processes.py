@@ -40,15 +40,8 @@ def run_in(
     timeout_s: float = 600.0,
 ) -> str:
     """Run a command in a directory, check its exit code, and return what it prints."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout_s,
-    )
+    joined = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, cwd=folder, env=environment, timeout=timeout_s, **joined)
     assert done.returncode == returncode, f"{command}\n{done.stdout}"
     return done.stdout
 

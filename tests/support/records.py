@@ -85,20 +85,11 @@ def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 
 def turn(cycle: int, n_passes: int = 1, *, is_disturbed: bool = False, cpu_s: float = 1.0) -> Turn:
-    return Turn(
-        cycle=cycle,
-        n_passes=n_passes,
-        wall_s=1.0,
-        cpu_s=cpu_s,
-        steal_s=0.0,
-        wait_s=0.0,
-        n_switches=0,
-        is_disturbed=is_disturbed,
-    )
+    quiet: dict[str, Any] = {"wall_s": 1.0, "steal_s": 0.0, "wait_s": 0.0, "n_switches": 0}
+    return Turn(cycle=cycle, n_passes=n_passes, cpu_s=cpu_s, is_disturbed=is_disturbed, **quiet)
 
 
 def plain_count(name: str = "count-a", **changes: Any) -> AnyCount:
-    """Build one count with this name."""
     return parse_count(json.dumps(made_up_row(POINT, count_id=name, **changes)).encode())
 
 

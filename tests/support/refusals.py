@@ -1,9 +1,10 @@
-"""Checks that input is refused in one line that has given texts."""
+"""Checks that input is refused in one line that has given texts, and calls that raise errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import pytest
 
@@ -27,6 +28,15 @@ def read_refusal(capsys: Output, *words: str) -> str:
     assert printed.out == "", printed.out
     check_line(printed.err.removesuffix("\n"), words)
     return printed.err
+
+
+def raising(error: BaseException) -> Callable[..., NoReturn]:
+    """Return a function that raises an error, whatever its arguments."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    return fail
 
 
 def check_line(line: str, words: tuple[str, ...]) -> None:

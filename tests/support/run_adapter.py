@@ -10,7 +10,7 @@ import importlib
 import json
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,26 +145,8 @@ def trees_of(leaves: Sequence[int]) -> list[Tree]:
     return random_instances("tree", leaves, SIZES, seed=len(leaves))
 
 
-def settings(case: Case, mode: str, device: str, options: dict[str, Any]) -> RunSettings:
-    size, rate = len(case.sizes), case.learning_rate
-    return RunSettings(mode, device, 1, size, rate, 0, options=options)
-
-
-def named(result: Result | ReferenceResult, prefix: str) -> Iterator[tuple[str, Any]]:
-    yield f"{prefix}/loss", result.loss
-    yield f"{prefix}/outputs", result.outputs
-    for name, gradient in result.gradients.items():
-        yield f"{prefix}/gradient of {name}", gradient
-
-
-def evaluate(system: System, instances: Sequence[Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    system.load(instances)
-    system.run(NullClock(), update=False)
-    yield from named(system.result(), prefix)
-
-
-def parameters_of(system: System, prefix: str) -> dict[str, Any]:
-    return {f"{prefix}/{name}": value for name, value in system.parameters().items()}
+def prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def run_case(
@@ -174,7 +156,11 @@ def run_case(
 
     In inference, and without a step, if the system does not train the model.
     """
-    modes = {mode: settings(case, mode, device, options) for mode in ("train", "infer")}
+    size, rate = len(case.sizes), case.learning_rate
+    modes = {
+        mode: RunSettings(mode, device, 1, size, rate, 0, options=options)
+        for mode in ("train", "infer")
+    }
     skips = {mode: adapter.skip(case.model, own) for mode, own in modes.items()}
     mode = "infer" if skips["train"] is not None else "train"
     if skips[mode] is not None:
@@ -182,19 +168,18 @@ def run_case(
     found: dict[str, Any] = {"mode": mode}
     system = prepared(adapter, case, modes[mode])
     for prefix in ("first", "again"):
-        found |= evaluate(system, case.instances, prefix)
+        found |= prefixed(prefix, found_by(system, case.instances))
     found["effective options"] = json.dumps(system.effective_options())
     found["options"] = json.dumps(format_options(system.options))
-    found |= evaluate(system, case.instances[-1:], "alone")
+    found |= prefixed("alone", found_by(system, case.instances[-1:]))
     system.load(case.instances)
-    found |= parameters_of(system, "kept")
+    found |= prefixed("kept", system.parameters())
     if mode == "train":
         system.run(NullClock(), update=True)
-        found |= parameters_of(system, "stepped parameters")
-        found |= evaluate(system, case.instances, "stepped")
+        found |= prefixed("stepped parameters", system.parameters())
+        found |= prefixed("stepped", found_by(system, case.instances))
     inference = prepared(adapter, case, modes["infer"])
-    found |= evaluate(inference, case.instances, "inferred")
-    return found
+    return found | prefixed("inferred", found_by(inference, case.instances))
 
 
 def prepared(adapter: type[System], case: Case, own: RunSettings) -> System:
@@ -224,7 +209,8 @@ def found_by(system: System, instances: Sequence[Any]) -> dict[str, Any]:
 
 
 def values_of(result: Result | ReferenceResult) -> dict[str, Any]:
-    found = {"loss": result.loss, "outputs": result.outputs, **result.gradients}
+    gradients = {f"gradient of {name}": value for name, value in result.gradients.items()}
+    found = {"loss": result.loss, "outputs": result.outputs, **gradients}
     return {name: np.asarray(value) for name, value in found.items()}
 
 

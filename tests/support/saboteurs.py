@@ -23,16 +23,12 @@ FEW = 4  # number of instances that the check runs
 
 @dataclass(frozen=True, slots=True)
 class SabotageOptions:
-    """Options of a saboteur."""
-
     sabotage: str = "Honest"  # name of the class in this module
     of: str = "W"  # parameter with the error
     precision: str = "ieee"  # of the trial, which is ignored
 
 
 class Honest(Reference):
-    """Correct system."""
-
     phases = ("backward", "update")
     option_type = SabotageOptions
     options: SabotageOptions

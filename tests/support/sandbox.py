@@ -135,17 +135,11 @@ class Sandbox:
         return Ended(returncode, _read(self.folder / "said.out"), _read(self.folder / "said.err"))
 
     def run(self, command: Sequence[str], limit_s: float = LIMIT_S) -> Ended:
-        """Run a command to its end."""
         return self.wait(self.start(command), limit_s)
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes that are alive."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
-
-    def survivors(self) -> list[psutil.Process]:
-        """Return the processes that are alive after the grace time."""
-        wait_until(lambda: not self.processes(), self.grace_s)
-        return self.processes()
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
@@ -155,7 +149,6 @@ class Sandbox:
             return False
 
     def end_all(self) -> None:
-        """Kill all processes."""
         while found := self.processes():
             for process in found:
                 with suppress(psutil.NoSuchProcess):
@@ -214,9 +207,9 @@ def assert_one_line(ended: Ended, command: str) -> None:
 
 
 def assert_no_survivors(box: Sandbox) -> None:
-    """Fail if processes survive, after killing them."""
-    survivors = box.survivors()
-    printed = []
+    """Fail if processes survive the grace time, after killing them."""
+    wait_until(lambda: not box.processes(), box.grace_s)
+    survivors, printed = box.processes(), []
     for process in survivors:
         with suppress(psutil.Error):
             printed.append(" ".join(process.cmdline())[:200])

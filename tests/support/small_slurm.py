@@ -121,13 +121,9 @@ class SmallSlurm:
 
     def ask(self, *command: str) -> list[str]:
         """Return the lines that one of Slurm's commands prints."""
+        own = self.environment(os.environ)
         done = subprocess.run(
-            command,
-            env=self.environment(os.environ),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
+            command, env=own, capture_output=True, text=True, timeout=60, check=True
         )
         return done.stdout.splitlines()
 
@@ -178,13 +174,9 @@ class SmallSlurm:
         self, command: list[str | None], more: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         environment = self.environment(os.environ) | dict(more or {})
-        return subprocess.Popen(
-            [word for word in command if word is not None],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        words = [word for word in command if word is not None]
+        no_streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        return subprocess.Popen(words, env=environment, **no_streams)
 
     def _processes(self, node: str | None) -> Iterator[psutil.Process]:
         """Yield the processes of a node, or of all for None; a job's parents come before it."""

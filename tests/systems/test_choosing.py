@@ -37,22 +37,13 @@ SECONDS = st.floats(1e-6, 1.0, allow_nan=False)
 
 @dataclass
 class MadeUp:
-    """Costs of candidates.
+    """Costs of candidates, and the calls so far."""
 
-    Attributes:
-        scheduling_s: scheduling time by candidate.
-        batches: numbers of batches by type, by candidate.
-        cost_s: cost of a batch by type, by granularity.
-        fixed_s: seconds without scheduling and batches, by granularity.
-        off: ratio of actual to predicted time, by candidate.
-        asked: calls so far.
-    """
-
-    scheduling_s: Mapping[str, float]
-    batches: Mapping[str, Batches]
-    cost_s: Mapping[str, Mapping[int, float]]
-    fixed_s: Mapping[str, float]
-    off: Mapping[str, float] = field(default_factory=dict)
+    scheduling_s: Mapping[str, float]  # by candidate
+    batches: Mapping[str, Batches]  # their number by type, by candidate
+    cost_s: Mapping[str, Mapping[int, float]]  # of a batch by type, by granularity
+    fixed_s: Mapping[str, float]  # without scheduling and batches, by granularity
+    off: Mapping[str, float] = field(default_factory=dict)  # actual over predicted time
     asked: list[str] = field(default_factory=list)
 
     def schedule(self, candidate: Candidate) -> tuple[float, Batches]:

@@ -47,15 +47,6 @@ def prepared(
     return started(products.Adapter, model, mode, **options), instances
 
 
-def test_every_vertex_multiplies_with_the_parameters_of_its_function() -> None:
-    """test_work.py compares the counts of all models with those of lowered plans."""
-    _, instances = EXAMPLES["tree_lstm"]
-    n_leaves = sum(tree.n_leaves for tree in instances)
-    n_all = sum(tree.n_vertices for tree in instances)
-    found = {(product.function, n) for product, n in products_in("tree_lstm")}
-    assert found == {("leaf", n_leaves), ("internal", n_all - n_leaves), ("output", n_all)}
-
-
 @pytest.mark.parametrize(("mode", "n_forward", "n_backward"), [("train", 1, 1), ("infer", 1, 0)])
 def test_each_product_is_computed_once_a_phase(
     mode: str, n_forward: int, n_backward: int, monkeypatch: Patch

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import ModelSizes
@@ -31,7 +30,7 @@ from dynbatch.systems.plans.programs import grow_tree
 from scripts.split_dynet_phases import N_PASSES, compute_segments_ms, run_in_process, sum_batches_ms
 from tests.support.instances import build as build_model
 from tests.support.processes import end_python, run_python
-from tests.support.run_adapter import CASES, UNEQUAL, Case, named, run_case, started
+from tests.support.run_adapter import CASES, UNEQUAL, Case, run_case, started, values_of
 
 NATIVE = build.SOURCE_BUILDS["cpu"]
 NO_DYNET = autobatch._explain_missing_dynet(autobatch.DynetOptions())
@@ -271,10 +270,10 @@ def wide_errors(module: str, options: str) -> dict[str, float]:
         results = run_case(adapter, case, "cpu", json.loads(options))
         if "skip" not in results:
             truth = run_reference(case.model, case.weights, case.instances, "train")
-            pairs = [
-                (np.asarray(results[name]), np.asarray(v)) for name, v in named(truth, "first")
-            ]
-            found[name] = max(compute_relative_error(*pair) for pair in pairs)
+            found[name] = max(
+                compute_relative_error(results[f"first/{key}"], value)
+                for key, value in values_of(truth).items()
+            )
     return found
 
 

@@ -37,17 +37,11 @@ class Value(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """Result of executing a wiring.
+    """Result of executing a wiring."""
 
-    Attributes:
-        calls: vertices by depth and op.
-        copies: number of pass-throughs of each value at each depth.
-        outputs: values that leave the loom.
-    """
-
-    calls: Mapping[tuple[int, int], list[int]]
-    copies: Counter[tuple[int, Value]]
-    outputs: list[Value]
+    calls: Mapping[tuple[int, int], list[int]]  # vertices by depth and op
+    copies: Counter[tuple[int, Value]]  # pass-throughs of each value at each depth
+    outputs: list[Value]  # that leave the loom
 
 
 def op(name: str, arguments: tuple[str, ...], outputs: tuple[str, ...]) -> LoomOp:
@@ -160,13 +154,6 @@ CASES = st.one_of(
 )
 
 
-def woven(case: Case) -> tuple[MiniBatch, LoomTables, Wiring, Followed]:
-    model, loom, output_shape, instances = case
-    mini_batch, tables, shape = model.mini_batch(instances), loom.tables, loom.number(output_shape)
-    wiring = finalize_weaving(weave(mini_batch, tables, shape), tables, shape)
-    return mini_batch, tables, wiring, follow(wiring, mini_batch, tables, shape)
-
-
 @settings(deadline=None)  # the first example compiles
 @given(CASES)
 def test_a_wiring(case: Case) -> None:
@@ -175,11 +162,13 @@ def test_a_wiring(case: Case) -> None:
     A value is copied once per level up to its last use. Outputs leave in the order of the
     mini-batch.
     """
-    mini_batch, tables, wiring, followed = woven(case)
+    model, loom, output_shape, instances = case
+    mini_batch, tables, shape = model.mini_batch(instances), loom.tables, loom.number(output_shape)
+    wiring = finalize_weaving(weave(mini_batch, tables, shape), tables, shape)
+    followed = follow(wiring, mini_batch, tables, shape)
     ops = tables.op_of_type[mini_batch.graph.types]
     assert calls_by_op(followed) == batches_by_op(mini_batch, ops)
     outputs = mini_batch.outputs.tolist()
-    shape = case[1].number(case[2])
     assert followed.outputs == [Value(v, shape, bool(ops[v] < 0)) for v in outputs]
     own_depth = {v: depth for (depth, _), vertices in followed.calls.items() for v in vertices}
     last_use: dict[Value, int] = {}

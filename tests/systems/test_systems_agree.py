@@ -25,7 +25,7 @@ from dynbatch.harness.trials.workload import count_lookups
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet.build import explain_missing_build
 from tests.support.processes import run_python
-from tests.support.run_adapter import CASES, FRAMEWORKS, named
+from tests.support.run_adapter import CASES, FRAMEWORKS, prefixed, values_of
 
 TOLERANCE = 1e-4  # relative to an array's largest entry
 STEP_TOLERANCE = 2e-3  # relative to the change of the loss: a difference of float32 losses
@@ -184,7 +184,7 @@ def truth_after_step(case: str, forgotten: str | None = None) -> ReferenceResult
 
 
 def assert_equal(found: Mapping[str, Any], prefix: str, expected: ReferenceResult) -> None:
-    wanted = {name.partition("/")[2]: np.asarray(value) for name, value in named(expected, "")}
+    wanted = values_of(expected)
     assert names_in(found, prefix) == set(wanted), prefix
     for name, value in wanted.items():
         own_value = np.asarray(found[f"{prefix}/{name}"])
@@ -288,12 +288,13 @@ def test_it_holds_in_every_case(results: Found, holds: Callable[[Found, str], No
     [name for name in CASES if CASES[name].model.is_trainable and not name.endswith("_large")],
 )
 def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
+    right = truth_after_step(case)
     for name, gradient in truth(case).gradients.items():
         if np.any(gradient):
-            forgetful = dict(named(truth_after_step(case, forgotten=name), "stepped"))
+            forgetful = prefixed("stepped", values_of(truth_after_step(case, forgotten=name)))
             with pytest.raises(AssertionError):
-                assert_equal(forgetful, "stepped", truth_after_step(case))
-    assert_equal(dict(named(truth_after_step(case), "stepped")), "stepped", truth_after_step(case))
+                assert_equal(forgetful, "stepped", right)
+    assert_equal(prefixed("stepped", values_of(right)), "stepped", right)
 
 
 def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None:

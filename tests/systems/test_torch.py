@@ -7,11 +7,10 @@ attribute that it needs from PyTorch, and computes equal vertices once.
 from __future__ import annotations
 
 import gc
-import importlib.util
+import importlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -335,19 +334,6 @@ def leaf(word: int) -> Tree:
 
 def pair(first: int, second: int) -> Tree:
     return tree([first, second, -1], [-1, -1, 0], [-1, -1, 1])
-
-
-def as_installed() -> ModuleType:
-    """Import the package again, without the attribute that systems/on_torch/torchfold.py adds."""
-    spec = importlib.util.find_spec("torchfold.torchfold")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_unpatched_fold_fails_on_missing_tensor_base() -> None:
-    with pytest.raises(AttributeError, match="_TensorBase"):
-        as_installed().Fold().add("leaf", 3)
 
 
 def test_pytorch_itself_stays_as_it_is() -> None:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.terminal.exit_handling import STOPS, Stopped, raise_on_signals, run_command
 from dynbatch.harness.values.paths import ROOT
 from tests.support.processes import end_python
-from tests.support.refusals import read_refusal
-
-
-def raising(error: BaseException) -> Callable[[], int]:
-    def work() -> int:
-        raise error
-
-    return work
-
+from tests.support.refusals import raising, read_refusal
 
 NOTED = Stopped(signal.SIGTERM)
 NOTED.add_note("3 of 5 records are saved")
@@ -106,8 +97,6 @@ sys.exit(run_command("bench", work))
 """
 FULL = "bench: standard output cannot be written (No space left on device); completed records"
 CLOSED = "bench: standard output cannot be written (Bad file descriptor); completed records are"
-
-
 LITTLE, MUCH, UNBUFFERED = (10, ""), (100_000, ""), (10, "1")
 
 
@@ -152,9 +141,7 @@ def test_interrupt_during_import_gives_one_line() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_a_character_that_a_terminal_lacks_ends_no_command(
-    encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unencodable_text_ends_no_command(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of files may also have bytes that are not UTF-8."""
     text = "1.50\N{DAGGER} \N{PLUS-MINUS SIGN}2 1\N{EN DASH}2 3\N{MULTIPLICATION SIGN} \udcff"
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))

@@ -90,6 +90,9 @@ def test_an_experiment_names_the_command_that_draws_it() -> None:
     assert line == "draw with: snakemake draw_first_look", "the pipeline does not take rounds"
     assert list(describe_drawing(parse(["model=tree_lstm"]))) == []
 
+    sweep = parse(["-m", "experiment=first_look", "system=vertex,dynet"])
+    assert len(list(describe_drawing(sweep))) == 1 < len(sweep)
+
 
 def test_an_installed_package_draws_without_a_snakefile(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(paths, "ROOT", tmp_path)

@@ -156,9 +156,7 @@ CODE = "x = 1\ndef f() -> int:\n    return x\n"
         (CODE.replace("def", "@staticmethod\ndef"), False),
     ],
 )
-def test_comments_docstrings_and_layout_are_no_code(
-    tmp_path: Path, text: str, is_the_same: bool
-) -> None:
+def test_docstrings_and_layout_are_no_code(tmp_path: Path, text: str, is_the_same: bool) -> None:
     one, other = tmp_path / "one.py", tmp_path / "other.py"
     write(tmp_path, {"one": CODE, "other": text}, ".py")
     assert (hash_files({"m": one}) == hash_files({"m": other})) == is_the_same

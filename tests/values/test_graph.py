@@ -55,9 +55,7 @@ def test_inconsistent_arrays_are_refused(
 )
 def test_inconsistent_followers_are_refused(follows: list[int], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        Graph(
-            np.array([1, 2]), np.array([0, 0, 1]), np.array([0]), ("0", "1", "2"), np.array(follows)
-        )
+        graph_of([1, 2], [[], [0]], n_types=3, follows=follows)
 
 
 def test_a_follower_with_two_arguments_is_refused() -> None:

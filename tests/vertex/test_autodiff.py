@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.vertex.autodiff import differentiate
-from dynbatch.harness.vertex.operators import OPERATORS
 from dynbatch.harness.vertex.tracing import VertexTracer, trace
 from tests.support.engine_models import EXAMPLES
 from tests.support.one_body import STEP, Array
@@ -93,17 +92,3 @@ def test_unneeded_values_have_no_gradient() -> None:
     ((source, given_back),) = gradient.gathers
     assert gradient.nodes[source].index == 1
     assert gradient.nodes[given_back].op == "state_gradient"
-
-
-def test_forward_operators_come_first_and_sinks_name_parameters() -> None:
-    model, _ = EXAMPLES["tree_lstm"]
-    shapes = {name: spec.shape for name, spec in model.parameters.items()}
-    function = trace(model, "internal", shapes)
-    gradient = differentiate(function)
-    assert gradient.nodes[: gradient.n_forward] == function.nodes
-    sinks = [gradient.nodes[i] for i in gradient.sinks]
-    assert {node.name for node in sinks} == {"U", "b", "F_1", "F_2", "b_f"}
-    assert sum(node.name == "b_f" for node in sinks) == 2  # one bias, used by both forget gates
-    assert all(OPERATORS[node.op].sink and node.shape == shapes[node.name] for node in sinks)
-    for k, node in enumerate(gradient.nodes):
-        assert all(operand < k for operand in node.inputs)

@@ -86,8 +86,7 @@ def test_workloads_with_fewer_parents_stay_as_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["compiled", "stepwise"])
-def test_results_updates_and_work(backend: str) -> None:
-    """Equal results of three mini-batches with updates, with less work."""
+def test_results_and_updates_are_equal_with_less_work(backend: str) -> None:
     switches = Switches(backend=backend)
     batches: Sequence[list[Any]] = (_parsed(12, 3), _parsed(30, 2), _parsed(3, 4))
     n_flop = {}

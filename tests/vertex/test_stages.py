@@ -7,13 +7,7 @@ import pytest
 from dynbatch.harness.contracts.model import Model, trace_functions
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.vertex import VertexTracer, tanh
-from dynbatch.harness.vertex.operators import Node
-from dynbatch.harness.vertex.program import (
-    OperatorStage,
-    find_ancestors,
-    find_descendants,
-    find_stages,
-)
+from dynbatch.harness.vertex.program import OperatorStage, find_stages
 from dynbatch.harness.vertex.tracing import trace
 from tests.support.engine_models import EXAMPLES
 
@@ -39,16 +33,6 @@ def test_a_pushed_value_on_the_way_to_the_state_is_not_lazy() -> None:
     assert found[OperatorStage.RECURRENT] == ["gather", "tanh"]
     assert found[OperatorStage.LAZY] == ["mul"]
     assert found[OperatorStage.UNUSED] == ["zeros", "tanh"]
-
-
-@pytest.mark.parametrize(
-    ("roots", "up", "down"),
-    [({0}, {0}, {0, 2, 3}), ({2}, {0, 1, 2}, {2, 3}), ({1}, {1}, {1, 2, 3})],
-)
-def test_ancestors_and_descendants(roots: set[int], up: set[int], down: set[int]) -> None:
-    nodes = [Node("zeros"), Node("ones"), Node("add", (0, 1)), Node("neg", (2,))]
-    assert find_ancestors(nodes, roots) == up
-    assert find_descendants(nodes, roots) == down
 
 
 def test_functions_that_do_not_fit_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

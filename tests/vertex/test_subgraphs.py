@@ -29,7 +29,6 @@ from dynbatch.harness.vertex.subgraph.plan import (
 from dynbatch.harness.vertex.subgraph.pq_tree import (
     NodeKind,
     PQNode,
-    find_pertinent_root,
     iterate_members,
     make_universal_tree,
     reduce,
@@ -389,15 +388,3 @@ def test_reduce_keeps_exactly_the_orders_that_sets_allow(case: tuple[int, list[i
         waiting += node.children
         assert len(node.children) >= {NodeKind.LEAF: 0, NodeKind.P: 2, NodeKind.Q: 3}[node.kind]
         assert node.mask == to_mask(node.iterate_leaves())
-
-
-def test_trivial_sets_leave_the_tree_unchanged() -> None:
-    tree = make_universal_tree(range(3))
-    assert reduce(tree, to_mask({1})) is tree
-    assert reduce(tree, to_mask({0, 1, 2})) is tree
-
-
-def test_the_smallest_subtree_around_some_leaves() -> None:
-    tree = reduce(make_universal_tree(range(4)), to_mask({1, 2}))
-    assert set(find_pertinent_root(tree, to_mask({1, 2})).iterate_leaves()) == {1, 2}
-    assert find_pertinent_root(tree, to_mask({1, 3})) is tree

@@ -82,13 +82,10 @@ def begin(slurm: SmallSlurm) -> Iterator[Begin]:
     begun = []
 
     def begin_one(folder: Path, log: str, **more: str) -> subprocess.Popen[bytes]:
+        own = slurm.environment(environment(folder)) | more
         with (folder / log).open("wb") as file:
             process = subprocess.Popen(
-                on_slurm(),
-                cwd=folder,
-                env=slurm.environment(environment(folder)) | more,
-                stdout=file,
-                stderr=subprocess.STDOUT,
+                on_slurm(), cwd=folder, env=own, stdout=file, stderr=subprocess.STDOUT
             )
         begun.append(process)
         return process
@@ -199,9 +196,7 @@ def test_cluster_error_gives_one_line(
     assert "does not see" in line
 
 
-def test_another_kind_of_machine_is_a_record_and_is_measured_once_it_is_right(
-    many: Path, begin: Begin
-) -> None:
+def test_a_wrong_machine_is_a_record_and_a_right_one_measures(many: Path, begin: Begin) -> None:
     blocks = [{"system": SYSTEMS, "batch_size": 1}]
     with edit_experiment(many, "small_table") as content:
         content["scales"]["smoke"] |= {"rounds": 1, "blocks": blocks}

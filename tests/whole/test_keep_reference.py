@@ -20,9 +20,8 @@ from dynbatch.plots import drawable
 from dynbatch.plots.report import N_COLORS, shrink_picture
 from scripts import keep_reference
 from tests.support.records import content_of, write_made_up_records
-from tests.support.refusals import read_refusal
+from tests.support.refusals import Output, read_refusal
 
-Output = pytest.CaptureFixture[str]
 TABLE = "cavs_table1_tree_lstm"
 
 

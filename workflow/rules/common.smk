@@ -26,9 +26,13 @@ from dynbatch.harness.planning.pending import find_pending
 from dynbatch.harness.planning.requests import is_only_claims, to_argument
 from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.trials.sources import SourceHashes
-from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.drawable import hash_drawing_code, select_drawable
+
+
+def notify(*lines):
+    """Print lines to the terminal of the run."""
+    print(*lines, sep="\n", file=sys.stderr)
 
 check_extra("plots") # before measuring for an hour
 # With records=PLACE, records of other machines are drawn, and nothing is measured.
@@ -43,7 +47,7 @@ COMPOSER = Composer(CHOICES.conf_dir)
 TYPED = get_argument_parser().parse_known_args(sys.argv[1:])[0]
 ONLY_CLAIMS = is_only_claims(TYPED.targets) and not PLACE
 if DRAWABLE:
-    print(*DRAWABLE.lines, sep="\n", file=sys.stderr)
+    notify(*DRAWABLE.lines)
     PLANS = {name: part.trials for name, part in DRAWABLE.drawn.items()}
     COUNTS = {name: part.sweeps for name, part in DRAWABLE.drawn.items()}
 else:
@@ -68,11 +72,11 @@ PENDING = (
     None if DRAWABLE
     else find_pending(
         CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU,
-        *([] if NODES else [partial(explain_unsupported, results_dir=RESULTS, notify=partial(print, file=sys.stderr))]),
+        *([] if NODES else [partial(explain_unsupported, results_dir=RESULTS, notify=notify)]),
     )
 )
 if ONLY_CLAIMS and TYPED.dryrun: # a run prints it when it starts
-    print(PENDING.describe_work(PENDING.now, n_drawn=1), file=sys.stderr)
+    notify(PENDING.describe_work(PENDING.now, n_drawn=1))
 # Jobs by name: one per experiment and one for all on this machine, or one per few points on nodes.
 JOBS = {}
 if PENDING:
@@ -89,7 +93,7 @@ def count_drawn(rule):
     return len(PLANS) if rule == "report" else int(rule.removeprefix("drawn_") in PLANS)
 
 
-def measured_by(name):
+def select_steps(name):
     """Return the steps that a job measures; with --forcerun, steps that failed before, too."""
     is_forced = workflow.dag_settings.forceall or "measure" in workflow.dag_settings.forcerun
     return PENDING.choose(JOBS[name].steps, failed=is_forced)
@@ -99,7 +103,7 @@ def write_orders(names):
     """Write the job specs of jobs that measure."""
     code = compute_code_version() if NODES else ""
     for name in names:
-        steps = set(measured_by(name))
+        steps = set(select_steps(name))
         repetitions = [tuple(step for step in repetition if step in steps) for repetition in JOBS[name].repetitions]
         trials = {step.name for step in steps}
         Order(
@@ -107,8 +111,8 @@ def write_orders(names):
             NODES,
             code,
             repetitions=tuple(filter(None, repetitions)),
-            specs={one: TRIALS[one].to_spec(CHOICES.conf_dir) for one in trials},
-            unsupported={one: why for one, why in PENDING.unsupported.items() if one in trials},
+            specs={trial_id: TRIALS[trial_id].to_spec(CHOICES.conf_dir) for trial_id in trials},
+            unsupported={trial_id: why for trial_id, why in PENDING.unsupported.items() if trial_id in trials},
         ).write(build_order_path(RESULTS, name))
 
 
@@ -124,11 +128,11 @@ onstart:
         names = [job.wildcards.job for job in jobs if job.rule.name == "measure"]
         counted = [Step(job.wildcards.sweep, 0) for job in jobs if job.rule.name == "counts"]
         write_orders(names)
-        steps = {step for name in names for step in measured_by(name)} | set(counted)
+        steps = {step for name in names for step in select_steps(name)} | set(counted)
         n_drawn = sum(count_drawn(job.rule.name) for job in jobs)
-        print(PENDING.describe_work(steps, n_drawn), file=sys.stderr)
+        notify(PENDING.describe_work(steps, n_drawn))
         if CLAIMS in PLANS:
-            print(describe_undecidable(CHOICES), file=sys.stderr)
+            notify(describe_undecidable(CHOICES))
         PENDING.put_outdated_aside()
         PENDING.build_run_plan(steps, n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # after writing it: the file may be of an earlier run
@@ -137,7 +141,7 @@ for target in {*TYPED.targets} & {*PLANS} - {CLAIMS}: # an experiment, without d
     raise make_target_error(target, PLANS)
 
 
-def refused(wildcards):
+def refuse_target(wildcards):
     """Exit with an error for an unknown target."""
     with exit_on_error():
         raise make_target_error(f"draw_{wildcards.name}", PLANS)
@@ -155,6 +159,15 @@ COUNT_PLACES = [
     format_override("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "on_invalid_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
+
+
+def hash_sweep_code(wildcards):
+    return hash_sweep(SWEEPS[wildcards.sweep], COMPOSER, SOURCES)
+
+
+def count_threads(wildcards):
+    return N_CPUS if SWEEPS[wildcards.sweep].is_timed else 1
+
 # Commands are lists of arguments, which rules quote for the shell (:q), so paths may have any name.
 SAME_CHOICES = [
     f"--{key.replace('_', '-')}={getattr(CHOICES, key)}"
@@ -169,10 +182,10 @@ def to_measure(name=ALL):
 
     Snakemake creates no missing inputs of files that exist.
     """
-    return [] if PLACE else records_of(name)
+    return [] if PLACE else find_record_files(name)
 
 
-def records_of(name=ALL):
+def find_record_files(name=ALL):
     """Return the files of measured jobs that an experiment, or all experiments, need."""
     if PLACE:
         return find_packed_files(Path(PLACE)) or [PLACE]
@@ -182,7 +195,7 @@ def records_of(name=ALL):
     return [job.locate_done_file(RESULTS) for job in wanted if any(map(PENDING.is_in, job.steps))]
 
 
-def counts_of(names):
+def find_count_files(names):
     """Return the files of batch counts that experiments show and that this run has."""
     if PLACE:
         return []
@@ -190,7 +203,7 @@ def counts_of(names):
     return [s.build_path(RESULTS) for s in sweeps.values() if PENDING.is_in(Step(s.sweep_id, 0))]
 
 
-def experiment_files(names):
+def find_experiment_files(names):
     """Return the files of experiments, and of other experiments whose trials they show."""
     others = {t.settings.get(EXPERIMENT) for name in names for t in PLANS[name]} - {None}
     return [f"{CHOICES.conf_dir}/experiment/{name}.yaml" for name in sorted({*names, *others})]

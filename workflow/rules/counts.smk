@@ -8,10 +8,10 @@ rule counts:
         f"{RESULTS}/logs/counts/{{sweep}}.log",
     params:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
-        source=lambda wildcards: hash_sweep(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
+        source=hash_sweep_code,
         bench_schedule=[*PYTHON, "dynbatch.harness.commands.schedule"],
         places=COUNT_PLACES,
-    threads: lambda wildcards: workflow.cores if SWEEPS[wildcards.sweep].is_timed else 1
+    threads: count_threads
     message:
         "count {wildcards.sweep}"
     shell:

@@ -7,7 +7,7 @@ rule counts:
     params:
         measure=[*PYTHON, "dynbatch.harness.commands.measure"],
         order=str(build_order_path(RESULTS, "{sweep}")),
-        source=source_of_sweep,
+        source=hash_sweep_code,
     threads: count_threads
     resources:
         **COUNT_JOB,

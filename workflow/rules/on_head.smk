@@ -26,18 +26,6 @@ COUNT_JOB = {
 }
 
 
-def source_of_sweep(wildcards):
-    return hash_sweep(SWEEPS[wildcards.sweep], COMPOSER, SOURCES)
-
-
-def count_threads(wildcards):
-    return N_CPUS if SWEEPS[wildcards.sweep].is_timed else 1
-
-
-def notify(line):
-    print(line, file=sys.stderr)
-
-
 def prepare_nodes():
     """Cancel leftover jobs of an earlier run, check the nodes, and write the job specs of counts."""
     with exit_on_error():

@@ -6,7 +6,7 @@ RESULTS = Path(config.get("results_dir") or "results")
 N_CPUS = read_nodes(config).n_cpus
 # Only the head node needs resources of jobs, and the hashes that show if they are out of date.
 MEASURE_JOB = COUNT_JOB = {}
-source_of_sweep = lambda wildcards: ""
+hash_sweep_code = lambda wildcards: ""
 count_threads = lambda wildcards: 1
 
 wildcard_constraints:

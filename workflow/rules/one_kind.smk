@@ -44,7 +44,7 @@ rule claims:
 # Unknown name of an experiment: Snakemake's own message does not list the choices.
 rule no_artifact:
     input:
-        refused,
+        refuse_target,
     output:
         "draw_{name}",
     wildcard_constraints:

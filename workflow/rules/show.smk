@@ -33,9 +33,9 @@ for name in PLANS:
             f"drawn_{name}"
         localrule: True # on a cluster, too
         input:
-            experiment=experiment_files([name]),
-            records=records_of(name),
-            counts=counts_of([name]),
+            experiment=find_experiment_files([name]),
+            records=find_record_files(name),
+            counts=find_count_files([name]),
             code=DRAWING_CODE,
         output:
             [f"{RESULTS}/{file}" for file in DECLARATIONS[name].files],
@@ -52,7 +52,7 @@ for name in PLANS:
 rule collect:
     localrule: True
     input:
-        records_of(),
+        find_record_files(),
     output:
         f"{RESULTS}/records.csv",
     log:
@@ -68,9 +68,9 @@ rule collect:
 rule report:
     localrule: True
     input:
-        experiments=experiment_files(PLANS),
-        records=records_of(),
-        counts=counts_of(PLANS),
+        experiments=find_experiment_files(PLANS),
+        records=find_record_files(),
+        counts=find_count_files(PLANS),
         code=DRAWING_CODE,
     output:
         f"{RESULTS}/report.html",

@@ -1,0 +1,154 @@
+"""Results in the committed records that README.md and docs/results.md quote, as frames."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from dynbatch.harness.records.numbers import RATIO, numbers, ratios
+from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.plots.captions import FRAMEWORK
+from dynbatch.plots.declaration import read_declaration
+from dynbatch.plots.drawable import select_drawable
+from dynbatch.plots.experiment import Experiment, load_held
+from dynbatch.plots.tables.answers import (
+    KEYS,
+    WORKLOAD,
+    evaluate_answers,
+    evaluate_strategies,
+    select_workloads,
+)
+from dynbatch.plots.tables.claims import NOT_MEASURABLE, judge
+
+REFERENCE = ROOT / "results" / "reference"
+ZEN5 = REFERENCE / "amd-epyc-zen5-2cpu-2026-11-29"
+FIRST_CPU = ZEN5 / "paper"
+CPUS = {
+    "AMD Zen 5": FIRST_CPU,
+    "Intel Xeon": REFERENCE / "intel-xeon-2cpu-2026-11-29" / "paper",
+    "AMD Zen 3": REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",
+}
+POLICIES = ZEN5 / "medium"  # policies compared by time, with equal kernels
+# A claim has the verdict of the first directory that decides it.
+CLAIMS = (ZEN5 / "claims", REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims")
+GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
+# More than a ratio of unchanged code changes from one run to another, see describe_repeatability.
+BETWEEN_RUNS = float(read_declaration("answers", CONF_DIR).figure["band"])
+MANUAL = "native_levels"  # C++ by hand
+OPENBLAS = "vertex_openblas"  # the engine with OpenBLAS for all matmuls
+ENDS = ("", "_low", "_high", "_warnings")  # of the columns of a speedup
+# Columns of a baseline in the tables.
+SHOWN = ["label", "value", "warnings", *(f"speedup{end}" for end in ENDS)]
+
+
+@cache
+def load_answers(folder: Path) -> pd.DataFrame:
+    """Evaluate the answers of a directory: its workloads with an engine and a baseline."""
+    answers = evaluate_answers(load_results_of("answers", folder))
+    workloads = answers.groupby(["experiment", "workload"], sort=False)
+    return workloads.filter(has_answer).sort_values("experiment", kind="stable", ignore_index=True)
+
+
+@cache
+def load_strategies() -> pd.DataFrame:
+    """Return the engine's speedups over the strategies, see plots/tables/answers.py."""
+    rows = evaluate_strategies(load_results_of("answers", FIRST_CPU))
+    return rows[rows.speedup_status == "ok"].reset_index(drop=True)
+
+
+def load_results_of(name: str, folder: Path) -> Experiment:
+    """Load the results of one experiment from committed records."""
+    return load_held(name, select_drawable({"records": folder}, os.environ, [name]))
+
+
+def has_answer(rows: pd.DataFrame) -> bool:
+    return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
+
+
+def select_answers(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per workload: the engine, its speedups over the fastest framework and over C++.
+
+    Returns:
+        Columns of the workload; value and warnings of the engine, of the framework (value_framework
+        etc., with its label), and speedup, speedup_low, speedup_high and speedup_warnings over the
+        framework; the same columns of C++ by hand end in _manual.
+    """
+    engine = answers[answers.is_engine]
+    workloads = engine[[*WORKLOAD, "hidden_size", "value", "warnings"]]
+    sides = select_frameworks(answers), answers[answers.system == MANUAL]
+    rows = workloads
+    for side, suffix in zip(sides, ("_framework", "_manual"), strict=True):
+        measured = side[side.speedup_status == "ok"].set_index(WORKLOAD)
+        rows = rows.join(measured[SHOWN].add_suffix(suffix), on=WORKLOAD, validate="1:1")
+    return rows.reset_index(drop=True)
+
+
+def select_frameworks(answers: pd.DataFrame) -> pd.DataFrame:
+    """Select the fastest framework of each workload; C++ by hand is none."""
+    rows = answers[~answers.is_engine & (answers.system != MANUAL)]
+    rows = rows[rows.speedup_status == "ok"].sort_values("speedup", kind="stable")
+    return rows.drop_duplicates(WORKLOAD)
+
+
+def classify(low: float, high: float) -> str:
+    """Return "faster" or "slower" if the interval is beyond BETWEEN_RUNS, else "unclear"."""
+    if pd.isna(low):
+        return "unclear"
+    return "faster" if low > BETWEEN_RUNS else "slower" if high < 1 / BETWEEN_RUNS else "unclear"
+
+
+def compare_by_openblas() -> pd.Series[float]:
+    """Compute the speedup of the engine with OpenBLAS over the fastest framework, by workload."""
+    rows = load_workloads()
+    base = rows[rows.system == OPENBLAS]
+    speedups = numbers(ratios(rows[rows.is_framework], base, WORKLOAD), KEYS, RATIO)
+    return speedups.groupby(WORKLOAD).value.min()
+
+
+@cache
+def load_workloads() -> pd.DataFrame:
+    """Load the rounds of all systems on the first CPU, by workload; is_framework excludes C++."""
+    experiment = load_results_of("answers", FIRST_CPU)
+    rows = select_workloads(experiment)
+    is_framework = (rows.system.map(experiment.kinds) == FRAMEWORK) & (rows.system != MANUAL)
+    return rows.assign(is_framework=is_framework)
+
+
+def select_policies(name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Select the rounds of an experiment in training with our policy, and those with the agenda."""
+    rows = load_results_of(name, POLICIES).rows
+    rows = rows[(rows["mode"] == "train") & (rows.status == "ok")]
+    return rows[rows.policy == "critical_share"], rows[rows.policy == "agenda"]
+
+
+def compare_merging() -> pd.DataFrame:
+    """Compare the engine with TorchFold on Tree-FC, all vertices: both merge equals, or neither.
+
+    Returns:
+        A row per pair, with the engine, and value, low and high of its speedup.
+    """
+    rows = load_workloads()
+    rows = rows[rows["model.options.variant"] == "cavs"]
+    pairs = [("vertex_shared", "torchfold"), ("vertex", "torchfold_unshared")]
+    speedups = []
+    for engine, fold in pairs:
+        both = ratios(rows[rows.system == fold], rows[rows.system == engine], WORKLOAD)
+        speedups.append(numbers(both, KEYS, RATIO).assign(engine=engine))
+    return pd.concat(speedups, ignore_index=True)
+
+
+@cache
+def judge_claims() -> pd.DataFrame:
+    """Return a row for each claim that committed records decide, in the order of conf/claims."""
+    experiments = [load_results_of("claims", folder) for folder in CLAIMS]
+    judged = pd.DataFrame(
+        [
+            judge(claim, experiment)[0]
+            for claim in experiments[0].claims
+            for experiment in experiments
+        ]
+    )
+    return judged[judged.verdict != NOT_MEASURABLE].drop_duplicates("claim")
