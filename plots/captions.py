@@ -16,7 +16,7 @@ from dynbatch.harness.records.stats import INTERVAL, RANGE, name_interval
 from dynbatch.harness.records.tidy import SEED
 from dynbatch.plots.declaration import BEST_BASELINE, TableDeclaration
 from dynbatch.plots.experiment import Experiment
-from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, is_range
 
 SIZES = ("batch_size", "hidden_size", "dataset.options.n_leaves", "dataset.options.vocab_modulo")
 MODES = {"train": "training", "infer": "inference"}
@@ -231,9 +231,11 @@ def build_footnotes(
     has_baseline = BEST_BASELINE in declaration.extra
     absent = find_unplanned(experiment, experiment.rows) if has_baseline else []
     unplanned = "; ".join(system.label for system in absent)
+    is_as_range = numbers.apply(is_range, axis=1)
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
         "[n]: only n rounds so far.": True in set(numbers.is_partial),
+        "A range in place of a number is its interval, wider than 5 %.": is_as_range.any(),
         f"Not measured: {unmeasured}.": unmeasured,
         f"Instances of an epoch, extrapolated from those measured: {epochs}.": epoch != 1,
         f"Paper: {sources}. Another machine and other code: compare ratios, not seconds.": sources,
@@ -241,7 +243,7 @@ def build_footnotes(
         f"{EN_DASH} not planned at this scale, not published, or not applicable.": has_gaps,
     }
     return (
-        *filter(None, (describe_warnings(numbers),)),
+        *filter(None, (describe_warnings(numbers[~is_as_range]),)),
         *build_notes(experiment, systems),
         *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(numbers.quantity)),
         *(f"Not measured, {declaration.values[name]}: {reasons[name]}." for name in reasons),

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.records.numbers import NOT_PLANNED
+from dynbatch.harness.records.numbers import NOT_PLANNED, WIDE_INTERVAL
 from dynbatch.plots.declaration import CEILING, OVER
 from dynbatch.plots.published import PUBLISHED
 
@@ -21,6 +21,11 @@ COUNTED = (
     *("n_batches", "lower_bound", "n_nodes", "n_parameters", "n_tried"),
     *("n_launches", "n_copies", "copied_kb"),
 )
+# Of a process, or of short phases: vary by more than 5 % on any machine, so that a range says more.
+SHOWN_AS_RANGES = {
+    *("preparing_s", "peak_memory_mib", "schedule_ms"),
+    *("construct_ms", "construction_s", "construction_percent"),
+}
 MAX_COLUMNS, MAX_LETTERS = 8, 130  # of a table that fits a page
 
 
@@ -128,7 +133,22 @@ def format_number(number: pd.Series) -> str:
         ends = (number.low, number.high, number.warnings)
         return "1" if number.value == 1 else format_ratio(number.value, *ends)
     rounds = f" [{number.n_rounds:.0f}]" if number.is_partial else ""
+    if is_range(number):
+        return format_range(number.low, number.high) + rounds
     return _format_spread(number, format_significant) + mark + rounds
+
+
+def is_range(number: pd.Series) -> bool:
+    """Return whether a number is shown as its interval, because that is wide."""
+    is_wide = number.status == "ok" and number.warnings == WIDE_INTERVAL
+    return is_wide and number.quantity in SHOWN_AS_RANGES
+
+
+def format_range(low: float, high: float) -> str:
+    """Format the ends of a wide interval with three significant digits, rounded outward."""
+    exponent = math.floor(math.log10(max(abs(low), abs(high)))) - 2
+    ends = math.floor(low / 10**exponent), math.ceil(high / 10**exponent)
+    return " to ".join(f"{end * 10**exponent:,.{max(0, -exponent)}f}" for end in ends)
 
 
 def _format_spread(number: pd.Series, format_value: Callable[[float], str]) -> str:

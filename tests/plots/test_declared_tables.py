@@ -130,6 +130,19 @@ def test_the_warning_of_a_number_over_rounds_is_named(load: Load) -> None:
     assert table.notes[0].startswith(f"{DAGGER} Warnings: wide_interval (")
 
 
+def test_a_range_of_memory_replaces_number_and_warning(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {"peak_memory_bytes": 2**30 * (1 + round_), "baseline_memory_bytes": 0}
+
+    table = find_table(load(HEADLINE, change, "medium"), "systems")
+    assert "1,020 to 3,080" in get_row(table, "Vertex engine")
+    assert any(note.startswith("A range in place of a number") for note in table.notes)
+    is_wide = table.numbers.warnings == "wide_interval"
+    n_wide = is_wide[table.numbers.quantity == "throughput"].sum()
+    assert 0 < n_wide < is_wide.sum()
+    assert f"{DAGGER} Warnings: wide_interval ({n_wide})" in table.notes[0]
+
+
 def test_a_partly_measured_system_has_the_number_of_its_rounds(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
         return None if trial.settings["system"] == "dynet" and round_ > 1 else {}

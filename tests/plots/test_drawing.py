@@ -129,6 +129,15 @@ def test_a_number_prints_as_its_status_and_kind_ask() -> None:
     assert format_with(quantity="n_batches", value=1174, warnings="background_load") == "1,174"
     assert format_plain(0.25) == "0.25"
 
+    wide = {"warnings": "wide_interval", "low": 0.0512, "high": 1.231}
+    assert format_with(**wide) == "0.834\N{DAGGER}"
+    assert format_with(quantity="preparing_s", **wide) == "0.05 to 1.24", "rounded outward"
+    assert format_with(quantity="preparing_s over base", **wide)[-1] == "\N{DAGGER}"
+    wide["warnings"] = "disturbed wide_interval"
+    assert format_with(quantity="preparing_s", **wide) == "0.834\N{DAGGER}"
+    wide = {"warnings": "wide_interval", "low": -12.21, "high": 1234}
+    assert format_with(quantity="peak_memory_mib", is_partial=True, **wide) == "-20 to 1,240 [2]"
+
 
 def test_formats_escape_special_characters() -> None:
     systems = pd.Index(["a", "b"], name="system")
