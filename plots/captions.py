@@ -23,13 +23,14 @@ MODES = {"train": "training", "infer": "inference"}
 ENDS = {RANGE: "range over rounds", INTERVAL: "95% interval of the median"}
 LEARNING_KEYS = ["learning.variant", "learning.fallback", "learning.trials"]
 QUANTITY_NOTES = {
-    "peak_memory_mib": "MiB: peak memory above that before setup; DyNet's includes its import.",
+    "peak_memory_mib": "MiB: peak memory above that before setup; DyNet's includes its import."
+    " First rounds check more: compare rows of as many rounds.",
     "preparing_s": "Setup: once per process; compiles, folds, loads; may reuse compiled code.",
     "copied_kb": "Copied: bytes per mini-batch that are moved only to gather operands.",
     "construction_s": "Graph construction includes scheduling; DyNet schedules as it computes.",
     "throughput over ceiling": "Matmul bound: only the workload's matmuls, each parameter once"
-    " for all vertices, at their fastest. More than 100%: a system omits matmuls or uses another"
-    " library.",
+    " for all vertices, at their fastest; shares are of rounds that measured it. More than 100%: a"
+    " system omits matmuls or uses another library.",
 }
 FRAMEWORK, UNSEEN = "framework", "unseen_slowdown"  # kind of baselines; a quantity
 
@@ -234,7 +235,9 @@ def build_footnotes(
     is_as_range = numbers.apply(is_range, axis=1)
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
-        "[n]: only n rounds so far.": True in set(numbers.is_partial),
+        "[n]: only n rounds so far, perhaps in other blocks: rank systems by speedup.": (
+            True in set(numbers.is_partial)
+        ),
         "A range in place of a number is its interval, wider than 5 %.": is_as_range.any(),
         f"Not measured: {unmeasured}.": unmeasured,
         f"Instances of an epoch, extrapolated from those measured: {epochs}.": epoch != 1,
@@ -255,6 +258,9 @@ def build_footnotes(
 def describe_unseen(experiment: Experiment, numbers: pd.DataFrame) -> Iterator[str]:
     """Tell how much longer systems take for mini-batches that they have not run before."""
     if len(numbers):
-        fastest, slowest = numbers.sort_values("value", kind="stable").iloc[[0, -1]].itertuples()
-        ends = (f"{row.value:.2f} ({experiment.label(row.system)})" for row in (fastest, slowest))
-        yield f"Timed mini-batches repeat; reordered copies take {' to '.join(ends)} times as long."
+        slowest = numbers.sort_values("value", kind="stable").iloc[-1]
+        yield (
+            "Timed mini-batches repeat; reordered copies, timed once, take"
+            f" {numbers.value.median():.2f} times as long in the median of systems, at most"
+            f" {slowest.value:.2f} times ({experiment.label(slowest.system)})."
+        )

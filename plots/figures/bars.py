@@ -102,7 +102,8 @@ def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
         results = evaluate_parts(experiment)
         figure = draw_bars(*arrange_parts(experiment, results), options.unit, sharex="row")
         n_rounds = experiment.rows["round"].nunique()
-        sums = f"parts: medians of up to {n_rounds} rounds; number: their sum; scales differ by row"
+        sums = f"parts: medians of up to {n_rounds} rounds; number: their sum, {options.unit};"
+        sums += " scales differ by row"
         caption = join_sentences(sums, WARNED, describe_conditions(experiment))
     page.add_title(figure, build_title(experiment))
     page.add_caption(figure, caption)

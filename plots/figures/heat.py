@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dynbatch.harness.records.stats import INTERVAL_ROUNDS
 from dynbatch.plots.captions import describe_conditions, format_range, join_sentences
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
@@ -54,9 +55,11 @@ def describe_heat(numbers: pd.DataFrame, conditions: str) -> str:
     """Return the caption, which explains digits and colors and gives statistics."""
     rounds = [int(n) for n in numbers.speedup_n_rounds.dropna()]
     several = f"median of {format_range(rounds)} ratios, each within a round" if rounds else ""
+    widened = (
+        " (intervals of few rounds are widened)" if min(rounds, default=0) < INTERVAL_ROUNDS else ""
+    )
     return join_sentences(
         "ratios within one round, so no interval" if set(rounds) == {1} else several,
-        "above 1 the engine is faster; gray digits: 1 is possible (intervals of few rounds are"
-        " widened); blank: no number",
+        f"above 1 the engine is faster; gray digits: 1 is possible{widened}; blank: no number",
         conditions,
     )
