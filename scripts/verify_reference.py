@@ -22,6 +22,8 @@ import pandas as pd
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import build_choices, find_available
+from dynbatch.harness.planning.grid import EXPERIMENT
+from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
@@ -40,7 +42,7 @@ N_POINTS = 10
 ENGINE = "vertex"
 COMPILED = ("DyNet", "C++ by hand")  # frameworks that need a C++ compiler
 MIN_SECONDS = 1.0
-# Chosen here, not by the command of the committed record.
+# Chosen here, not by the plan of the committed record.
 OWN_KEYS = ("-m", "data_root", "results_dir", "rounds", "system", "mode", "timing.min_seconds")
 HOLDS, ORDER_HOLDS, DIFFERS = "holds", "order holds", "differs"
 
@@ -50,7 +52,7 @@ class Point:
     """Workload of the committed results, and the engine's speedup over a baseline.
 
     Attributes:
-        command: command line of the engine's record; it may have measured several modes.
+        command: command line of `bench` for the engine.
         low, high: interval of the speedup.
     """
 
@@ -103,12 +105,23 @@ def list_points() -> list[Point]:
     answers = answers.drop_duplicates(WORKLOAD)
     answers["rank"] = answers.groupby("experiment").cumcount()
     chosen = answers.sort_values("rank", kind="stable").head(N_POINTS)
-    rows = select_workloads(load_results_of("answers", FIRST_CPU))
+    experiment = load_results_of("answers", FIRST_CPU)
+    rows = select_workloads(experiment)
     engine = rows[rows.is_engine & (rows.status == "ok")].drop_duplicates(WORKLOAD)
+    commands = [format_command(experiment.settings[point]) for point in engine.point]
+    engine = engine.assign(command=commands)
     chosen = chosen.merge(engine[[*WORKLOAD, "command", "mode"]], on=WORKLOAD, validate="1:1")
     speedups = ["speedup", "speedup_low", "speedup_high"]
     columns = chosen[["workload", "system", "command", "mode", *speedups]]
     return [Point(*values) for values in columns.itertuples(index=False)]
+
+
+def format_command(settings: Mapping[str, object]) -> str:
+    """Return the command line of `bench` with the planned settings of a trial."""
+    pairs = ((key, value) for key, value in settings.items() if key != EXPERIMENT)
+    return shlex.join(
+        ["bench", "device=cpu", *(format_override(key, value) for key, value in pairs)]
+    )
 
 
 def build_arguments(point: Point, folder: Path, environ: Mapping[str, str]) -> list[str]:

@@ -59,6 +59,7 @@ def test_ten_points_of_all_experiments_with_an_installed_baseline() -> None:
         arguments = build_arguments(point, Path("results"), {})
         keys = [argument.partition("=")[0] for argument in arguments]
         assert len({*keys}) == len(keys), "every key once"
+        assert {"model", "dataset", "hidden_size", "batch_size"} <= {*keys}, "from the plan"
         swept = [argument for argument in arguments if "," in argument]
         assert swept == [f"system=vertex,{point.baseline}"], "no sweep but that of systems"
         assert point.low <= point.speedup <= point.high
