@@ -11,7 +11,6 @@ default results/verify; valid ones are reused, so the same command resumes.
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,7 +42,7 @@ ENGINE = "vertex"
 COMPILED = ("DyNet", "C++ by hand")  # frameworks that need a C++ compiler
 MIN_SECONDS = 1.0
 # Chosen here, not by the plan of the committed record.
-OWN_KEYS = ("-m", "data_root", "results_dir", "rounds", "system", "mode", "timing.min_seconds")
+OWN_KEYS = (EXPERIMENT, "system", "mode", "timing.min_seconds")
 HOLDS, ORDER_HOLDS, DIFFERS = "holds", "order holds", "differs"
 
 
@@ -52,13 +51,13 @@ class Point:
     """Workload of the committed results, and the engine's speedup over a baseline.
 
     Attributes:
-        command: command line of `bench` for the engine.
+        settings: planned settings of the engine's trial.
         low, high: interval of the speedup.
     """
 
     workload: str
     baseline: str
-    command: str
+    settings: Mapping[str, object]
     mode: str
     speedup: float
     low: float
@@ -108,20 +107,11 @@ def list_points() -> list[Point]:
     experiment = load_results_of("answers", FIRST_CPU)
     rows = select_workloads(experiment)
     engine = rows[rows.is_engine & (rows.status == "ok")].drop_duplicates(WORKLOAD)
-    commands = [format_command(experiment.settings[point]) for point in engine.point]
-    engine = engine.assign(command=commands)
-    chosen = chosen.merge(engine[[*WORKLOAD, "command", "mode"]], on=WORKLOAD, validate="1:1")
+    engine = engine.assign(settings=[experiment.settings[point] for point in engine.point])
+    chosen = chosen.merge(engine[[*WORKLOAD, "settings", "mode"]], on=WORKLOAD, validate="1:1")
     speedups = ["speedup", "speedup_low", "speedup_high"]
-    columns = chosen[["workload", "system", "command", "mode", *speedups]]
+    columns = chosen[["workload", "system", "settings", "mode", *speedups]]
     return [Point(*values) for values in columns.itertuples(index=False)]
-
-
-def format_command(settings: Mapping[str, object]) -> str:
-    """Return the command line of `bench` with the planned settings of a trial."""
-    pairs = ((key, value) for key, value in settings.items() if key != EXPERIMENT)
-    return shlex.join(
-        ["bench", "device=cpu", *(format_override(key, value) for key, value in pairs)]
-    )
 
 
 def build_arguments(point: Point, folder: Path, environ: Mapping[str, str]) -> list[str]:
@@ -132,14 +122,14 @@ def build_arguments(point: Point, folder: Path, environ: Mapping[str, str]) -> l
     """
     choices = build_choices({}, environ)
     arguments = []
-    for argument in shlex.split(point.command)[1:]:
-        key, _, value = argument.partition("=")
+    for key, value in point.settings.items():
         if key == "dataset":
-            arguments.append(f"dataset={find_available(value, choices)}")
+            arguments.append(f"dataset={find_available(str(value), choices)}")
         elif key not in OWN_KEYS:
-            arguments.append(argument)
+            arguments.append(format_override(key, value))
     return [
         "-m",
+        "device=cpu",
         *arguments,
         f"mode={point.mode}",
         f"system={ENGINE},{point.baseline}",

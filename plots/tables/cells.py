@@ -21,7 +21,7 @@ COUNTED = (
     *("n_batches", "lower_bound", "n_nodes", "n_parameters", "n_tried"),
     *("n_launches", "n_copies", "copied_kb"),
 )
-# Of a process, or of short phases: vary by more than 5 % on any machine, so that a range says more.
+# Of a process, or of short phases: often vary by more than 5 %, so that a range says more.
 SHOWN_AS_RANGES = {
     *("preparing_s", "peak_memory_mib", "schedule_ms"),
     *("construct_ms", "construction_s", "construction_percent"),

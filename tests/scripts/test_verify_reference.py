@@ -19,15 +19,20 @@ from scripts.verify_reference import (
 )
 from tests.support.refusals import raising
 
-COMMAND = (
-    "bench data_root=data results_dir=results device=cpu model=tree_lstm dataset=sst"
-    " mode=infer hidden_size=8 batch_size=2 timing.n_mini_batches=2 system=vertex"
-)
+SETTINGS = {
+    "model": "tree_lstm",
+    "dataset": "sst",
+    "mode": "infer",
+    "hidden_size": 8,
+    "batch_size": 2,
+    "timing.n_mini_batches": 2,
+    "system": "vertex",
+}
 
 
 def make_point(low: float, high: float) -> Point:
     return Point(
-        "Trees, inference", "torch_levels", COMMAND, "infer", (low * high) ** 0.5, low, high
+        "Trees, inference", "torch_levels", SETTINGS, "infer", (low * high) ** 0.5, low, high
     )
 
 
@@ -82,7 +87,7 @@ def test_a_small_point_is_measured_and_judged(
 ) -> None:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path))
     monkeypatch.setattr(verify_reference, "MIN_SECONDS", 0.05)
-    unknown = Point("Trees, unsupported", "torch_rnn", COMMAND, "infer", 2.0, 1.9, 2.1)
+    unknown = Point("Trees, unsupported", "torch_rnn", SETTINGS, "infer", 2.0, 1.9, 2.1)
     monkeypatch.setattr(verify_reference, "list_points", lambda: [make_point(0.01, 99), unknown])
     assert verify_reference.main([str(tmp_path / "results")]) == 0
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()]
