@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dynbatch.harness.contracts.home import find_home
-from dynbatch.harness.planning.claim_points import find_comparisons
+from dynbatch.harness.planning.claim_points import ROUNDS, find_comparisons
 from dynbatch.harness.planning.claims import Claim, check_claims, read_claims
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import EXPERIMENT, Grid, Settings, expand
@@ -155,10 +155,11 @@ def _plan_trials(
     available = {dataset: find_available(dataset, choices) for dataset in named}
     for point in settings:
         chosen = {**point, "dataset": available[str(point["dataset"])]}
+        rounds = chosen.pop(ROUNDS, grid.rounds)
         # The experiment's settings take precedence: some compare systems on the CPU on any machine.
         whole = places | extra | chosen
-        spec = composer.resolve_trial(whole)
-        yield PlannedTrial(spec, chosen, whole, grid.rounds)
+        spec = composer.resolve_trial(whole | {ROUNDS: rounds})  # which refuses a wrong number
+        yield PlannedTrial(spec, chosen, whole, rounds)
 
 
 def plan_counts(name: str, choices: Choices, *, only_decidable: bool = False) -> tuple[Sweep, ...]:

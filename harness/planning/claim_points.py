@@ -18,6 +18,7 @@ from dynbatch.harness.values.checked import Line
 
 BATCHES = "batches"  # quantity that is counted, not timed
 BOUND = "bound"  # value of `policy` that selects the lower bound of batches
+ROUNDS = "rounds"  # key of a point's settings that replaces the number of rounds of its grid
 STEP = "step"  # key of a point's settings that names the value after its step
 PAPER = "paper"  # scale that has every point of every claim
 SIDES = ("numerator", "denominator", "steps", "settings", "without")
@@ -94,7 +95,7 @@ _COUNTED = ("model", "model.options.type_seed", "split", "batch_size", "granular
 _DEFAULTS = {"split": "train", "granularity": "vertex", "model.options.type_seed": "0"}
 # Keys that determine the measured mini-batches; other keys of timing determine the duration.
 _WHAT = {"timing.n_mini_batches", "timing.n_instances"}
-_EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # prefixes of dataset names
+EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # prefixes of dataset names
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +146,14 @@ def _fits(settings: Settings, wanted: Wanted) -> bool:
 
 
 def _select_shared(answer: Answer, settings: Settings) -> dict[str, object]:
-    """Return the settings that both sides of a point share, without the measuring time.
+    """Return the settings that both sides of a point share, without rounds and measuring time.
 
     The number of mini-batches or instances is shared, too, with two exceptions: all instances of
     the dataset have the same size, or the best batch size counts.
     """
     left_out = {EXPERIMENT, answer.best_over, *answer.numerator, *answer.denominator, *answer.steps}
-    left_out |= {key for key in settings if key.startswith("timing.") and key not in _WHAT}
-    is_alike = str(settings.get("dataset")).startswith(_EQUALLY_LONG)
+    left_out |= {key for key in settings if _is_effort(key) and key not in _WHAT}
+    is_alike = str(settings.get("dataset")).startswith(EQUALLY_LONG)
     if is_alike or answer.best_over == "batch_size":
         left_out |= _WHAT
     return {key: value for key, value in settings.items() if key not in left_out}
@@ -194,16 +195,19 @@ def list_points(grid: Grid, *, counted: bool) -> Iterator[Settings]:
 
 
 def _list_members(answer: Answer, settings: Sequence[Settings]) -> frozenset[_Member]:
-    """Return the trials of every point without their measuring time."""
+    """Return the trials of every point without their rounds and measuring time."""
     return frozenset(
-        (f"{side} {pair.settings.get(STEP, '')}", _drop_timing(settings[index]))
+        (f"{side} {pair.settings.get(STEP, '')}", _drop_effort(settings[index]))
         for pair in find_comparisons(answer, settings)
         for side, places in (("numerator", pair.numerator), ("denominator", pair.denominator))
         for index in places
     )
 
 
-def _drop_timing(settings: Settings) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (key, str(value)) for key, value in settings.items() if not key.startswith("timing.")
-    )
+def _drop_effort(settings: Settings) -> frozenset[tuple[str, str]]:
+    return frozenset((key, str(value)) for key, value in settings.items() if not _is_effort(key))
+
+
+def _is_effort(key: str) -> bool:
+    """Return whether a key tells how often or how long a point is measured."""
+    return key == ROUNDS or key.startswith("timing.")

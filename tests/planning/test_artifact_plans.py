@@ -16,6 +16,7 @@ from dynbatch.harness.planning.artifacts import (
     plan_artifact,
     plan_counts,
 )
+from dynbatch.harness.planning.claim_points import EQUALLY_LONG
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.durations import COUNT_S, DRAWN_S, STARTED_S, estimate_usual_s
 from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
@@ -112,6 +113,8 @@ def test_batch_sizes_of_an_experiment_share_instances(scale: str, composer: Comp
             n_shared += trial.spec.timing.n_instances > 0
             others = {k: v for k, v in trial.settings.items() if not k.startswith("timing.")}
             others.pop("batch_size")
+            if str(others["dataset"]).startswith(EQUALLY_LONG):
+                continue
             n_instances = trial.spec.n_mini_batches * trial.spec.batch_size
             found.setdefault(json.dumps(others), set()).add(n_instances)
         unlike = {key: sizes for key, sizes in found.items() if len(sizes) > 1}
