@@ -155,7 +155,8 @@ def _plan_trials(
     available = {dataset: find_available(dataset, choices) for dataset in named}
     for point in settings:
         chosen = {**point, "dataset": available[str(point["dataset"])]}
-        rounds = chosen.pop(ROUNDS, grid.rounds)
+        own = chosen.pop(ROUNDS, None)
+        rounds = grid.rounds if own is None else own
         # The experiment's settings take precedence: some compare systems on the CPU on any machine.
         whole = places | extra | chosen
         spec = composer.resolve_trial(whole | {ROUNDS: rounds})  # which refuses a wrong number

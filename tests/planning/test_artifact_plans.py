@@ -6,11 +6,14 @@ import fnmatch
 import itertools
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dynbatch.harness.planning.artifacts import (
     Choices,
+    PlannedTrial,
     build_choices,
     order_trials,
     plan_artifact,
@@ -25,6 +28,8 @@ from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.stats import INTERVAL_ROUNDS
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import CEILING, read_declaration
+from tests.support.pipelines import write_conf
+from tests.support.refusals import expect_refusal
 
 SLOW = pytest.mark.slow
 PAPERS = {"ACRoBat", "Cavs", "DyNet", "ED-Batch"}
@@ -212,7 +217,33 @@ def test_cavs_serial_baseline_varies_only_policy_and_batch_size(scale: str) -> N
 def test_verdicts_have_three_rounds(scale: str) -> None:
     for name in list_experiment_names():
         grid = expand(name, scale)
-        assert grid.rounds >= 3 or not grid.settings, name
+        assert all(point.get("rounds", grid.rounds) >= 3 for point in grid.settings), name
+
+
+def plan_blocks(folder: Path, *blocks: dict[str, object]) -> tuple[PlannedTrial, ...]:
+    base = {"system": "null", "model": "tree_lstm", "dataset": "sst_synthetic", "hidden_size": 8}
+    scales = {"smoke": {"rounds": 2, "base": base, "blocks": blocks}}
+    write_conf(folder, one={"title": "T", "paper": "P", "scales": scales})
+    chosen = replace(choices("smoke"), conf_dir=folder / "conf")
+    return plan_artifact("one", chosen, Composer(chosen.conf_dir))
+
+
+def test_a_block_may_have_rounds_of_its_own(tmp_path: Path) -> None:
+    blocks: list[dict[str, object]] = [
+        {"batch_size": [1, 2]},
+        {"batch_size": [2, 4], "rounds": 5},
+        {"batch_size": 8, "rounds": None},
+    ]
+    trials = plan_blocks(tmp_path, *blocks)
+    found = [(trial.spec.batch_size, trial.rounds) for trial in trials]
+    assert found == [(1, 2), (2, 2), (4, 5), (8, 2)]
+    assert all("rounds" not in {*trial.settings, *trial.all_settings} for trial in trials)
+
+
+@pytest.mark.parametrize("rounds", [0, "many"])
+def test_wrong_rounds_of_a_block_are_refused(tmp_path: Path, rounds: object) -> None:
+    with expect_refusal("rounds="):
+        plan_blocks(tmp_path, {"batch_size": 1, "rounds": rounds})
 
 
 def test_medium_is_over_in_a_hundred_minutes(composer: Composer) -> None:
