@@ -32,8 +32,6 @@ CPUS = {
     "AMD Zen 3": REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",
 }
 POLICIES = ZEN5 / "medium"  # policies compared by time, with equal kernels
-# A claim has the verdict of the first directory that decides it.
-CLAIMS = (ZEN5 / "claims", REFERENCE / "amd-epyc-2cpu-2026-11-28" / "claims")
 GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
 # More than a ratio of unchanged code changes from one run to another, see describe_repeatability.
 BETWEEN_RUNS = float(read_declaration("answers", CONF_DIR).figure["band"])
@@ -117,6 +115,27 @@ def load_workloads() -> pd.DataFrame:
     return rows.assign(is_framework=is_framework)
 
 
+def compare_graph_work() -> pd.DataFrame:
+    """Compare the engine's work on graphs with that of C++ by hand, on the first CPU.
+
+    Returns:
+        A row per workload that C++ by hand runs: percent of the engine's and percent_manual of its
+        time for construction and scheduling, and the quotient of the engine's remaining time and
+        all of its time.
+    """
+    rows = load_workloads()
+    seconds = numbers(rows, KEYS, "instance_s").set_index([*WORKLOAD, "system"]).value.unstack()
+    percents = numbers(rows, KEYS, "construction_percent").set_index([*WORKLOAD, "system"])
+    percent = percents.value.unstack()
+    engine = rows[rows.is_engine].system.iat[0]
+    columns = {
+        "percent": percent[engine],
+        "percent_manual": percent[MANUAL],
+        "quotient": seconds[engine] * (1 - percent[engine] / 100) / seconds[MANUAL],
+    }
+    return pd.DataFrame(columns).dropna().reset_index()
+
+
 def select_policies(name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Select the rounds of an experiment in training with our policy, and those with the agenda."""
     rows = load_results_of(name, POLICIES).rows
@@ -143,12 +162,6 @@ def compare_merging() -> pd.DataFrame:
 @cache
 def judge_claims() -> pd.DataFrame:
     """Return a row for each claim that committed records decide, in the order of conf/claims."""
-    experiments = [load_results_of("claims", folder) for folder in CLAIMS]
-    judged = pd.DataFrame(
-        [
-            judge(claim, experiment)[0]
-            for claim in experiments[0].claims
-            for experiment in experiments
-        ]
-    )
-    return judged[judged.verdict != NOT_MEASURABLE].drop_duplicates("claim")
+    experiment = load_results_of("claims", FIRST_CPU)
+    judged = pd.DataFrame([judge(claim, experiment)[0] for claim in experiment.claims])
+    return judged[judged.verdict != NOT_MEASURABLE]
