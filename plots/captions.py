@@ -32,6 +32,10 @@ QUANTITY_NOTES = {
     " for all vertices, at their fastest; shares are of rounds that measured it. More than 100%: a"
     " system omits matmuls or uses another library.",
 }
+WARNING_NOTES = {
+    "dynet_without_blas": "ratios against DyNet's wheel, which has no BLAS; make dynet-native"
+    " builds DyNet with one",
+}
 FRAMEWORK, UNSEEN = "framework", "unseen_slowdown"  # kind of baselines; a quantity
 
 
@@ -124,18 +128,24 @@ def describe_ends(rounds: Iterable[int]) -> str:
 
 
 def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the footnotes of a table that do not depend on its numbers."""
+    """Return the footnotes of a table that do not depend on its numbers.
+
+    A declared note that begins with the label of a system is shown only with that system.
+    """
     rows = experiment.rows
     if systems:
         is_bound = rows.system.map(experiment.kinds) == "upper_bound"
         rows = rows[is_bound | rows.system.isin(systems)]
+    shown = set(rows.system) if len(rows) else {system.name for system in experiment.systems}
+    absent = [system.label for system in experiment.systems if system.name not in shown]
+    starts = tuple(start for label in absent for start in (f"{label}:", f'"{label}"'))
     notes = [
         *describe_failures(experiment, rows, "system"),
         *describe_failures(experiment, experiment.counts, "policy"),
         describe_statistics(experiment).replace("error bars", "intervals"),
         *describe_counts(experiment.counts),
         *describe_learning(experiment),
-        *experiment.declaration.notes,
+        *(note for note in experiment.declaration.notes if not note.startswith(starts)),
     ]
     return tuple(dict.fromkeys(note for note in notes if note))
 
@@ -160,7 +170,8 @@ def describe_warnings(numbers: pd.DataFrame) -> str:
     warnings = pd.concat([pd.Series(dtype=str), *columns]).fillna("")
     counts = warnings.str.split().explode().value_counts().sort_index()
     listed = ", ".join(f"{word} ({n})" for word, n in counts.items())
-    return f"{DAGGER} Warnings: {listed}; the CSV has those of each number." if listed else ""
+    meant = "".join(f" {word}: {text}." for word, text in WARNING_NOTES.items() if word in counts)
+    return f"{DAGGER} Warnings: {listed}; the CSV has those of each number.{meant}" if listed else ""
 
 
 def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:

@@ -233,6 +233,7 @@ class _Block:
         self._waiting = deque([*choosing, *others])
         self._alone: deque[int] = deque()  # entries that need too much memory together with others
         self._tried: set[int] = set()  # entries that had no memory together with others
+        self._needed: dict[int, int] = {}  # bytes that evicted entries used
         most_threads = max((entry.spec.threads for entry in entries), default=1)
         self._n_at_once = max(1, len(list_usable_cpus()) // most_threads)
         is_on_gpu = any(entry.spec.device == "cuda" for entry in entries)
@@ -273,7 +274,7 @@ class _Block:
             return True  # at least one joins the first; it is evicted if memory does not suffice
         used = self._watch.used_bytes
         expected = max(used.values(), default=USUAL_BYTES)
-        planned = expected
+        planned = max(expected, self._needed.get(number, 0))
         for seat in self.seats.values():
             now = used.get(seat.worker.child.pid or 0, 0)
             planned += now if seat.is_prepared else max(now, expected)
@@ -367,15 +368,16 @@ class _Block:
     def _evict_youngest(self) -> None:
         """End the youngest worker if all together use too much memory; it is measured later."""
         used = self._watch.used_bytes
-        if len(self.seats) < 2 or sum(used.values()) <= compute_memory_share():
+        total = sum(used.get(seat.worker.child.pid or 0, 0) for seat in self.seats.values())
+        if len(self.seats) < 2 or total <= compute_memory_share():
             return
         number = list(self.seats)[-1]
         seat = self.seats.pop(number)
+        self._needed[number] = used.pop(seat.worker.child.pid or 0, 0)
         seat.worker.child.exceed("oom", "the block needs too much memory")
         seat.worker.child.end()
         drop_leftovers(seat.entry.path)
         drop_log(seat.entry.log)
-        self._watch.used_bytes.clear()
         (self._waiting if len(self.seats) > 1 else self._alone).append(number)
 
     def _settle(self, number: int, outcome: Outcome) -> None:

@@ -111,7 +111,7 @@ def describe_undecidable(choices: Choices) -> str:
 def plan_artifact(
     name: str, choices: Choices, composer: Composer, *, only_decidable: bool = False
 ) -> tuple[PlannedTrial, ...]:
-    """Resolve one experiment's grid; equal points are one trial.
+    """Resolve one experiment's grid; equal points are one trial, with their maximum of rounds.
 
     Args:
         only_decidable: whether an experiment of claims has only the trials of those claims that the
@@ -123,7 +123,8 @@ def plan_artifact(
         whose = grid if other == name else expand(other, choices.scale, choices.conf_dir)
         for trial in _plan_trials(settings, whose, choices, composer):
             shown = replace(trial, settings={**trial.settings, EXPERIMENT: other})
-            planned.setdefault((other, trial.trial_id), trial if other == name else shown)
+            key, chosen = (other, trial.trial_id), trial if other == name else shown
+            planned[key] = max(planned.get(key, chosen), chosen, key=lambda one: one.rounds)
     return tuple(planned.values())
 
 

@@ -312,6 +312,28 @@ def test_a_system_that_does_not_fit_beside_others_is_measured_alone(
     assert not cycles_of(found["a"]) & cycles_of(found["b"])
 
 
+@pytest.mark.parametrize("gib", [(6, 6, 6, 3), (1, 1, 1, 18)])
+def test_an_evicted_system_waits_until_others_have_ended(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: Patch, gib: tuple[int, ...]
+) -> None:
+    """It would be evicted again, for ever: because of their memory, or of its own."""
+    monkeypatch.setattr(block, "compute_memory_share", lambda: 20 * 2**30)
+    made = block_of([make_spec() for _ in gib], tmp_path)
+    made._waiting.clear()
+    for number, entry in enumerate(made._entries):
+        child = SimpleNamespace(pid=number + 1, exceed=lambda *_: None, end=lambda: None)
+        worker = SimpleNamespace(child=child)
+        made.seats[number] = SimpleNamespace(entry=entry, worker=worker, is_prepared=number < 3)
+        made._watch.used_bytes[child.pid] = gib[number] * 2**30
+    made._evict_youngest()
+    assert (list(made.seats), list(made._waiting)) == ([0, 1, 2], [3])
+    made._evict_youngest()
+    assert list(made.seats) == [0, 1, 2], "the others fit"
+    assert not made._may_start(3)
+    del made.seats[1], made.seats[2]
+    assert made._may_start(3)
+
+
 def test_nothing_starts_beside_a_system_that_times_its_alternatives(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:

@@ -236,7 +236,7 @@ def test_a_block_may_have_rounds_of_its_own(tmp_path: Path) -> None:
     ]
     trials = plan_blocks(tmp_path, *blocks)
     found = [(trial.spec.batch_size, trial.rounds) for trial in trials]
-    assert found == [(1, 2), (2, 2), (4, 5), (8, 2)]
+    assert found == [(1, 2), (2, 5), (4, 5), (8, 2)]
     assert all("rounds" not in {*trial.settings, *trial.all_settings} for trial in trials)
 
 

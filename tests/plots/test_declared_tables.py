@@ -117,6 +117,17 @@ def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
     speed, ratio, *_ = get_row(systems, experiment.label("dynet"))
     assert (speed[-1] != DAGGER, ratio[-1]) == (True, DAGGER), "of the slow build, ratios only"
     assert systems.notes[0].startswith(f"{DAGGER} Warnings: dynet_without_blas (")
+    assert ["make dynet-native" in table.notes[0] for table in (strategies, systems)] == [0, 1]
+
+
+def test_a_note_on_a_system_is_shown_only_with_the_system(load: Load) -> None:
+    experiment = load(HEADLINE)
+    dynet, absent = experiment.label("dynet"), experiment.label("tf_trees")
+    notes = (f"{dynet}: a", f'"{dynet}" b', f"{absent}: c", f'"{absent}" d', f"Unlike {absent}, e")
+    experiment = replace(experiment, declaration=replace(experiment.declaration, notes=notes))
+    shown = {name: find_table(experiment, name).notes for name in ("strategies", "systems")}
+    assert [note in shown["systems"] for note in notes] == [True, True, False, False, True]
+    assert [note in shown["strategies"] for note in notes] == [False, False, False, False, True]
 
 
 def test_the_warning_of_a_number_over_rounds_is_named(load: Load) -> None:
