@@ -170,8 +170,10 @@ def describe_warnings(numbers: pd.DataFrame) -> str:
     warnings = pd.concat([pd.Series(dtype=str), *columns]).fillna("")
     counts = warnings.str.split().explode().value_counts().sort_index()
     listed = ", ".join(f"{word} ({n})" for word, n in counts.items())
-    meant = "".join(f" {word}: {text}." for word, text in WARNING_NOTES.items() if word in counts)
-    return f"{DAGGER} Warnings: {listed}; the CSV has those of each number.{meant}" if listed else ""
+    if not listed:
+        return ""
+    meant = (f" {word}: {text}." for word, text in WARNING_NOTES.items() if word in counts)
+    return f"{DAGGER} Warnings: {listed}; the CSV has those of each number.{''.join(meant)}"
 
 
 def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:

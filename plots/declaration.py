@@ -4,7 +4,7 @@ title: "Tree-LSTM: training time per epoch against hidden size"     # one line
 paper: Cavs (Xu et al., USENIX ATC 2018), Fig. 8 (h)
 compare:                          # groups that are never mixed; the first system is the base
   systems: [vertex, kind:framework]       # as in blocks: harness/planning/kinds.py
-notes: [any further footnote]     # "LABEL: ..." and '"LABEL" ...' only with the system of that label
+notes: [any further footnote]     # "LABEL: ..." or '"LABEL" ...' only with the system of that label
 table: {...}                      # keys of TableDeclaration, or `kind`: a module of plots/tables
 figure: {kind: curves, ...}       # a module of plots/figures; `also: [KIND]` draws further kinds
 """

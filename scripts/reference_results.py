@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from dynbatch.harness.commands.collect import read_held
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.captions import FRAMEWORK
@@ -124,14 +125,16 @@ def compare_graph_work() -> pd.DataFrame:
         all of its time.
     """
     rows = load_workloads()
-    seconds = numbers(rows, KEYS, "instance_s").set_index([*WORKLOAD, "system"]).value.unstack()
-    percents = numbers(rows, KEYS, "construction_percent").set_index([*WORKLOAD, "system"])
-    percent = percents.value.unstack()
-    engine = rows[rows.is_engine].system.iat[0]
+    values = {q: numbers(rows, KEYS, q) for q in ("instance_s", "construction_percent")}
+    engine, manual = (
+        {q: table[chosen(table)].set_index(WORKLOAD).value for q, table in values.items()}
+        for chosen in (lambda table: table.is_engine, lambda table: table.system == MANUAL)
+    )
+    computing_s = engine["instance_s"] * (1 - engine["construction_percent"] / 100)
     columns = {
-        "percent": percent[engine],
-        "percent_manual": percent[MANUAL],
-        "quotient": seconds[engine] * (1 - percent[engine] / 100) / seconds[MANUAL],
+        "percent": engine["construction_percent"],
+        "percent_manual": manual["construction_percent"],
+        "quotient": computing_s / manual["instance_s"],
     }
     return pd.DataFrame(columns).dropna().reset_index()
 
@@ -157,6 +160,21 @@ def compare_merging() -> pd.DataFrame:
         both = ratios(rows[rows.system == fold], rows[rows.system == engine], WORKLOAD)
         speedups.append(numbers(both, KEYS, RATIO).assign(engine=engine))
     return pd.concat(speedups, ignore_index=True)
+
+
+def compare_with_learned() -> pd.DataFrame:
+    """Compare critical_share with the fewest batches of all learned state machines and seeds.
+
+    Returns:
+        A row per counted workload: n_batches of the policy, and n_fewest.
+    """
+    counts = read_held([FIRST_CPU], latest=True).counts
+    rows = pd.DataFrame([row.to_dict() for row in counts if row.status == "ok"])
+    rows["model_options"] = rows.model_options.map(str)
+    keys = ["model", "model_options", "dataset", "split", "batch_size", "granularity", "offset"]
+    own = rows[rows.policy == "critical_share"].groupby(keys).n_batches.min()
+    learned = rows[rows.policy.str.startswith("fsm_")].groupby(keys).n_batches.min()
+    return pd.DataFrame({"n_batches": own, "n_fewest": learned}).dropna().reset_index()
 
 
 @cache

@@ -8,7 +8,6 @@ python -m scripts.write_results
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -42,6 +41,7 @@ from scripts.reference_results import (
     compare_by_openblas,
     compare_graph_work,
     compare_merging,
+    compare_with_learned,
     judge_claims,
     load_answers,
     load_results_of,
@@ -54,6 +54,7 @@ from scripts.write_pages import MarkedPage
 
 APART = (range(3), range(6, 9))  # rounds on FIRST_CPU, hours apart
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
+POLICY = ROOT / "docs" / "critical_share.md"
 PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
 FOREST_TITLE = (
     "Speedup of the engine over the fastest baseline of each framework, and over C++ by hand"
@@ -186,10 +187,10 @@ def describe_graph_work() -> str:
     work = compare_graph_work().merge(slower[WORKLOAD])
     spans = {name: format_span(work[name], 1) for name in ("percent", "percent_manual")}
     return (
-        f"C++ by hand is faster, however slightly, on {len(work)} workloads. There, the engine takes"
-        f" {spans['percent']} % of its time to build graphs and choose batches, which a program for"
-        f" one model has less of ({spans['percent_manual']} %). Without it, the engine would take"
-        f" {format_span(work.quotient)} times the time of C++."
+        f"C++ by hand is faster, however slightly, on {len(work)} workloads. There, the engine"
+        f" takes {spans['percent']} % of its time to build graphs and choose batches, which a"
+        f" program for one model has less of ({spans['percent_manual']} %). Without it, the engine"
+        f" would take {format_span(work.quotient)} times the time of C++."
     )
 
 
@@ -308,10 +309,11 @@ def describe_fair_merging() -> str:
     )
 
 
-def describe_repeatability(folder: Path) -> str:
+def describe_repeatability() -> str:
     """Tell by how much speedups over frameworks change between rounds of unchanged code."""
-    rows = frame(folder)
-    speedups = ratios(rows[rows.status == "ok"], "vertex")
+    rows = frame(FIRST_CPU)
+    rows = rows[rows.trial_id.isin(load_workloads().trial_id) & (rows.status == "ok")]
+    speedups = ratios(rows, "vertex")
     frameworks = {s.name for s in read_systems(CONF_DIR) if s.kind == "framework"} - {MANUAL}
     by_trial = speedups[speedups.system.isin(frameworks)].groupby("trial_id").ratio
     changes = (by_trial.max() / by_trial.min())[by_trial.count() > 1]
@@ -363,6 +365,19 @@ def describe_claims() -> str:
     )
 
 
+def describe_learned() -> str:
+    """Compare this project's policy with ED-Batch's learned ones."""
+    rows = compare_with_learned()
+    difference = rows.n_batches - rows.n_fewest
+    models = ", ".join(rows.model[difference > 0].map("`{}`".format).unique())
+    return (
+        f"On {len(rows)} workloads (a model, a file, a batch size and a granularity), compared with"
+        " the best of all learned state machines and seeds, `critical_share` needs fewer batches on"
+        f" {(difference < 0).sum()}, equally many on {(difference == 0).sum()}, and more on"
+        f" {(difference > 0).sum()} ({models}; at most {int(difference.max())} more)."
+    )
+
+
 def build_claims() -> str:
     """Tabulate claims with their numbers and verdicts."""
     rows = judge_claims()
@@ -390,11 +405,12 @@ def build_parts() -> dict[MarkedPage, str]:
             for name, rows in cpus.items()
         },
         MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(load_strategies()),
-        MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(FIRST_CPU),
+        MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(),
         MarkedPage(RESULTS, "write_results", "openblas"): describe_openblas(),
         MarkedPage(RESULTS, "write_results", "merging"): describe_fair_merging(),
         MarkedPage(RESULTS, "write_results", "graph work"): describe_graph_work(),
         MarkedPage(RESULTS, "write_results", "claims"): build_claims(),
+        MarkedPage(POLICY, "write_results", "learned"): describe_learned(),
     }
 
 

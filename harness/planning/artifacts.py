@@ -124,7 +124,7 @@ def plan_artifact(
         for trial in _plan_trials(settings, whose, choices, composer):
             shown = replace(trial, settings={**trial.settings, EXPERIMENT: other})
             key, chosen = (other, trial.trial_id), trial if other == name else shown
-            planned[key] = max(planned.get(key, chosen), chosen, key=lambda one: one.rounds)
+            planned[key] = max(planned.get(key, chosen), chosen, key=lambda each: each.rounds)
     return tuple(planned.values())
 
 

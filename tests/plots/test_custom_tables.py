@@ -326,6 +326,7 @@ def build_answer(label: str, framework: str, value: float, warnings: str = "") -
 def test_warnings_of_a_speedup_alone_are_named() -> None:
     rows = pd.DataFrame({"warnings": ["", "disturbed"], "speedup_warnings": ["wide_interval", ""]})
     assert "disturbed (1), wide_interval (1)" in describe_warnings(rows)
+    assert "DyNet" not in describe_warnings(rows)
 
 
 @pytest.mark.parametrize("doubted", ["Engine", "JAX"])

@@ -117,7 +117,7 @@ def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
     speed, ratio, *_ = get_row(systems, experiment.label("dynet"))
     assert (speed[-1] != DAGGER, ratio[-1]) == (True, DAGGER), "of the slow build, ratios only"
     assert systems.notes[0].startswith(f"{DAGGER} Warnings: dynet_without_blas (")
-    assert ["make dynet-native" in table.notes[0] for table in (strategies, systems)] == [0, 1]
+    assert "make dynet-native builds DyNet with one" in systems.notes[0]
 
 
 def test_a_note_on_a_system_is_shown_only_with_the_system(load: Load) -> None:
