@@ -121,8 +121,7 @@ def compare_graph_work() -> pd.DataFrame:
 
     Returns:
         A row per workload that C++ by hand runs: percent of the engine's and percent_manual of its
-        time for construction and scheduling, and the quotient of the engine's remaining time and
-        all of its time.
+        time for construction and scheduling, and the quotient of their remaining times.
     """
     rows = load_workloads()
     values = {q: numbers(rows, KEYS, q) for q in ("instance_s", "construction_percent")}
@@ -130,11 +129,13 @@ def compare_graph_work() -> pd.DataFrame:
         {q: table[chosen(table)].set_index(WORKLOAD).value for q, table in values.items()}
         for chosen in (lambda table: table.is_engine, lambda table: table.system == MANUAL)
     )
-    computing_s = engine["instance_s"] * (1 - engine["construction_percent"] / 100)
+    computing_s, manual_s = (
+        side["instance_s"] * (1 - side["construction_percent"] / 100) for side in (engine, manual)
+    )
     columns = {
         "percent": engine["construction_percent"],
         "percent_manual": manual["construction_percent"],
-        "quotient": computing_s / manual["instance_s"],
+        "quotient": computing_s / manual_s,
     }
     return pd.DataFrame(columns).dropna().reset_index()
 
@@ -166,7 +167,7 @@ def compare_with_learned() -> pd.DataFrame:
     """Compare critical_share with the fewest batches of all learned state machines and seeds.
 
     Returns:
-        A row per counted workload: n_batches of the policy, and n_fewest.
+        A row per counted graph: n_batches of the policy, n_fewest, and the granularity.
     """
     counts = read_held([FIRST_CPU], latest=True).counts
     rows = pd.DataFrame([row.to_dict() for row in counts if row.status == "ok"])

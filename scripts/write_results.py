@@ -189,8 +189,8 @@ def describe_graph_work() -> str:
     return (
         f"C++ by hand is faster, however slightly, on {len(work)} workloads. There, the engine"
         f" takes {spans['percent']} % of its time to build graphs and choose batches, which a"
-        f" program for one model has less of ({spans['percent_manual']} %). Without it, the engine"
-        f" would take {format_span(work.quotient)} times the time of C++."
+        f" program for one model has less of ({spans['percent_manual']} %). Without it on both"
+        f" sides, the engine would take {format_span(work.quotient)} times the time of C++."
     )
 
 
@@ -371,8 +371,10 @@ def describe_learned() -> str:
     difference = rows.n_batches - rows.n_fewest
     models = ", ".join(rows.model[difference > 0].map("`{}`".format).unique())
     return (
-        f"On {len(rows)} workloads (a model, a file, a batch size and a granularity), compared with"
-        " the best of all learned state machines and seeds, `critical_share` needs fewer batches on"
+        f"On {len(rows)} graphs ({(rows.granularity == 'vertex').sum()} of cells, of these"
+        f" {(rows.model == 'tree_lstm_2type').sum()} two-type trees with several seeds of types;"
+        " the others of single operators), compared with the best of all learned state machines"
+        " and seeds, `critical_share` needs fewer batches on"
         f" {(difference < 0).sum()}, equally many on {(difference == 0).sum()}, and more on"
         f" {(difference > 0).sum()} ({models}; at most {int(difference.max())} more)."
     )
