@@ -38,6 +38,7 @@ NETWORKS = "dynbatch.systems.on_jax.models:NETWORKS"
 Program = Callable[..., Any]  # takes network, plan, learning rate, weights and ids
 ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is created
 FOLDER = "jax"
+WIDE_CPUS = ("Intel", "AMD EPYC (family 26,")  # in names of processors; the second is Zen 5
 OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0.2,
     "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -307,13 +308,15 @@ class Adapter(System):
 def choose_compiler_options(platform: str, cpu: str) -> dict[str, str | bool]:
     """Return XLA's options other than its defaults, for a platform and a processor of this name.
 
-    On Intel's processors, XLA prefers vectors of 256 bits. Tree-LSTM is faster with 512
-    (docs/systems.md); other processors have not been tried. On a GPU, XLA tries many kernels for
-    every matmul; on an H200, Tree-LSTM's programs were not compiled after 150 s.
+    XLA prefers vectors of 256 bits. On Intel's processors and AMD's Zen 5, whose units are as wide,
+    most models are faster with 512 (docs/systems.md); other processors have not been tried. On a
+    GPU, XLA tries many kernels for every matmul; on an H200, Tree-LSTM's programs were not compiled
+    after 150 s.
     """
     if platform in ("gpu", "cuda"):
         return {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
-    return {"xla_cpu_prefer_vector_width": "512"} if platform == "cpu" and "Intel" in cpu else {}
+    is_wide = platform == "cpu" and any(name in cpu for name in WIDE_CPUS)
+    return {"xla_cpu_prefer_vector_width": "512"} if is_wide else {}
 
 
 def _step(
