@@ -140,9 +140,9 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             f" {count_classes(xeon, 'manual')[1]}, slightly on {count_slightly_slower(xeon)};"
             f" Zen 3: {format_span(zen3.speedup_manual)}.",
             f"- **Slower than frameworks:** {describe_slower(cpus)}.",
-            "- **Confidence.** Zen 5 unless named; 95 % intervals over nine rounds (strategies:"
-            ' six; policies, Xeon: ranges over three; Zen 3: one); "clearly": beyond a factor of'
-            f" {BETWEEN_RUNS}.",
+            "- **Confidence.** Zen 5 unless named; 95 % intervals over nine rounds"
+            ' (strategies: six; policies, Xeon: ranges over three; Zen 3: one); "clearly": beyond a'
+            f" factor of {BETWEEN_RUNS}.",
             f"- **Claims of the papers.** {describe_claims()}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]

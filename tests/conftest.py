@@ -85,10 +85,7 @@ def _signals_as_a_terminal_gives_them() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_is_synced() -> Iterator[None]:
-    """Leave out os.fsync in this process: thousands of calls wait for the disk.
-
-    Tests of what happens around it replace it themselves.
-    """
+    """Leave out os.fsync in this process: thousands of calls wait for the disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
@@ -108,12 +105,7 @@ def _freeze_only_here() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _freeze_long_lived(_freeze_only_here: None) -> None:
-    """Exclude objects that live as long as the process from garbage collection.
-
-    After the collection of tests and the import of all frameworks, there are a million such
-    objects, and their traversal takes 0.6 s. Each trial runs the collector three times. Test files
-    import frameworks and compile functions, so what is alive is frozen again before each file.
-    """
+    """Freeze all objects before each file: a trial collects three times, each in up to 0.6 s."""
     gc.collect()
     gc.freeze()
 
@@ -177,12 +169,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select one shard of the tests, and sort long files first if several processes run them.
-
-    All other processes would wait for a long file that starts last. The longest files are those of
-    tests/whole/ and tests/docs/, whose tests run pipelines and commands for 10 s and more; then
-    those with the most slow tests; then those with the most tests.
-    """
+    """Select one shard of the tests, and let several processes start with the longest files."""
     items[:] = select_shard(items, str(config.getoption("--shard")))
     if hasattr(config, "workerinput"):
         n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 import dynbatch
-import dynbatch.harness.terminal.measurement
 from dynbatch.harness.api import build_overrides
 from dynbatch.harness.errors import ConfigError, RecordError
 from dynbatch.harness.records.tidy import build_frame
+from dynbatch.harness.terminal import measurement
 from tests.support.processes import run_python
 from tests.support.records import plain_record
 
@@ -48,22 +47,36 @@ def test_every_name_is_there_and_no_other() -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_is_measured_once_and_its_frame_returned(
+def test_an_interrupted_sweep_keeps_its_records_and_measures_the_others_once(
     tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    blocks = iter([measurement.measure_block])
+
+    def measure_a_block(*given: Any, **named: Any) -> Any:
+        for work in blocks:
+            return work(*given, **named)
+        raise KeyboardInterrupt
+
     def measure(**keys: Any) -> pd.DataFrame:
         return dynbatch.measure(TINY, results_dir=tmp_path, rounds=2, **keys)
 
-    rows = measure(system=["reference", "null"], batch_size=[1, 2])
+    sweep = {"system": ["reference", "null"], "batch_size": [1, 2]}
+    with monkeypatch.context() as patch:
+        patch.setattr(measurement, "measure_block", measure_a_block)
+        with pytest.raises(KeyboardInterrupt):
+            measure(**sweep)
+    kept = dynbatch.frame(tmp_path)
+    assert len(kept) == 2
+    rows = measure(**sweep)
     expected = set(itertools.product(("reference", "null"), (1, 2), (0, 1)))
     assert set(zip(rows.system, rows.batch_size, rows["round"], strict=True)) == expected
+    assert set(kept.throughput) <= set(rows.throughput)
     assert "[8/8]" in capfd.readouterr().err
-    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", None)
+    monkeypatch.setattr(measurement, "measure_block", None)
     part = measure(system="null", batch_size=np.int64(2), quiet=True)
     assert capfd.readouterr() == ("", "")
-    assert list(part.throughput) == list(
-        dynbatch.select(rows, system="null", batch_size=2).throughput
-    )
+    same = dynbatch.select(rows, system="null", batch_size=2)
+    assert list(part.throughput) == list(same.throughput)
 
 
 def test_programs_of_others_measure_too(tmp_path: Path) -> None:
@@ -84,27 +97,6 @@ def test_programs_of_others_measure_too(tmp_path: Path) -> None:
         assert compose("theirs").batch_size == 99
     assert [rows.status.tolist() for rows in found] == [["ok"], ["ok"]]
     assert list(found[0].throughput) == list(found[1].throughput)
-
-
-@pytest.mark.slow
-def test_an_interrupted_sweep_keeps_its_records(tmp_path: Path, monkeypatch: Patch) -> None:
-    work: Callable[..., Any] = dynbatch.harness.terminal.measurement.measure_block
-    left = iter([True])
-
-    def measure_one(*given: Any, **named: Any) -> Any:
-        if not next(left, False):
-            raise KeyboardInterrupt
-        return work(*given, **named)
-
-    def measure() -> pd.DataFrame:
-        return dynbatch.measure(TINY, system="null", batch_size=[1, 2], results_dir=tmp_path)
-
-    monkeypatch.setattr(dynbatch.harness.terminal.measurement, "measure_block", measure_one)
-    with pytest.raises(KeyboardInterrupt):
-        measure()
-    assert len(dynbatch.frame(tmp_path)) == 1
-    left = iter([True])
-    assert len(measure()) == 2
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ def test_helpers_are_in_support_and_tests_are_not() -> None:
 
 
 def test_shared_test_code_is_imported_from_support() -> None:
-    """Tests import shared code as in `from tests.support.instances import build_lattice`."""
     bare = {path.stem for path in FILES.values()} - {"__init__"}
     wrong = [
         f"{name} imports {'.' * level}{imported}"
@@ -76,7 +75,7 @@ def test_every_file_that_may_skip_is_listed_for_contributors() -> None:
     directories = tuple(name for name in listed if name.endswith("/"))
     assert {name for name in may_skip - listed if not name.startswith(directories)} == set()
     assert listed - set(directories) <= may_skip, "files that skip nothing"
-    assert all(any(name.startswith(one) for name in may_skip) for one in directories)
+    assert all(any(name.startswith(folder) for name in may_skip) for folder in directories)
 
 
 @pytest.mark.slow

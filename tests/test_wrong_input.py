@@ -1,7 +1,4 @@
-"""Invalid input: exit code 1, one line with the value and the allowed values, nothing written.
-
-There is a table row for each rule, and random command lines for every key.
-"""
+"""Invalid input: exit code 1, one line with the value and the allowed values, nothing written."""
 
 from __future__ import annotations
 
@@ -72,7 +69,6 @@ KEYS_TYPED: list[Line] = [
     (["~batch_size"], ["~batch_size removes a key that every trial needs"]),
     (["~timing"], ["~timing removes a key"]),
     (["bench_size=1"], ["did you mean batch_size?"]),
-    (["colour=red"], ["colour is not in the configuration"]),
     (["+colour=red"], ["colour is not in the configuration", "batch_size"]),
     (["+timing.pause=1"], ["timing.pause is not in the configuration", "n_warmup"]),
     (
@@ -107,18 +103,13 @@ VALUES: list[Line] = [
     (["round=-1"], ["round=-1", "at least 0"]),
     ([f"seed={2**64}"], ["and at most 4294967295"]),
     (["cpu=60000"], ["cpu=60000 is not allowed: expected 1 of the usable CPUs"]),
-    (["cpu=-1"], ["cpu=-1 is not allowed"]),
     (["timing.last=half"], ["timing.last=half is not allowed"]),
     (["timing.n_mini_batches=0"], ["n_mini_batches=0", "at least 1"]),
-    (["timing.min_seconds=1e400"], ["timing.min_seconds=inf is not allowed"]),
     (["limits.time_s=0"], ["limits.time_s=0", "above 0"]),
-    (["limits.time_s=nan"], ["limits.time_s=nan is not allowed: expected a value above 0 and"]),
     (["limits.time_s=inf"], ["at most 31536000.0"]),
     (["learning_rate=nan"], ["learning_rate=nan is not allowed"]),
     (["learning_rate=0"], ["learning_rate=0", "above 0"]),
-    (["learning.trials=true"], ["learning.trials=true is not allowed: expected a whole number"]),
     (["force=perhaps"], ["force=perhaps is not allowed: expected true or false"]),
-    (["force=2"], ["force=2 is not allowed: expected true or false"]),
     (["dataset.options.n_leaves=3"], ["n_leaves", "3"]),
     (["dataset=sst", "dataset.options.vocab_modulo=true"], ["vocab_modulo=true is not allowed"]),
     (
@@ -132,6 +123,8 @@ VALUES: list[Line] = [
     ([f"results_dir='/{'é' * 128}'"], ["names of at most 255 bytes"]),
     ([f"out={TOO_LONG}.json"], ["a path of at most 3500 bytes"]),
     (["out=empty"], ["is a directory"]),
+    (["out=file/below/r0.json"], ["cannot be written", "choose another "]),
+    (["results_dir=file/below"], ["cannot be written", "choose another "]),
     *(
         ([f"out={name}"], [f"out={name}, but a record is JSON; choose a name that ends in .json"])
         for name in OTHERS
@@ -156,8 +149,6 @@ COUNTS: list[Line] = [
     (["system=vertex"], ["counts have no system; remove it"]),
     (["rounds=1e11"], ["counts have no rounds"]),
     (["model=null"], ["model=null is not a name; choose one of"]),
-    (["batch_size='2'"], ["batch_size='2' is not allowed: expected a whole number"]),
-    (["force=yes"], ["force=yes is not allowed: expected true or false"]),
     (["offset=1.5"], ["offset=1.5 is not allowed"]),
     ([f"offset={10**30}"], ["with at most 9 digits"]),
     (["n_following=999999999"], ["n_following=999999999 is not allowed"]),
@@ -220,6 +211,7 @@ def here(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("in the way")
     return tmp_path
 
 
@@ -235,7 +227,7 @@ def refusal(command: str, arguments: Sequence[str], here: Path, capsys: Output) 
     (line,) = (line for line in printed.err.splitlines() if not line.startswith("[1/1]"))
     assert line.startswith(f"{command}: ")
     written = {path for path in here.rglob("*") if "results" not in path.parts}
-    assert written == {here / "pipe", here / "empty"}
+    assert written == {here / "pipe", here / "empty", here / "file"}
     assert not [*here.rglob("*.json"), *here.rglob("*.tmp")]
     return line
 
@@ -245,8 +237,7 @@ def test_a_wrong_command_line(
     command: str, arguments: list[str], words: list[str], here: Path, capsys: Output
 ) -> None:
     line = refusal(command, arguments, here, capsys)
-    for one in words:
-        assert one in line
+    assert [text for text in words if text not in line] == []
 
 
 def test_hydras_own_switch_changes_nothing(here: Path, capsys: Output, monkeypatch: Patch) -> None:
@@ -258,20 +249,6 @@ def test_cuda_without_a_device_is_refused(here: Path, capsys: Output, monkeypatc
     monkeypatch.setattr(dynbatch.harness.planning.nodes, "has_cuda_device", lambda: False)
     line = refusal("bench", ["device=cuda"], here, capsys)
     assert line == "bench: device=cuda, but no NVIDIA device is visible; set device=cpu"
-
-
-@pytest.mark.parametrize("text", ["results_dir=file/below", "out=file/below/r0.json"])
-def test_a_folder_that_cannot_be_written(
-    text: str, tmp_path: Path, capsys: Output, monkeypatch: Patch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("in the way")
-    assert bench.main(["system=null", *TINY, text]) == 1
-    printed = capsys.readouterr()
-    assert printed.err.count("\n") == 1
-    assert "cannot be written" in printed.err
-    assert "choose another " in printed.err
-    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_the_console_sees_the_same() -> None:
@@ -366,7 +343,6 @@ def test_the_pipeline_takes_every_key_that_it_knows() -> None:
         ({"device": "gpu"}, "choose one of cpu, cuda"),
         ({"threads": 0}, "--config threads=0 is not allowed: expected a value of at least 1"),
         ({"threads": 1.5}, "threads=1.5 is not allowed: expected a whole number"),
-        ({"threads": "many"}, "threads=many is not allowed: expected a whole number"),
         ({"threads": True}, "threads=true is not allowed: expected a whole number"),
         ({"results_dir": 2026}, "results_dir=2026 is not read as text; set results_dir=./"),
         ({"data_root": "x" * 300}, "names of at most 255 bytes"),

@@ -47,12 +47,19 @@ def main(typed: list[str]) -> int:
     parser = OneLineParser(prog="bench-doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     show = to_json if parser.parse_args(typed).json else to_text
+    show_step("starting every system, which takes about a minute")
     answers = check_all_systems()
     machine = describe_machine()
     matmuls = Finding("matmuls", *describe_libraries())
+    show_step("measuring noise, then the engine against itself, for about 20 seconds")
     disturbance = [*check_noise(machine), judge_against_itself(measure_against_itself())]
     print(show(machine, answers, disturbance, matmuls))
     return 0
+
+
+def show_step(text: str) -> None:
+    """Print progress where it does not mix with the result."""
+    print(f"bench-doctor: {text}", file=sys.stderr)
 
 
 def check_all_systems() -> list[Availability]:

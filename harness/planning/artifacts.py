@@ -249,21 +249,9 @@ def _read_dataset(dataset: str, choices: Choices) -> dict[str, Any]:
     return read_mapping(path, "loader") if path.is_file() else {}
 
 
-def order_trials(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
-    """Return each trial once, with its maximum of rounds; the systems of one point are adjacent.
-
-    Adjacent systems are affected alike by slow changes of the machine. Their order is random in
-    each round (dynbatch.harness.planning.ordering).
-    """
+def merge_equal_trials(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
+    """Return each trial once, with its maximum of rounds."""
     asked: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         asked.setdefault(trial.trial_id, []).append(trial)
-    most = [max(alike, key=lambda trial: trial.rounds) for alike in asked.values()]
-    return tuple(sorted(most, key=_build_point_key))
-
-
-def _build_point_key(trial: PlannedTrial) -> tuple[str, ...]:
-    """Return all settings except the system and its policy, as a sort key."""
-    left_out = ("system", "policy", EXPERIMENT)
-    rest = sorted((k, f"{v!s:>12}") for k, v in trial.settings.items() if k not in left_out)
-    return tuple(f"{key}={value}" for key, value in rest)
+    return tuple(max(alike, key=lambda trial: trial.rounds) for alike in asked.values())

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from dynbatch.harness.planning.artifacts import PlannedTrial, order_trials
+from dynbatch.harness.planning.artifacts import PlannedTrial, merge_equal_trials
 from dynbatch.harness.planning.durations import estimate_usual_s
 from dynbatch.harness.planning.job_specs import Step, build_done_path
 from dynbatch.harness.planning.locks import block_runs
@@ -124,7 +124,7 @@ def build_node_jobs(plans: Plans, block_s: float, results_dir: Path) -> dict[str
 
 def _build_repetitions(plans: Plans) -> list[_Repetition]:
     """Return all repetitions in the order of measurement, round after round."""
-    trials = order_trials(trial for plan in plans.values() for trial in plan)
+    trials = merge_equal_trials(trial for plan in plans.values() for trial in plan)
     wanted: dict[Step, set[str]] = {}
     for name, plan in plans.items():
         for trial in plan:

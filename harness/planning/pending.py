@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
-from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, order_trials
+from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, merge_equal_trials
 from dynbatch.harness.planning.durations import (
     COUNT_S,
     DRAWN_S,
@@ -138,7 +138,7 @@ def find_pending(
         read_durations(choices.results_dir, read_cpu_model() if cpu is None else cpu)
     )
     missing = _Missing()
-    trials = order_trials(trial for plan in plans.values() for trial in plan)
+    trials = merge_equal_trials(trial for plan in plans.values() for trial in plan)
     for trial in trials:
         missing.add_rounds(trial, choices.results_dir, present, durations)
     unsupported = missing.drop_unsupported(trials, explain_unsupported)

@@ -26,7 +26,7 @@ from dynbatch.harness.planning.artifacts import (
     Choices,
     build_choices,
     find_fallbacks,
-    order_trials,
+    merge_equal_trials,
     plan_artifact,
 )
 from dynbatch.harness.planning.config import (
@@ -245,7 +245,7 @@ def plan_experiment(
         rounds: number of rounds; None: that of the experiment.
     """
     composer = Composer(choices.conf_dir)
-    trials = order_trials(plan_artifact(name, choices, composer))
+    trials = merge_equal_trials(plan_artifact(name, choices, composer))
     if not trials:
         command = format_pipeline_command(f"{DRAW}{name}", {"scale": choices.scale})
         raise ConfigError(f"experiment={name} has no trials; draw it with {command}")

@@ -1,8 +1,4 @@
-"""Cache entries of each kind that are damaged or belong to another user.
-
-Unreadable entries are created again, entries that another user may have written are not used, and
-the numbers are those of a run with an intact cache.
-"""
+"""Cache entries that are damaged or another user's are not used: the numbers stay the same."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Damaged files of every corpus that is read from files.
 
-They are refused in one line that names the file, or read if they are still well-formed, which a
-separate strict check decides: it follows the description of the format, line by line. Damage that
-does not change the text (a byte order mark, other line endings) is refused, or the same instances
-are read.
+They are refused in one line that names the file, or read if they are still well-formed: a separate
+strict check decides that line by line, except where the damage does not change the text.
 """
 
 from __future__ import annotations
@@ -169,7 +167,8 @@ def test_undamaged_files_are_well_formed_and_all_are_read(name: str) -> None:
 
 # --- number of instances in well-formed files, without the readers under test ---
 
-TREE_TOKEN = re.compile(r"[()]|[^()]+")
+# `(n word)` or `(n x x)`, where x, a NUL character, stands for a vertex that was matched before.
+VERTEX = re.compile(r"\([0-4](?:[ \t]+[^()\0 \t]+[ \t]*|[ \t]*\0[ \t]*\0[ \t]*)\)")
 NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -213,35 +212,10 @@ def _sst(files: Mapping[str, str]) -> int:
 
 
 def _is_tree(line: str) -> bool:
-    """Check for a binary tree with labels 0 to 4: reduce `(n word)` and `(n x x)` to x."""
-    depths: list[list[str]] = []
-    done = 0
-    for token in TREE_TOKEN.findall(line):
-        if token == "(":
-            depths.append([])
-        elif token == ")":
-            if not depths or not _is_vertex(depths.pop()):
-                return False
-            if depths:
-                depths[-1].append("tree")
-            else:
-                done += 1
-        elif depths:
-            if not depths[-1] and token[0] in " \t":  # a label directly follows its bracket
-                return False
-            depths[-1] += [f"word {word}" for word in re.split(r"[ \t]+", token) if word]
-            if not re.match(r"[ \t]", token) and len(depths[-1]) > 1 and depths[-1][0] == "tree":
-                return False
-        elif token.strip(" \t"):
-            return False
-    return done == 1 and not depths
-
-
-def _is_vertex(parts: Sequence[str]) -> bool:
-    label, *rest = parts or [""]
-    is_labelled = label in {f"word {n}" for n in range(5)}
-    is_leaf = len(rest) == 1 and rest[0] != "tree"
-    return is_labelled and (is_leaf or rest == ["tree", "tree"])
+    """Check for a binary tree with labels 0 to 4."""
+    while (reduced := VERTEX.sub("\0", line)) != line:
+        line = reduced
+    return line.strip(" \t") == "\0"
 
 
 def _ptb(files: Mapping[str, str]) -> int:
@@ -281,10 +255,10 @@ def _iwslt15(files: Mapping[str, str]) -> int:
 
 def _ud_ewt(files: Mapping[str, str]) -> int:
     """Count trees; readers omit those that are not projective, so the counts may differ."""
-    n = 0
     text = "\n".join(_lines(files["ud_ewt/train.conllu"]))
     text = re.sub(r"(?m)^[ \t]+$", "", text)  # a blank line may have blanks
-    for block in re.split(r"\n\n+", text.strip("\n")):
+    blocks = re.split(r"\n\n+", text.strip("\n"))
+    for block in blocks:
         rows = [line.split("\t") for line in block.split("\n") if not line.startswith("#")]
         words = [row for row in rows if not re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
         _need(bool(words), "a sentence without words")
@@ -294,22 +268,18 @@ def _ud_ewt(files: Mapping[str, str]) -> int:
             _need("_" not in (row[3], row[7]), "no part of speech or relation")
             _need(NUMBER.fullmatch(row[6]) is not None, "a head that is no number")
         _need(_is_one_tree([int(row[6]) for row in words]), "no tree with one root")
-        n += 1
-    return n
+    return len(blocks)
 
 
 def _is_one_tree(heads: Sequence[int]) -> bool:
     """Check that every word leads to the only root (head 0) without a cycle."""
     if heads.count(0) != 1 or max(heads) > len(heads):
         return False
-    for start in range(1, len(heads) + 1):
-        at, seen = start, set()
-        while at:
-            if at in seen:
-                return False
-            seen.add(at)
-            at = heads[at - 1]
-    return True
+    above = [0, *heads]
+    places = list(above)
+    for _ in heads:
+        places = [above[at] for at in places]
+    return not any(places)
 
 
 def _weibo_lattice(files: Mapping[str, str]) -> int:

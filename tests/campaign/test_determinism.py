@@ -1,9 +1,6 @@
 """Thousands of steps of every installed system, twice with one seed.
 
-Losses and parameters must be bitwise equal and finite, and memory must not grow after the first
-hundreds of steps.
-
-    python -m tests.campaign.test_determinism SYSTEM N_STEPS SECONDS    # one run, as JSON
+python -m tests.campaign.test_determinism SYSTEM N_STEPS SECONDS prints one run as JSON.
 """
 
 from __future__ import annotations
@@ -62,11 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(name: str) -> tuple[Workload, System]:
-    """Prepare a system for its first supported workload.
-
-    Raises:
-        UnsupportedTrial: It supports none of the workloads.
-    """
+    """Prepare a system for its first supported workload, or raise UnsupportedTrial."""
     reason = "no workload fits"
     for lines in WORKLOADS:
         spec = Composer().resolve_trial({"system": name} | read_settings([*lines, *SIZES]))

@@ -1,11 +1,4 @@
-"""Commands that are killed at random and at chosen moments, and then repeated.
-
-The final records are those of an undisturbed run: complete ones stay unchanged, no trial is
-measured twice or at the same time as another, and no processes or partial files are left.
-
-A full disk or an output that cannot be written ends a command with one line and exit code 1, and
-the same command resumes once there is space.
-"""
+"""Commands that are killed, or find a full disk, and are then repeated: see docs/faults.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Systems with injected faults, each together with a good trial in one sweep.
-
-The record has the right status, the log is small, no process survives, and the other trial is not
-affected.
-"""
+"""Systems with injected faults, each together with a good trial that they must not affect."""
 
 from __future__ import annotations
 

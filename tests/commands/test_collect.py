@@ -116,10 +116,6 @@ def test_packed_files_are_a_place_like_any_other(tmp_path: Path, capsys: Output)
         assert capsys.readouterr().out == table
     assert run(packed / TRIALS.packed) == 0
     assert capsys.readouterr().out.count("\n") == 4
-    for name in (TRIALS.packed, COUNTS.packed):
-        assert run(packed / name, "--unpack", tmp_path / "b") == 0
-    assert run(tmp_path / "b" / "raw", "--pack", tmp_path / "c") == 0
-    assert content_of(tmp_path / "c") == first
 
 
 def test_pack_latest_packs_only_the_newest_build(tmp_path: Path) -> None:

@@ -154,16 +154,6 @@ def test_a_fifo_as_a_record_is_neither_read_nor_replaced(tmp_path: Path, capsys:
     assert state(record) == before
 
 
-@pytest.mark.parametrize("odd", ["fifo", "folder", "full"])
-def test_collect_refuses_non_regular_files(odd: str, tmp_path: Path, capsys: Output) -> None:
-    for name in ("r0.json", "records.jsonl.xz"):
-        make, _ = OBJECTS[odd]
-        make(tmp_path / name)
-        with in_time(60):
-            assert collect([str(tmp_path / name)]) == 1
-        read_refusal(capsys)
-
-
 def test_packed_files_replace_those_of_another_time(place: Path) -> None:
     packed = place / "records.jsonl.xz"
     packed.write_bytes(lzma.compress(b"of another time"))

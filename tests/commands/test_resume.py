@@ -36,7 +36,6 @@ from tests.support.sandbox import (
     assert_kept,
     assert_no_survivors,
     assert_nothing_left,
-    assert_one_line,
     bench,
     run_module,
     sandbox,
@@ -259,30 +258,9 @@ def test_two_runs_on_one_folder_measure_nothing_twice(box: Sandbox, tmp_path: Pa
     assert not list(box.results.rglob("superseded"))
 
 
-def test_a_full_standard_output_loses_no_record(box: Sandbox) -> None:
-    onto_full = ["sh", "-c", 'exec "$@" >/dev/full', "sh"]
-    ended = box.run([*onto_full, *bench(box, "system=null")])
-    assert_ended(ended, (1,))
-    *_, line = lines = ended.stderr.splitlines()
-    assert line.startswith("bench: standard output cannot be written (No space")
-    assert len(lines) == 2
-    assert len(list(box.results.glob("raw/*/r0.json"))) == 1
-    assert_nothing_left(box)
-
-
 def test_a_bad_trial_does_not_stop_the_others(tmp_path: Path, capsys: Output) -> None:
     faults = 'abort,null,skip,"raise:value","raise:memory"'
     assert main(["-m", *fake(tmp_path, faults), "rounds=1"]) == EXIT_TRIAL_FAILED
     statuses = sorted(record.status for record in records_in(tmp_path).values())
     assert statuses == ["crash", "crash", "ok", "oom", "unsupported"]
     assert capsys.readouterr().out.startswith("5 records: 2 crash, ")
-
-
-def test_a_file_limit_under_the_records_ends_a_sweep_in_one_line(box: Sandbox) -> None:
-    limited = ["bash", "-c", 'ulimit -f 2; exec "$@"', "sh"]
-    ended = box.run([*limited, *bench(box, "system=reference,null", sweep=True)])
-    assert_ended(ended, (1,))
-    assert_one_line(ended, "bench")
-    assert f"{box.results}/raw cannot be written (File too large); choose" in ended.stderr
-    assert not list(box.results.rglob("*.json"))
-    assert_nothing_left(box, temporary=False)

@@ -79,6 +79,7 @@ def test_a_trial_that_does_not_run_has_no_timeline(tmp_path: Path, capsys: Outpu
             "but a timeline is JSON; choose a name that ends in .json",
         ),
         (("system=null", "trace=/proc/x.json"), "trace=/proc/x.json cannot be written"),
+        (("system=null", "out={folder}/timeline.json"), "is the file of the record"),
     ],
 )
 def test_unwritable_output_is_refused_before_measuring(
@@ -86,15 +87,11 @@ def test_unwritable_output_is_refused_before_measuring(
 ) -> None:
     monkeypatch.setattr(launch, "supervise_child", None)
     monkeypatch.setattr(launch, "ChildProcess", None)
+    words = tuple(word.format(folder=tmp_path) for word in words)
     base = typed(tmp_path)  # of two values of a key, the last counts
     if words[0].startswith("experiment"):
         base = base[-2:]
     assert printed in refused([*base, *words], capsys)
-
-
-def test_the_record_and_the_timeline_are_two_files(tmp_path: Path, capsys: Output) -> None:
-    out = f"out={tmp_path / 'timeline.json'}"
-    assert "is the file of the record" in refused(typed(tmp_path, "system=null", out), capsys)
 
 
 @pytest.mark.slow

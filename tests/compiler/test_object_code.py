@@ -163,10 +163,9 @@ def run_later(x: int) -> int:
 
 @pytest.fixture
 def run_made(tmp_path: Path) -> Any:
-    """Return a function that runs a text in a new process with a package `made` and its own cache.
+    """Return a function that runs a text in a new process, with a package `made` and its own cache.
 
-    Its arguments are the text, the text of made.numbers, FACTOR of the environment, and the text of
-    made.uses.
+    It is given the text, that of made.numbers, FACTOR of the environment, and that of made.uses.
     """
     package = tmp_path / "made"
     package.mkdir()

@@ -7,6 +7,7 @@ import itertools
 import sys
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dynbatch.harness.compiler.compiled import Compiled, compiled
+from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import (
     FAILED,
     call_for_number,
@@ -25,7 +26,7 @@ from dynbatch.harness.compiler.pointers import (
 from dynbatch.harness.compiler.registry import load_generated
 from dynbatch.harness.errors import CompileError
 from tests.support.both_ways import run_both
-from tests.support.processes import count_given_out
+from tests.support.processes import count_given_out, end_python
 
 Words = NDArray[np.int64]
 Table = Annotated[NDArray[np.float32], 2]
@@ -271,7 +272,6 @@ def test_a_function_without_the_lock_may_return_nothing() -> None:
     word = np.zeros(1, np.int64)
     assert added_up(get_address(word), 1000) is None
     assert word[0] == 1000
-    assert isinstance(added_up, Compiled)
 
 
 @pytest.mark.parametrize(
@@ -351,3 +351,83 @@ def test_memory_is_given_back() -> None:
     for _ in range(100):
         asks(count_of.address, LARGEST)
     assert count_given_out() - before < 8 * LARGEST
+
+
+# --- named tuples, whatever Python runs meanwhile: signals, other threads ---
+
+
+class Inner(NamedTuple):
+    values: Words
+    n: int
+
+
+class Outer(NamedTuple):
+    first: Inner
+    second: Inner
+    table: Annotated[Words, 2]
+
+
+@compiled
+def nested(n: int) -> tuple[Outer, int]:
+    a, b = np.full(n, n), np.full(n + 1, n + 1)
+    table = np.zeros((2, n), np.int64)
+    table[1, :] = 7
+    return Outer(Inner(a, n), Inner(b, n + 1), table), 3
+
+
+def check(n: int) -> None:
+    found, last = nested(n)
+    assert (type(found), type(found.second), last) == (Outer, Inner, 3)
+    assert (found.first.n, found.second.n) == (n, n + 1)
+    assert found.first.values.tolist() == [n] * n
+    assert found.second.values.tolist() == [n + 1] * (n + 1)
+    assert found.table.tolist() == [[0] * n, [7] * n]
+
+
+def test_named_tuples_have_their_classes_and_memory_of_their_own() -> None:
+    kept = [nested(n)[0] for n in range(50)]
+    for n, one in enumerate(kept):
+        assert one.second.values.tolist() == [n + 1] * (n + 1)
+    check(4)
+
+
+def test_threads_do_not_overwrite_each_others_results() -> None:
+    def run(n: int) -> None:
+        for _ in range(3000):
+            check(n)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(run, (3, 40)))  # raises their errors
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_signal_ends_no_process() -> None:
+    program = (
+        "import signal\n"
+        "from tests.compiler.test_python_calls import check\n"
+        "raises = False\n"
+        "def handler(*_):\n"
+        "    global raises\n"
+        "    if raises:\n"
+        "        raises = False\n"
+        "        raise KeyboardInterrupt\n"
+        "check(3)\n"
+        "signal.signal(signal.SIGALRM, handler)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n"
+        "n_interrupted = 0\n"
+        "while n_interrupted < 300:\n"
+        "    try:\n"
+        "        raises = True\n"
+        "        while True:\n"
+        "            check(3)\n"
+        "    except KeyboardInterrupt:\n"
+        "        n_interrupted += 1\n"
+        "raises = False\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+    )
+    done = end_python("-c", program)
+    assert (done.returncode, done.stderr) == (0, "")

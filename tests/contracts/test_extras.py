@@ -16,7 +16,6 @@ from dynbatch.harness.commands import first_look
 from dynbatch.harness.contracts import extras
 from dynbatch.harness.contracts.extras import (
     check_extra,
-    describe_installation,
     explain_outdated_version,
     read_requirements,
 )
@@ -29,11 +28,6 @@ from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.errors import ConfigError, UnsupportedTrial
 from tests.support import odd_system
 from tests.support.processes import run_python
-
-
-def test_install_hint_names_the_extra_of_a_framework() -> None:
-    assert "[tensorflow]" in describe_installation("tensorflow")
-    assert "[" not in describe_installation("a_module_that_no_extra_has")
 
 
 def test_a_version_below_that_of_the_extra_is_too_old() -> None:

@@ -76,24 +76,31 @@ IN_MEMORY = Limits(memory_bytes=psutil.Process().memory_info().rss + 2**29)
 
 
 @pytest.mark.parametrize(
-    ("fault", "status", "reason"),
+    ("fault", "status", "reason", "again"),
     [
-        (ValueError("a fault\nover two lines"), "crash", "ValueError: a fault over two"),
-        (MemoryError("no room"), "oom", "MemoryError: no room"),
-        (ScheduleError("vertex 3 twice"), "wrong_result", "vertex 3 twice"),
-        (UnsupportedTrial("too odd a model"), "unsupported", "too odd a model"),
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), "crash", "killed by SIGKILL"),
-        (lambda: os._exit(3), "crash", "exit code 3"),
-        (lambda: os.kill(os.getpid(), signal.SIGRTMIN + 6), "crash", "killed by signal 40"),
+        (ValueError("a fault\nover two lines"), "crash", "ValueError: a fault over two", True),
+        (MemoryError("no room"), "oom", "MemoryError: no room", False),
+        (ScheduleError("vertex 3 twice"), "wrong_result", "vertex 3 twice", False),
+        (UnsupportedTrial("too odd a model"), "unsupported", "too odd a model", True),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "crash", "killed by SIGKILL", True),
+        (lambda: os._exit(3), "crash", "exit code 3", True),
+        (lambda: os.kill(os.getpid(), signal.SIGRTMIN + 6), "crash", "killed by signal 40", True),
     ],
 )
-def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
-    fault: Fault, status: str, reason: str, monkeypatch: Patch, tmp_path: Path, capsys: Output
+def test_a_count_that_fails_has_a_status_and_is_tried_again_unless_that_is_a_finding(
+    fault: Fault,
+    status: str,
+    reason: str,
+    again: bool,
+    monkeypatch: Patch,
+    tmp_path: Path,
+    capsys: Output,
 ) -> None:
     have_depth_fail(monkeypatch, fault)
-    file = tmp_path / "rows.json"
-    code = main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"])
-    assert code == (EXIT_TRIAL_FAILED if status in ("crash", "wrong_result") else 0)
+    file, raw = tmp_path / "rows.json", tmp_path / "raw"
+    command = [*COUNT, f"out={file}", f"records={raw}"]
+    code = EXIT_TRIAL_FAILED if status in ("crash", "wrong_result") else 0
+    assert main(command) == code
     rows = read_count_rows(file)
     expected = [
         (size, policy, status if policy == "depth" else "ok")
@@ -108,7 +115,13 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
             assert "\n" not in row.reason
             assert f"depth: {status}: {row.reason}" in printed.out.splitlines()
     assert f"6 records: 4 ok, 2 {status}; 0 reused" in printed.err.splitlines()
-    assert len(list((tmp_path / "raw").glob("count-*.json"))) == N_ROWS
+    assert len(list(raw.glob("count-*.json"))) == N_ROWS
+
+    monkeypatch.undo()
+    assert main(command) == (0 if again else code), "what failed and is kept fails again"
+    kept = 4 if again else N_ROWS
+    assert f"{kept} reused" in capsys.readouterr().err.splitlines()[-1]
+    assert len(list(raw.glob("superseded/*"))) == N_ROWS - kept
 
 
 @pytest.mark.parametrize(
@@ -188,48 +201,26 @@ def test_nothing_is_counted_twice_unless_forced_or_with_changed_code(
     assert len(list((tmp_path / "superseded").iterdir())) == 2 * N_ROWS
 
 
-def test_other_settings_are_another_count(tmp_path: Path, capsys: Output) -> None:
-    one = [*COUNT[:2], "batch_size=1", "timing.min_seconds=0", f"records={tmp_path}"]
-    for place, change in enumerate(
-        (
-            ("policy=fsm_base", "learning.trials=1"),
-            ("policy=fsm_base", "learning.trials=2"),
-            ("policy=fsm_base", "learning.trials=1", "learn_offset=3"),
-            ("policy=agenda", "learning.trials=1"),
-            ("policy=agenda", "offset=1"),
-            ("policy=agenda", "outputs=stage"),
-            ("policy=agenda", "granularity=operator"),
-            ("policy=agenda", "n_following=1"),
-            ("policy=agenda", "split=dev"),
-        )
-    ):
-        assert main([*one, *change]) == 0
-        assert len(list(tmp_path.iterdir())) == place + 1
+def test_other_settings_are_another_count() -> None:
+    def find_id(*words: str) -> str:
+        (count,) = plan_policy_counts(parse_requests([*COUNT[:2], "batch_size=1", *words]))
+        return count.count_id
+
+    changes = (
+        ("policy=agenda", "learning.trials=1"),
+        ("policy=agenda", "offset=1"),
+        ("policy=agenda", "outputs=stage"),
+        ("policy=agenda", "granularity=operator"),
+        ("policy=agenda", "n_following=1"),
+        ("policy=agenda", "split=dev"),
+        ("policy=fsm_base", "learning.trials=1"),
+        ("policy=fsm_base", "learning.trials=2"),
+        ("policy=fsm_base", "learning.trials=1", "learn_offset=3"),
+    )
+    ids = [find_id(*words) for words in changes]
+    assert len(set(ids)) == len(ids)
     # Options of learned policies do not change the id of a count of other policies.
-    assert main([*one, "policy=agenda", "learning.trials=7", "learn_offset=3"]) == 0
-    assert "1 reused" in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "again"),
-    [
-        (ValueError("a fault"), EXIT_TRIAL_FAILED, True),
-        (UnsupportedTrial("not installed"), 0, True),
-        (ScheduleError("vertex 3 twice"), EXIT_TRIAL_FAILED, False),
-        (MemoryError("no room"), 0, False),
-    ],
-)
-def test_failures_without_a_finding_are_tried_again(
-    error: Exception, code: int, again: bool, monkeypatch: Patch, tmp_path: Path, capsys: Output
-) -> None:
-    have_depth_fail(monkeypatch, error)
-    command = [*COUNT, f"records={tmp_path}"]
-    assert main(command) == code
-    monkeypatch.undo()
-    assert main(command) == (0 if again else code), "what failed and is kept fails again"
-    kept = 4 if again else N_ROWS
-    assert f"{kept} reused" in capsys.readouterr().err.splitlines()[-1]
-    assert len(list(tmp_path.glob("superseded/*"))) == N_ROWS - kept
+    assert find_id("policy=agenda", "learning.trials=7", "learn_offset=3") == ids[0]
 
 
 def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(

@@ -108,18 +108,6 @@ def test_one_of_several_downloads_cut_off_leaves_nothing(tmp_path: Path, n_sent:
     refuse(SEVERAL, tmp_path / "data", opener, reason, checked=False)
 
 
-def test_a_checksum_may_be_git_s_name_of_the_file(tmp_path: Path) -> None:
-    home = Home("https://a.org/{name}", "corpus", names={"train": "train"})
-    # Output of `git hash-object` for these bytes.
-    right = {"train": "git-blob:ce013625030ba8dba906f756967f9e9ca394464a"}
-    fetch(home, right, tmp_path, opener=serving(b"hello\n"))
-    assert is_complete(home, right, tmp_path)
-    wrong = "git-blob:04d78dc94771b5c04adc40b3be08bd8c82942e7f"
-    with pytest.raises(DataError, match=f"{right['train']}, expected {wrong}; no file was changed"):
-        fetch(home, {"train": wrong}, tmp_path / "new", opener=serving(b"hello\n"))
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_download_replaces_wrong_files_and_keeps_others(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     ARCHIVE.locate_part(tmp_path, "train").write_bytes(b"wrong")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dynbatch.datasets.parts.reading import LazyInstances
 from dynbatch.datasets.xnli_synthetic import LONGEST, MEANS
-from dynbatch.harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
+from dynbatch.harness.contracts.corpus import Corpus, hash_inputs, load_corpus
 from dynbatch.harness.contracts.home import SPLITS
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
@@ -185,11 +185,6 @@ def test_every_dataset_of_conf_loads_with_its_options(name: str, data_root: Path
     assert corpus.name == name
     kind = read_mapping(CONF_DIR / "dataset" / f"{name}.yaml")["instance_kind"]
     assert corpus.instance_kind == kind
-
-
-def test_a_negative_seed_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="seed=-2 is not allowed"):
-        draw_mini_batches(complete(n_leaves=2), 1, 1, seed=-2)
 
 
 def test_lazy_instances_are_built_once_and_only_when_asked_for() -> None:

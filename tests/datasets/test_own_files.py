@@ -5,15 +5,17 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import json
 import lzma
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from dynbatch.datasets.instances import KINDS
 from dynbatch.harness.commands.data import main
-from dynbatch.harness.contracts.corpus import Corpus, load_corpus
+from dynbatch.harness.contracts.corpus import Corpus, hash_inputs, load_corpus
 from dynbatch.harness.contracts.model import ModelSizes, find_model_class, trace_functions
 from dynbatch.harness.counts.request import parse_request
 from dynbatch.harness.errors import ConfigError, DataError
@@ -21,7 +23,7 @@ from dynbatch.harness.planning.config import Composer, build_dataset_options
 from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.values.paths import CONF_DIR
-from tests.support.corpora import DOGS_BARK, LATTICES, TWO_OF_12
+from tests.support.corpora import DOGS_BARK, LATTICES, TINY, TWO_OF_12, load, write_corpus
 from tests.support.refusals import Output, expect_refusal, read_refusal
 
 EXAMPLES = {  # a file of each format, and a model that takes it
@@ -59,8 +61,13 @@ def draw_tree(corpus: Corpus, index: int = 0) -> str:
     return draw(tree.n_vertices - 1)
 
 
-def test_there_is_an_example_of_every_format() -> None:
+def resolve(**settings: str) -> Any:
+    return Composer().resolve_trial({"model": "tree_lstm", "dataset": "trees"} | settings)
+
+
+def test_there_is_an_example_of_every_format_and_kind() -> None:
     assert set(list_formats()) == set(FILES)
+    assert set(KINDS) == set(KIND_EXAMPLES)
 
 
 @pytest.mark.parametrize("form", sorted(FILES))
@@ -70,6 +77,8 @@ def test_own_files_need_no_name_no_splits_and_no_checksum(form: str, tmp_path: P
     assert (corpus.name, corpus.source) == ("mine.txt", "your data")
     assert corpus.sha256 == hashlib.sha256(FILES[form].encode()).hexdigest()
     assert not corpus.synthetic
+    chosen = {"dataset": form, "dataset.path": str(tmp_path / "mine.txt")}
+    resolve(model=EXAMPLES[form][1], **chosen)
 
 
 @pytest.mark.parametrize(
@@ -208,10 +217,6 @@ def test_errors_name_the_line(form: str, text: str, reason: str, tmp_path: Path)
         read_own(form, text, tmp_path)
 
 
-def resolve(**settings: str) -> Any:
-    return Composer().resolve_trial({"model": "tree_lstm", "dataset": "trees"} | settings)
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -258,13 +263,6 @@ def test_the_content_identifies_a_trial_and_the_path_does_not(tmp_path: Path) ->
     assert resolve(**{"dataset.path": str(first)}).trial_id != spec.trial_id
     with pytest.raises(DataError, match=r"has changed: sha256 .*; run the command again"):
         load_corpus(spec.loader, "train", None, **spec.dataset_options)
-
-
-def test_every_format_fits_a_model(tmp_path: Path) -> None:
-    for form, (text, model) in EXAMPLES.items():
-        file = tmp_path / f"{form}.txt"
-        file.write_text(text)
-        resolve(dataset=form, model=model, **{"dataset.path": str(file)})
 
 
 @pytest.mark.parametrize(
@@ -314,10 +312,114 @@ def test_models_predict_what_they_declare() -> None:
 
 
 def test_binary_trees_are_as_those_of_the_treebank(tmp_path: Path) -> None:
-    text = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
-    (tmp_path / "sst").mkdir()
-    (tmp_path / "sst" / "train.txt").write_text(text)
-    treebank = load_corpus("dynbatch.datasets.sst", "train", tmp_path)
-    own = read_own("trees", text, tmp_path)
-    for one, other in zip(treebank.instances, own.instances, strict=True):
-        assert np.array_equal(one.table, other.table)  # type: ignore[union-attr]
+    write_corpus("sst", tmp_path)
+    own, treebank = read_own("trees", TINY, tmp_path), load("sst", tmp_path)
+    assert hash_inputs([own.instances]) == hash_inputs([treebank.instances])
+
+
+# --- instances as JSON lines ---
+
+# A corpus with instances of each kind, and a model that takes them.
+KIND_EXAMPLES = {
+    "tree": ("sst", "tree_lstm"),
+    "lattice": ("weibo_lattice", "lattice_lstm"),
+    "chain": ("wikiner", "bilstm_char"),
+    "sentence_pair": ("iwslt15", "seq2seq"),
+    "parsed_sentence": ("ud_ewt", "parser"),
+}
+
+
+def format_instance(instance: Any) -> str:
+    """Write an instance as a user writes it."""
+    arrays = {item.name: getattr(instance, item.name) for item in fields(instance) if item.init}
+    values = {name: array.tolist() for name, array in arrays.items()}
+    if "left" in values:
+        pairs = zip(values.pop("left"), values.pop("right"), strict=True)
+        values["children"] = [[] if left < 0 else [left, right] for left, right in pairs]
+    return json.dumps(values)
+
+
+def read_lines(folder: Path, *lines: str, **options: str) -> Corpus:
+    return read_own("instances", "\n".join(lines) + "\n", folder, **options)
+
+
+@pytest.mark.parametrize("kind", sorted(KIND_EXAMPLES))
+def test_instances_of_every_kind_are_read_as_they_are(kind: str, tmp_path: Path) -> None:
+    name, model = KIND_EXAMPLES[kind]
+    write_corpus(name, tmp_path)
+    expected = load(name, tmp_path).instances[:]
+    corpus = read_lines(tmp_path, *map(format_instance, expected), kind=kind)
+    assert corpus.instance_kind == kind
+    assert hash_inputs([corpus.instances]) == hash_inputs([expected])
+    chosen = {"dataset.path": str(tmp_path / "mine.txt"), "dataset.options.kind": kind}
+    spec = resolve(dataset="instances", model=model, **chosen)
+    assert spec.dataset_options["kind"] == kind
+    wrong = "tree_lstm" if kind != "tree" else "parser"
+    with pytest.raises(ConfigError, match=f"but dataset=instances has {kind}"):
+        resolve(dataset="instances", model=wrong, **chosen)
+
+
+def test_sizes_are_those_of_the_largest_ids(tmp_path: Path) -> None:
+    tree = '{"words": [4, 7, -1], "labels": [0, 1, 2], "children": [[], [], [0, 1]]}'
+    assert read_lines(tmp_path, tree).sizes == {"words": 8, "classes": 3}
+    pair = '{"source": [1, 9], "target": [0, 3]}'
+    sizes = read_lines(tmp_path, pair, kind="sentence_pair").sizes
+    assert sizes == {"source_words": 10, "target_words": 4}
+
+
+NARY = (
+    '{"words": [1, 2, 3, -1, -1], "labels": [0, 1, 2, 3, 4],'
+    ' "children": [[], [], [], [0, 1, 2], [3]]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("binarize", "left", "right"),
+    [
+        ("right", [-1, -1, -1, 1, 0], [-1, -1, -1, 2, 3]),
+        ("left", [-1, -1, -1, 0, 3], [-1, -1, -1, 1, 2]),
+    ],
+)
+def test_trees_of_any_arity_become_binary(
+    binarize: str, left: list[int], right: list[int], tmp_path: Path
+) -> None:
+    """Three children get a vertex of their parent's label; a vertex with one child is merged."""
+    (tree,) = read_lines(tmp_path, NARY, binarize=binarize).instances
+    assert (tree.left.tolist(), tree.right.tolist()) == (left, right)
+    assert tree.labels.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_trees_of_any_arity_may_stay_as_they_are(tmp_path: Path) -> None:
+    corpus = read_lines(tmp_path, NARY, LEAF, binarize="none")
+    assert corpus.sizes == {"words": 4, "classes": 5, "children": 3}
+    assert corpus.instances[0].children.tolist() == [0, 1, 2, 3]
+    assert corpus.instances[1].n_vertices == 1
+
+
+KEYS = "expected the keys words, labels, children of a tree, got "
+LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("(2 a)", "expected a JSON object, got '(2 a)'"),
+        ("", "expected a JSON object"),
+        ("[" * 100_000, "expected a JSON object"),
+        ("{}", f"{KEYS}none"),
+        ('{"words": [0], "labels": [0]}', f"{KEYS}words, labels; set dataset.options.kind=chain"),
+        ('{"target": [0], "source": [0]}', f"{KEYS}target, source; set dataset.options.kind=sent"),
+        (LEAF.replace("[0]", "[0.5]"), "words: expected whole numbers from 0 to 999999999,"),
+        (LEAF.replace("[0]", "[true]"), "words: expected whole numbers"),
+        (LEAF.replace("[0]", "[9999999999]"), "words: expected whole numbers"),
+        (LEAF.replace("[0]", "0"), "words: expected a list of whole numbers, got 0"),
+        (LEAF.replace("[[]]", "[[0]]"), "a tree is not connected"),
+        (LEAF.replace('"labels": [0]', '"labels": [-1]'), "labels: expected whole numbers from 0"),
+        (LEAF.replace("[[]]", "5"), "children: expected a list of whole numbers, got 5"),
+        (NARY.replace("-1", "4", 1), "a leaf has no word, or an internal vertex has one"),
+        (LEAF.replace("[[]]", "[]"), "words, labels and children have lengths 1, 1 and 0"),
+    ],
+)
+def test_a_wrong_line_is_named(line: str, reason: str, tmp_path: Path) -> None:
+    with expect_refusal(f"mine.txt:2: {reason}", kind=DataError):
+        read_lines(tmp_path, LEAF, line, LEAF)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     has_state_rows,
 )
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds
-from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
+from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.program import Phase, read_program
 from dynbatch.harness.engine.backends.cuda.splitting import MAX_PARTS, WANTED_TILES, place_sums
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
@@ -254,19 +254,12 @@ def test_cuda_expression_matches_torch(op: str) -> None:
 
 def test_stage_words_cover_every_row_exactly_once() -> None:
     backend: Any = walked_setting("tree_lstm").backend
-    words = backend._prepared.programs[0]
-    module = backend._preparation.modules["forward"]
-    n_phases = int(words[0])
-    bounds = words[1 : 2 + n_phases]
-    table = words[2 + n_phases :].reshape(-1, WORDS)
-    assert len(table) == bounds[-1]
-    assert (np.diff(bounds) > 0).all()
+    phases = read_program(backend._preparation.modules["forward"], backend._prepared.programs[0])
+    assert all(phases), "no phase is empty"
     covered: dict[Kind, list[tuple[int, int]]] = {}
-    for number, start, n, _, n_tiles, *rest in table.tolist():
-        assert n_tiles > 0
-        assert rest == [0, 0, 0]
-        kind = module.entries[number].kind
-        covered.setdefault(kind, []).append((start, start + n))
+    for instruction in chain(*phases):
+        start, n = instruction.rows.start, instruction.rows.n
+        covered.setdefault(instruction.kind, []).append((start, start + n))
     for ranges in covered.values():
         ends = sorted(ranges)
         assert ends[0][0] == 0

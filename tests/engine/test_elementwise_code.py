@@ -5,15 +5,12 @@ tanh, sigmoid and exp are compared with float64.
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
-from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
@@ -112,7 +109,6 @@ POSITIVE = (
     *(87.0, 87.5, 88.0, 88.5, 89.0, 1e4, 2.0**31, 1e10, 1e19, 1e20, LARGEST / 2, LARGEST, np.inf),
 )
 EXTREME = np.array([*POSITIVE, *(-x for x in POSITIVE), np.nan], np.float32)
-any_float = st.floats(width=32)
 
 
 def in_rows(values: Floats, width: int) -> Floats:
@@ -120,7 +116,7 @@ def in_rows(values: Floats, width: int) -> Floats:
     return np.resize(values, (-(-len(values) // width), width))
 
 
-def assert_exact(operator: str, *values: Floats, n_lanes: int = LANES[0]) -> None:
+def assert_exact(operator: str, *values: Floats, n_lanes: int) -> None:
     """Check operators with one rounding."""
     constants = (CONSTANT,) if operator in WITH_CONSTANT else ()
     found = computed(operator, *values, constant=CONSTANT, n_lanes=n_lanes)
@@ -182,7 +178,7 @@ def test_gradients_are_near(operator: str, width: int, n_lanes: int) -> None:
 
 
 @pytest.mark.parametrize("n_lanes", LANES)
-@pytest.mark.parametrize("width", [1, 9, 37])
+@pytest.mark.parametrize("width", [1, 9, 16, 37])
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 def test_sums_are_taken_in_some_order(n: int, width: int, n_lanes: int) -> None:
     values = [drawn(4 + k, width)[:4] for k in range(n)]
@@ -196,16 +192,6 @@ def test_sums_are_taken_in_some_order(n: int, width: int, n_lanes: int) -> None:
         found = computed("sum", *triples, n_lanes=n_lanes)
         is_one = [(found == one) | (np.isnan(found) & np.isnan(one)) for one in orders]
         assert np.logical_or.reduce(is_one).all()
-
-
-@settings(deadline=None)
-@given(
-    st.sampled_from([*OF_ONE, *OF_TWO]),
-    arrays.arrays(np.float32, st.tuples(st.just(2), st.integers(1, 40)), elements=any_float),
-)
-def test_exact_operators_match_numpy_for_any_numbers(operator: str, values: Floats) -> None:
-    rows = [np.ascontiguousarray(one[None]) for one in values]
-    assert_exact(operator, *rows[: 1 if operator in OF_ONE else 2])
 
 
 # --- rows ---
@@ -308,15 +294,6 @@ def test_any_group_matches_its_operators(group: Group, width: int, n: int, n_lan
             np.testing.assert_array_equal(found, before[k])
         else:
             np.testing.assert_allclose(found, before[k], rtol=2e-5, atol=2e-5 * max(sizes))
-
-
-@pytest.mark.parametrize("n_lanes", LANES)
-def test_generated_ir_is_valid(n_lanes: int) -> None:
-    """The IR is verified even if a cached object file would be used."""
-    for operator, ragged in product((*OPERATORS, *WITH_CONSTANT), (False, True)):
-        n_inputs = 2 if operator in (*OF_TWO, *GRADIENTS, "sum") else 1
-        group = group_of_one(operator, n_inputs, 0.5, ragged=ragged)
-        llvm.parse_assembly(text_of(group, n_lanes)).verify()
 
 
 def test_a_group_of_whole_vectors_has_one_loop_over_columns() -> None:

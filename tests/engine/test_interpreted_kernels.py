@@ -1,8 +1,7 @@
 """Kernels of the CUDA backend in Triton's interpreter, with sizes that do not fit tiles.
 
-tests/engine/test_backends.py runs the same with the tiles of a GPU. Kernel texts with one injected
-error must give wrong results. test_device_programs.py has errors in kinds and loops,
-which the interpreter does not notice.
+test_backends.py has the tiles of a GPU. Texts with one injected error must give wrong results;
+test_device_programs.py has errors in kinds and loops, which the interpreter does not notice.
 """
 
 from __future__ import annotations
@@ -145,36 +144,32 @@ def test_switches_by_pairs(chosen: dict[str, Any], interpreted: None) -> None:
 
 
 SIZES = ModelSizes(5, {"words": 7, "classes": 3})
-PROGRAMS: dict[str, Model] = {
-    "birnn": build("birnn", SIZES),
-    "stack_rnn": build("stack_rnn", SIZES),
-    "nested_rnn": build("nested_rnn", SIZES, fewest=2, most=4),
-    "drnn": build("drnn", SIZES, p_child=0.9, generations=3),
+PROGRAMS = [
+    build("birnn", SIZES),
+    build("stack_rnn", SIZES),
+    build("nested_rnn", SIZES, fewest=2, most=4),
+    build("drnn", SIZES, p_child=0.9, generations=3),
+]
+# Sentences have one and two words: more words repeat the same batches for seconds.
+CASES: dict[str, tuple[Model, Sequence[Any]]] = {
+    **{
+        name: (model, instances[:3:2] if name in SEQUENCE_MODELS else instances[:2])
+        for name, (model, instances) in EXAMPLES.items()
+        if name not in ("tree_lstm", "child_sum")  # tests above run them
+    },
+    **{
+        model.name: (model, random_instances(model.instance_kind, (3, 2), model.sizes, seed=1))
+        for model in PROGRAMS
+    },
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_with_control_flow_in_the_interpreter(name: str, interpreted: None) -> None:
-    model = PROGRAMS[name]
-    chains = random_instances(model.instance_kind, (3, 2), model.sizes, seed=1)
-    for mode in MODES if name == "birnn" else ("train",):
-        assert wrong(model, chains, mode=mode) == [], mode
-
-
-DONE = ("tree_lstm", "child_sum")  # tests above run them
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in DONE])
+@pytest.mark.parametrize("name", CASES)
 def test_every_model_in_the_interpreter(name: str, interpreted: None) -> None:
-    """Sentences have one and two words: more words repeat the same batches for seconds.
-
-    The next test runs every model in inference, too.
-    """
-    model, instances = EXAMPLES[name]
-    few = instances[:3:2] if name in SEQUENCE_MODELS else instances[:2]
-    assert wrong(model, few) == []
+    """The next test runs the examples in inference, too."""
+    for mode in MODES if name == "birnn" else ("train",):
+        assert wrong(*CASES[name], mode=mode) == [], mode
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

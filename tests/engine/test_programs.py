@@ -6,12 +6,12 @@ losses with those of segment after segment, in a timeline.
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import importlib
 import pkgutil
 import re
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
@@ -37,8 +37,8 @@ from dynbatch.harness.engine.cpu_kernels.elementwise import Group
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import LossSums
 from dynbatch.harness.engine.cpu_kernels.team import Calls
 from dynbatch.harness.engine.lowering.lower import lower
-from dynbatch.harness.engine.lowering.plan import FORWARD, STAGES
-from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segments
+from dynbatch.harness.engine.lowering.plan import STAGES
+from dynbatch.harness.engine.rows.segments import ALL_ROWS
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_core.vertex import Adapter
@@ -143,10 +143,8 @@ def test_forward_and_backward_work_in_memory_that_is_there(threads: int) -> None
     memory = engine.backend._memory
     buffers = {key: id(array) for key, array in memory.buffers.items()}
     n_grown, n_programs = memory.n_grown, adapter.n_compilations()
-    smallest = min(array.nbytes for array in memory.buffers.values() if array.nbytes)
     gc.collect()
     tracemalloc.start()
-    faulthandler.dump_traceback_later(120, exit=True)
     try:
         engine.take(engine.laid_out)
         for _ in range(5):
@@ -155,10 +153,8 @@ def test_forward_and_backward_work_in_memory_that_is_there(threads: int) -> None
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-        faulthandler.cancel_dump_traceback_later()
     assert peak < PYTHONS_BYTES
     assert sum(array.nbytes for array in memory.buffers.values()) > 20 * PYTHONS_BYTES
-    assert smallest > 0
     assert memory.n_grown == n_grown
     assert adapter.n_compilations() == n_programs
     assert {key: id(array) for key, array in memory.buffers.items()} == buffers
@@ -264,7 +260,7 @@ def test_fraction_covers_runs_since_the_last_query() -> None:
 def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fraction includes Python between stages, because it is multiplied by times that do."""
     model, instances, weights = example("tree_fc_fold")
-    clock = {"ticks": 0, "inside": 0}
+    clock = Counter[str]()
     adapter = prepared(model, weights)
     backend = adapter.engine.backend
 
@@ -273,7 +269,6 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
         real = getattr(backend, name)
 
         def called(*arguments: Any) -> Any:
-            clock["ticks"] += 10
             clock["inside"] += 10
             return real(*arguments)
 
@@ -281,9 +276,9 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
 
     for name in ("run_together", "defer_losses", "clear_gradients"):
         counted(name)
-    monkeypatch.setattr(backend, "read_ticks", lambda: clock["ticks"])
+    monkeypatch.setattr(backend, "read_ticks", clock.total)
     phases = NullClock()  # between whose marks time passes that belongs to no phase
-    monkeypatch.setattr(phases, "mark", lambda _: clock.update(ticks=clock["ticks"] + 1000))
+    monkeypatch.setattr(phases, "mark", lambda _: clock.update(outside=1000))
     adapter.load(instances)
     adapter.run(phases)
     assert clock["inside"] >= 40
@@ -326,16 +321,3 @@ def test_every_segment_is_whole_before_the_next_one(
     for (_, batches), (_, asked) in zip(found, expected, strict=True):
         if asked and ALL_ROWS not in {b for _, b in asked}:
             assert batches == asked
-
-
-def test_segments_are_seen_one_by_one() -> None:
-    segments = ran("seq2seq").engine.laid_out.segments
-    assert isinstance(segments, Segments)
-    assert len(segments[1:]) == len(segments) - 1
-    np.testing.assert_array_equal(segments[-1].batches, list(segments)[-1].batches)
-    for stage in FORWARD:
-        index = FORWARD.index(stage)
-        parts = [(one.eager, one.batches, one.lazy)[index] for one in segments]
-        np.testing.assert_array_equal(np.concatenate(parts), segments.batches[stage])
-    with pytest.raises(IndexError):
-        segments[len(segments)]

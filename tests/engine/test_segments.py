@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.engine import engine as engines
 from dynbatch.harness.engine.engine import Engine
 from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segment
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ScheduleError
-from dynbatch.harness.granularity.vertices import VertexModel
-from dynbatch.harness.values.instances import SentencePair
 from dynbatch.systems.on_core import prepared as adapters
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import POLICIES, CountingBackend, prepared, run
+from tests.support.engine_runs import POLICIES, CountingBackend, NullClock, prepared, run
 
 Patch = pytest.MonkeyPatch
 MODELS = ("seq2seq", "parser")
@@ -61,15 +58,8 @@ def seen_by_segment(adapter: Adapter) -> list[set[int]]:
 def run_watched(adapter: Adapter, instances: list[Any]) -> list[set[int]]:
     adapter.load(instances)
     adapter.engine.backend.events.clear()
-    run_forward(adapter)
+    adapter.run(NullClock())
     return seen_by_segment(adapter)
-
-
-def run_forward(adapter: Adapter) -> None:
-    adapter.mini_batch = adapter.model.mini_batch(adapter.instances)
-    adapter.schedule = adapters.schedule_in_segments(adapter.policy, adapter.mini_batch.graph)
-    adapter.engine.arrange(adapter.mini_batch, adapter.schedule)
-    adapter.engine.forward()
 
 
 SETTINGS: list[dict[str, Any]] = [
@@ -122,30 +112,6 @@ def joined(segments: list[Segment]) -> Segment:
     )
 
 
-def pairs(lengths: tuple[int, ...], model: Model) -> list[SentencePair]:
-    """Return pairs of the same sources, with targets of these lengths."""
-    n_source, n_target = model.sizes.get_size("source_words"), model.sizes.get_size("target_words")
-    return [
-        SentencePair(np.arange(3) * (k + 1) % n_source, np.arange(n) * (k + 1) % n_target)
-        for k, n in enumerate(lengths)
-    ]
-
-
-def test_rows_of_a_segment_do_not_tell_how_long_anything_lasts() -> None:
-    """Readers in a later segment do not affect the order of this one."""
-    model = EXAMPLES["seq2seq"][0]
-    orders = []
-    for lengths in ((2, 2, 2, 2), (2, 7, 3, 5), (9, 2, 4, 2)):
-        adapter = adapter_of("seq2seq")
-        run_watched(adapter, pairs(lengths, model))
-        decode = adapter.engine.laid_out.layout[3]
-        starts = np.cumsum([0, *(n - 1 for n in lengths)])
-        first = adapter.mini_batch.graph.n_vertices - starts[-1]
-        of_segment_0 = decode.vertices[decode.starts[0] : decode.starts[1]]
-        orders.append(np.searchsorted(starts, of_segment_0 - first).tolist())
-    assert orders[0] == orders[1] == orders[2]
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_mini_batch_has_as_many_segments_as_its_longest_instance(name: str) -> None:
     """It has fewer batches than its instances have separately."""
@@ -173,17 +139,7 @@ def test_outputs_go_back_at_once_unless_nothing_is_put_off(lazy: bool) -> None:
 
 def test_mini_batches_without_segments_are_read_once() -> None:
     adapter = adapter_of("bilstm")
-    adapter.load(EXAMPLES["bilstm"][1])
-    run_forward(adapter)
+    run(adapter, EXAMPLES["bilstm"][1])
     assert adapter.schedule.segment_starts is None
     assert len(adapter.engine.laid_out.segments) == 1
     assert "evaluated" not in adapter.effective_options()
-
-
-def test_output_vertices_inherit_segment_of_their_inputs() -> None:
-    model, instances = EXAMPLES["parser"]
-    plain = model.mini_batch(instances)
-    found = VertexModel(model, outputs="vertices").mini_batch(instances)
-    n, of_read = plain.graph.n_vertices, plain.segments[plain.outputs].tolist()
-    assert found.segments[:n].tolist() == plain.segments.tolist()
-    assert found.segments[n:].tolist() == of_read * 2  # outputs, and then losses

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from dynbatch.harness.contracts.model import trace_functions
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.granularity.sharing import find_shareable_pulls, share_equal
-from dynbatch.harness.granularity.vertices import VertexModel, cut_output
+from dynbatch.harness.granularity.vertices import VertexModel
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Tree
 from tests.support.engine_models import EXAMPLES
 from tests.support.random_graphs import graph_of, trees
 from tests.support.sketch_models import Sketch
-
-LOSS_READS_MORE = "passes_on"
 
 
 def _shared(name: str, instances: list[Any]) -> tuple[MiniBatch, MiniBatch]:
@@ -117,14 +115,7 @@ def test_every_output_reads_its_vertex_and_every_loss_its_output() -> None:
     ]
 
 
-def test_a_model_without_a_loss_has_output_vertices_only() -> None:
-    model, instances = EXAMPLES["tree_fc_fold"]
-    cut = cut_output(trace_functions(model)["output"])
-    graph = VertexModel(model, outputs="vertices").mini_batch(instances).graph
-    assert (cut.loss is None) == ("loss" not in graph.type_names)
-
-
 def test_a_loss_that_reads_more_than_is_shown_is_refused() -> None:
-    model, _ = EXAMPLES[LOSS_READS_MORE]
+    model, _ = EXAMPLES["passes_on"]
     with pytest.raises(ConfigError, match="not pushed"):
         VertexModel(model, outputs="vertices")

@@ -165,7 +165,7 @@ def test_waiting_for_others_does_not_count_as_own_time(tmp_path: Path, monkeypat
             assert child.excess is None
         now[0] += 1.5
         child.charge_time()
-        assert child.excess[0] == "timeout"
+        assert child.excess == ("timeout", "not finished within limits.time_s=10")
     finally:
         child.end()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 from pathlib import Path
@@ -18,6 +17,7 @@ from dynbatch.harness.measuring.processes.child_output import (
     read_last_line,
     read_refusal,
 )
+from tests.support.odd_files import fail_on_full_disk
 from tests.support.processes import end_python
 from tests.support.refusals import expect_refusal
 
@@ -81,13 +81,10 @@ def test_truncated_output_gives_one_line(tmp_path: Path, content: str) -> None:
 
 
 def test_a_full_disk_leaves_one_that_is_cut_off(tmp_path: Path, monkeypatch: Patch) -> None:
-    def full(path: Path, *_: object, **__: object) -> int:
-        path.touch()
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "write_text", full)
+    (tmp_path / "refusal.json").touch()
+    monkeypatch.setattr(Path, "write_text", fail_on_full_disk)
     assert refuse(tmp_path / "spec.json", ConfigError("no")) == REFUSED
-    with pytest.raises(OutputError, match="free disk space"):
+    with expect_refusal("free disk space", kind=OutputError):
         read_refusal(tmp_path / "spec.json", REFUSED)
 
 

@@ -21,7 +21,7 @@ import pytest
 from dynbatch.harness.measuring.processes.child import FORKED, LEFT_OUT
 from dynbatch.harness.measuring.processes.launch import build_worker_environment
 from dynbatch.harness.measuring.processes.supervise import compute_memory_limit
-from dynbatch.harness.records.record import Record, find_record, read_record
+from dynbatch.harness.records.record import Record, read_record
 from dynbatch.harness.trials.spec import Limits
 from tests.support.measured import MakeSpec, measure_alone
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
@@ -70,24 +70,6 @@ def test_whatever_ends_a_process_leaves_a_record(
     assert record.status == status
     assert str(record.reason).startswith(reason)
     assert "\n" not in str(record.reason)
-
-
-def test_a_trial_that_hangs_is_ended(run: Run, tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    options = {"fault": "note_and_wait", "file": str(pid_file)}
-    record = run(system_options=options, limits=Limits(time_s=4.0))
-    assert (record.status, record.reason) == ("timeout", "not finished within limits.time_s=4")
-    assert not psutil.pid_exists(int(pid_file.read_text()))
-
-
-def test_an_old_record_is_not_taken_for_a_new_one(make_spec: MakeSpec, tmp_path: Path) -> None:
-    path = tmp_path / "raw" / "r0.json"
-    log = tmp_path / "r0.log"
-    assert measure_alone(make_spec(), path, log).status == "ok"
-    crashed = measure_alone(make_spec(system_options={"fault": "abort"}), path, log)
-    assert crashed.status == "crash"
-    assert find_record(path) == crashed
-    assert len(list((path.parent / "superseded").iterdir())) == 1
 
 
 @pytest.mark.parametrize("name", ["dynbatch", "datasets"])

@@ -13,7 +13,6 @@ from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.measuring.checks import mini_batch_check
 from dynbatch.harness.measuring.checks.mini_batch_check import (
     compute_fingerprint,
-    find_clock_fault,
     find_clock_reads,
     find_not_finite,
     find_parts_fault,
@@ -23,7 +22,6 @@ from dynbatch.harness.measuring.checks.mini_batch_check import (
 )
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
-from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.fingerprint import (
     KINK_TOLERANCE,
     TOLERANCE,
@@ -32,7 +30,7 @@ from dynbatch.harness.records.fingerprint import (
 )
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
-from dynbatch.harness.values.paths import CONF_DIR, ROOT
+from dynbatch.harness.values.paths import ROOT
 from tests.support import saboteurs
 from tests.support.instances import draw_trees
 from tests.support.measured import MakeSpec
@@ -250,8 +248,3 @@ def test_only_allowed_modules_read_the_clock() -> None:
         if any(find_clock_reads(path.read_text(encoding="utf-8")))
     }
     assert readers == {"harness/measuring/clock.py", *ALLOWED}
-
-
-@pytest.mark.parametrize("adapter", sorted({system.adapter for system in read_systems(CONF_DIR)}))
-def test_no_system_reads_a_clock(adapter: str) -> None:
-    assert find_clock_fault(adapter) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -42,12 +42,14 @@ def time() -> FakeTime:
     return FakeTime()
 
 
-def clock_of(time: FakeTime, synchronize: Callable[[], None] = lambda: None) -> PhaseClock:
-    return PhaseClock(synchronize, time)
+@pytest.fixture
+def clock(time: FakeTime) -> PhaseClock:
+    return PhaseClock(lambda: None, time)
 
 
-def test_phases_and_total_are_exact_and_a_phase_marked_twice_is_added_up(time: FakeTime) -> None:
-    clock = clock_of(time)
+def test_phases_and_total_are_exact_and_a_phase_marked_twice_is_added_up(
+    time: FakeTime, clock: PhaseClock
+) -> None:
     clock.start()
     for cost, phase in ((1, "construct"), (2, "forward"), (4, "construct")):
         time.move(cost)
@@ -58,8 +60,9 @@ def test_phases_and_total_are_exact_and_a_phase_marked_twice_is_added_up(time: F
     assert sample.phases_s == pytest.approx({"construct": 0.005, "forward": 0.002}, abs=1e-12)
 
 
-def test_divided_shares_are_booked_and_remainder_goes_to_next_mark(time: FakeTime) -> None:
-    clock = clock_of(time)
+def test_divided_shares_are_booked_and_remainder_goes_to_next_mark(
+    time: FakeTime, clock: PhaseClock
+) -> None:
     clock.start()
     time.move(2)
     clock.mark("construct")
@@ -74,8 +77,7 @@ def test_divided_shares_are_booked_and_remainder_goes_to_next_mark(time: FakeTim
     assert sum(booked.values()) == pytest.approx(sample.total_s)
 
 
-def test_shares_of_a_whole_run_are_not_booked(time: FakeTime) -> None:
-    clock = clock_of(time)
+def test_shares_of_a_whole_run_are_not_booked(time: FakeTime, clock: PhaseClock) -> None:
     clock.start(marked=False)
     time.move(8)
     clock.divide({"forward": 0.5})
@@ -85,16 +87,14 @@ def test_shares_of_a_whole_run_are_not_booked(time: FakeTime) -> None:
 @pytest.mark.parametrize(
     "shares", [{"forward": -0.1}, {"forward": 0.6, "schedule": 0.5}, {"waiting": 0.5}]
 )
-def test_invalid_shares_are_rejected(time: FakeTime, shares: dict[str, float]) -> None:
-    clock = clock_of(time)
+def test_invalid_shares_are_rejected(clock: PhaseClock, shares: dict[str, float]) -> None:
     clock.start()
-    for one in (clock, NullClock()):
+    for refusing in (clock, NullClock()):
         with pytest.raises(ValueError, match=r"invalid shares|unknown phase"):
-            one.divide(shares)
+            refusing.divide(shares)
 
 
-def test_runs_do_not_leak_into_each_other(time: FakeTime) -> None:
-    clock = clock_of(time)
+def test_runs_do_not_leak_into_each_other(time: FakeTime, clock: PhaseClock) -> None:
     clock.start()
     time.move(1)
     clock.mark("update")
@@ -108,7 +108,7 @@ def test_runs_do_not_leak_into_each_other(time: FakeTime) -> None:
 
 def test_every_reading_comes_after_a_synchronise(time: FakeTime) -> None:
     readings_at_sync: list[int] = []
-    clock = clock_of(time, lambda: readings_at_sync.append(time.n_readings))
+    clock = PhaseClock(lambda: readings_at_sync.append(time.n_readings), time)
     clock.start()
     clock.mark("forward")
     clock.stop()
@@ -116,19 +116,18 @@ def test_every_reading_comes_after_a_synchronise(time: FakeTime) -> None:
     assert time.n_readings == 3
 
 
-def test_a_clock_refuses_misuse(time: FakeTime) -> None:
-    clock = clock_of(time)
+def test_a_clock_refuses_misuse(time: FakeTime, clock: PhaseClock) -> None:
     for use in (lambda: clock.mark("forward"), clock.stop, lambda: clock.divide({"forward": 0.5})):
         with pytest.raises(RuntimeError, match="not running"):
             use()
     clock.start()
     with pytest.raises(RuntimeError, match="already running"):
         clock.start()
-    whole = clock_of(time)
+    whole = PhaseClock(lambda: None, time)
     whole.start(marked=False)
-    for one in (clock, whole, NullClock()):
+    for refusing in (clock, whole, NullClock()):
         with pytest.raises(ValueError, match="unknown phase 'compute'"):
-            one.mark("compute")
+            refusing.mark("compute")
 
 
 def test_timing_includes_pending_asynchronous_work(time: FakeTime) -> None:
@@ -383,8 +382,7 @@ def test_phase_medians_are_none_for_unmeasured_phases() -> None:
 # --- timelines ---
 
 
-def timeline_of_a_run() -> Timeline:
-    time = FakeTime()
+def test_spans_include_waiting_and_are_in_the_trace_event_format(time: FakeTime) -> None:
     timeline = Timeline(lambda: time.move(0.5), time)  # every reading waits for the device
     time.move(2)
     timeline.mark("construct")
@@ -394,20 +392,7 @@ def timeline_of_a_run() -> Timeline:
             time.move(4)
         details["kernels"] = 1
     timeline.mark("forward")
-    return timeline
-
-
-def test_span_times_are_read_after_synchronization() -> None:
-    spans = {span.name: span for span in timeline_of_a_run().spans}
-    seconds = {name: (span.end_ns - span.start_ns) * 1e-6 for name, span in spans.items()}
-    assert seconds == {"construct": 2.5, "product W": 4.5, "leaf x 3": 6.5, "forward": 7.5}
-    assert spans["leaf x 3"].details == {"rows": 3, "kernels": 1}
-    assert spans["leaf x 3"].start_ns < spans["product W"].start_ns
-    assert spans["construct"].end_ns <= spans["leaf x 3"].start_ns
-
-
-def test_a_file_is_in_the_trace_event_format() -> None:
-    spans = timeline_of_a_run().spans
+    spans = timeline.spans
     text = format_trace("a run", {"whole": spans[:1], "in parts": spans}, {"trial": "x"})
     events = checked(text)
     shown = [(e["tid"], e["cat"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
@@ -418,6 +403,7 @@ def test_a_file_is_in_the_trace_event_format() -> None:
         (2, "batch", "leaf x 3", 3000.0, 6500.0),
         (2, "phase", "forward", 2500.0, 7500.0),
     ]
+    assert [e["args"] for e in events if e.get("cat") == "batch"] == [{"rows": 3, "kernels": 1}]
     named = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert named == {1: "whole", 2: "in parts"}
     # A track may be empty.

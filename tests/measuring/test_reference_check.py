@@ -43,7 +43,6 @@ from dynbatch.harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
 from tests.support.engine_models import tree
 from tests.support.instances import LATTICES, lattice
 from tests.support.measured import MakeSpec
-from tests.support.odd_files import DAMAGES
 from tests.support.sketch_models import SIZES, Sketch, SketchModel
 
 rng = np.random.default_rng(0)
@@ -186,14 +185,11 @@ def test_slack_covers_effect_of_flipped_relu() -> None:
         assert not is_within_tolerance(off.gradients[name] * 1.01, truth, on.slack[name]), name
 
 
-def test_slack_is_rounding_where_no_relu_is_near_zero(make_spec: MakeSpec) -> None:
+def test_slack_is_rounding_unless_a_relu_is_near_zero(make_spec: MakeSpec) -> None:
     answer = ask(make_spec())
     assert set(answer.slack) == set(answer.gradients)
     for name, slack in answer.slack.items():
         assert np.max(slack) < FLOAT32.array * np.max(np.abs(answer.gradients[name])), name
-
-
-def test_models_without_relu_have_no_slack(make_spec: MakeSpec) -> None:
     assert ask(make_spec(model="tree_lstm")).slack == {}
 
 
@@ -202,19 +198,9 @@ def test_zeros_are_expected_where_the_truth_is_zero() -> None:
     assert not is_within_tolerance(np.full(3, 1e-6), np.zeros(3))
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        (None, None),
-        ("no_update", "one step changes embedding not by its gradient: relative error 1"),
-        ("stale_outputs", "one step changes the outputs"),
-    ],
-)
-def test_systems_that_go_wrong(make_spec: MakeSpec, fault: str | None, reason: str | None) -> None:
-    spec = make_spec(system_options={"fault": fault}, learning_rate=0.05)
-    found = check_all(spec)
-    assert (found is None) == (reason is None)
-    assert (found or "").startswith(reason or "")
+def test_outputs_that_a_step_leaves_as_they_are_are_a_fault(make_spec: MakeSpec) -> None:
+    found = check_all(make_spec(system_options={"fault": "stale_outputs"}, learning_rate=0.05))
+    assert str(found).startswith("one step changes the outputs")
 
 
 def check_all(spec: TrialSpec) -> str | None:
@@ -270,40 +256,28 @@ def test_other_weights_inputs_or_steps_have_other_answers(
     assert len(list(tmp_path.iterdir())) == len(variants)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_reference_answer_is_recomputed(
-    make_spec: MakeSpec, tmp_path: Path, damage: str
-) -> None:
-    spec = make_spec()
-    first = ask(spec, tmp_path)
-    ask(replace(spec, mode="infer"), tmp_path / "others")
-    (stored,), (other,) = tmp_path.glob("?" * 64), (tmp_path / "others").iterdir()
+def test_damaged_reference_answer_is_recomputed(make_spec: MakeSpec, tmp_path: Path) -> None:
+    """All kinds of damage are in tests/machine/test_caches.py."""
+    first = ask(make_spec(), tmp_path)
+    (stored,) = tmp_path.iterdir()
     whole = stored.read_bytes()
-    DAMAGES[damage](stored, other)
-    assert_same(ask(spec, tmp_path), first)
+    stored.write_bytes(whole[:-1])
+    assert_same(ask(make_spec(), tmp_path), first)
     assert stored.read_bytes() == whole
 
 
-def test_an_answer_of_zeros_proves_nothing(make_spec: MakeSpec) -> None:
+def test_an_answer_of_zeros_proves_nothing() -> None:
     assert not is_all_zero(ANSWER)
     silent = replace(ANSWER, outputs=np.zeros((6, 5)), gradients={"W": np.zeros((8, 4))})
     assert is_all_zero(silent)
     assert not is_all_zero(replace(silent, outputs=ANSWER.outputs))
 
 
-def test_large_instances_make_a_small_check(make_spec: MakeSpec) -> None:
-    options = {"n_leaves": 256, "n_instances": 8, "seed": 0}
-    small = load_workload(make_spec(batch_size=8))
-    large = load_workload(make_spec(batch_size=8, dataset_options=options))
-    assert len(choose_check_instances(small.model, small.mini_batches[0], 4)) == 4
-    assert len(choose_check_instances(large.model, large.mini_batches[0], 4)) == 2
-    assert len(choose_check_instances(large.model, large.mini_batches[0], 1)) == 1
-
-
 def test_instances_are_as_large_as_the_graphs_that_the_model_makes_of_them() -> None:
     model = LatticeGRU(SIZES)
     large = lattice([(k, k + 2) for k in range(399)], 402)
     assert len(choose_check_instances(model, [large] * 4, 4)) == 2
+    assert len(choose_check_instances(model, [large] * 4, 1)) == 1
     assert len(choose_check_instances(model, LATTICES, 4)) == 4
     # The gated model joins words with the character's vertex, so more of them fit.
     some = lattice([(k, k + 2) for k in range(100)], 102)

@@ -21,7 +21,7 @@ from dynbatch.harness.reference import run_reference
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
 from dynbatch.harness.values.instances import NaryTree, compute_sort_key
-from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
+from tests.support.engine_runs import disagreements, prepared, run
 
 TEXT = """(ROOT (S (NP (PRP They))
   (VP (VBD came) (ADV here) (ADV then) (. !))))
@@ -141,22 +141,18 @@ def test_the_reference_computes_the_equations(mine: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("switches", sorted(ONE_BY_ONE))
-@pytest.mark.parametrize("granularity", ["vertex", "operator"])
-def test_the_engine_agrees_with_the_reference(mine: Path, switches: str, granularity: Any) -> None:
+@pytest.mark.parametrize(
+    ("granularity", "policy", "is_recorded"),
+    [("vertex", "depth", False), ("operator", "agenda", False), ("vertex", "inline_depth", True)],
+)
+def test_the_engine_agrees_with_the_reference(
+    mine: Path, granularity: Any, policy: str, is_recorded: bool
+) -> None:
+    """Also as a recorded program; test_against_reference has all switches, on child_sum."""
     corpus, model = load(resolve(mine))
     weights, trees = draw_initial_weights(model, 3), corpus.instances[:]
-    chosen = Switches(granularity=granularity, **ONE_BY_ONE[switches])
-    policy = {"vertex": "depth", "operator": "agenda"}[granularity]
-    found = run(prepared(model, weights, chosen, policy), trees)
-    assert disagreements(found, run_reference(model, weights, trees, "train")) == []
-
-
-def test_the_program_builds_the_same_graph(mine: Path) -> None:
-    corpus, model = load(resolve(mine))
-    weights, trees = draw_initial_weights(model, 3), corpus.instances[:]
-    recorded = make_recorded_model(model, RecordingOptions())
-    found = run(prepared(recorded, weights, Switches(), "inline_depth"), trees)
+    own = make_recorded_model(model, RecordingOptions()) if is_recorded else model
+    found = run(prepared(own, weights, Switches(granularity=granularity), policy), trees)
     assert disagreements(found, run_reference(model, weights, trees, "train")) == []
 
 

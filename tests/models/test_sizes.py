@@ -14,6 +14,7 @@ from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
+from tests.support.refusals import expect_refusal
 
 TREES = {"words": 7, "classes": 3}
 
@@ -35,16 +36,15 @@ def test_a_model_may_ask_for_sizes_that_no_other_has() -> None:
     assert all(np.array_equal(weights[name], plain[name]) for name in plain)
 
 
-def test_missing_dataset_size_gives_one_line() -> None:
+def test_missing_dataset_size_names_the_dataset(make_spec: Callable[..., TrialSpec]) -> None:
     model = LatticeLSTM(ModelSizes(4, TREES, dataset="sst"))
-    with pytest.raises(ConfigError) as fault:
+    with expect_refusal("the size characters, but dataset=sst has only words, classes; choose"):
         _ = model.parameters
-    assert str(fault.value) == (
-        "the model needs the size characters, but dataset=sst has only words, classes; choose"
-        " another dataset"
-    )
-    with pytest.raises(ConfigError, match="has only instances;"):
+    with expect_refusal("has only instances;"):
         ModelSizes(4, {}).get_size("words")
+    spec = make_spec(model="tree_lstm")
+    with expect_refusal(f"needs the size classes, but dataset={spec.dataset} has only words;"):
+        _ = build_model(spec, {"words": 99}).parameters
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,3 @@ def test_missing_dataset_size_gives_one_line() -> None:
 def test_sizes_below_one_are_refused(sizes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=f"{words} is not allowed: expected a size of at least 1"):
         ModelSizes(**sizes)
-
-
-def test_missing_dataset_size_names_the_dataset_of_the_trial(
-    make_spec: Callable[..., TrialSpec],
-) -> None:
-    spec = make_spec(model="tree_lstm")
-    expected = f"needs the size classes, but dataset={spec.dataset} has only words;"
-    with pytest.raises(ConfigError, match=expected):
-        _ = build_model(spec, {"words": 99}).parameters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import json
 import re
 from dataclasses import replace
@@ -15,7 +14,7 @@ from dynbatch.harness.planning.artifacts import (
     Choices,
     PlannedTrial,
     build_choices,
-    order_trials,
+    merge_equal_trials,
     plan_artifact,
     plan_counts,
 )
@@ -28,6 +27,7 @@ from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.stats import INTERVAL_ROUNDS
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import CEILING, read_declaration
+from dynbatch.plots.published import read_published
 from tests.support.pipelines import write_conf
 from tests.support.refusals import expect_refusal
 
@@ -71,7 +71,7 @@ def test_every_experiment_shows_all_it_measures(name: str, scale: str, composer:
 
 def test_experiments_share_their_trials(composer: Composer) -> None:
     plans = [plan_artifact(name, choices("smoke"), composer) for name in list_experiment_names()]
-    trials = order_trials(trial for plan in plans for trial in plan)
+    trials = merge_equal_trials(trial for plan in plans for trial in plan)
     assert len({trial.trial_id for trial in trials}) == len(trials)
     assert len(trials) < sum(map(len, plans)) / 2
     # The time limit of the pipeline on 2 cores allows about 9 processes per system, of 1 to 4
@@ -92,15 +92,9 @@ def test_acrobat_has_each_of_its_points_once() -> None:
             for point in expand(name, "paper").settings:
                 if point["system"] in shared:
                     assert json.dumps(point, sort_keys=True) in measured, name
+    published = read_published("acrobat_table4")[["model", "hidden_size", "batch_size"]]
     sizes = {(p["model"], p["hidden_size"], p["batch_size"]) for p in points}
-    large = {"mv_rnn": (64, 128), "berxit": (768, 1024)}
-    models = ("tree_lstm", "birnn", "nested_rnn", "drnn", "stack_rnn", *large)
-    assert sizes == {
-        (model, size, n)
-        for model in models
-        for size in large.get(model, (256, 512))
-        for n in (8, 64)
-    }
+    assert sizes == set(published.itertuples(index=False, name=None))
     layers = {(p["hidden_size"], p.get("model.options.layers"))
               for name in ("acrobat_table4", "acrobat_table7_waiting", "acrobat_fig5")
               for p in expand(name, "paper").settings if p["model"] == "berxit"}  # fmt: skip
@@ -249,7 +243,7 @@ def test_wrong_rounds_of_a_block_are_refused(tmp_path: Path, rounds: object) -> 
 def test_medium_is_over_in_a_hundred_minutes(composer: Composer) -> None:
     """The rule is from rounds of headlines, which take longer than others."""
     names, medium = list_experiment_names(), choices("medium")
-    trials = order_trials(t for name in names for t in plan_artifact(name, medium, composer))
+    trials = merge_equal_trials(t for name in names for t in plan_artifact(name, medium, composer))
     specs = [trial.spec for trial in trials for _ in range(trial.rounds)]
     measuring_s = sum(estimate_usual_s(s.adapter, s.timing.min_seconds) + STARTED_S for s in specs)
     compiled = {
@@ -260,10 +254,3 @@ def test_medium_is_over_in_a_hundred_minutes(composer: Composer) -> None:
     counted = {sweep.sweep_id for name in names for sweep in plan_counts(name, medium)}
     shown_s = COUNT_S * len(counted) + DRAWN_S * len(names)
     assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 105
-
-
-def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
-    trials = order_trials(plan_artifact("cavs_fig8d", choices("smoke"), composer))
-    sizes = [trial.settings["batch_size"] for trial in trials]
-    n_changes = sum(a != b for a, b in itertools.pairwise(sizes))
-    assert n_changes < 2 * len(set(sizes))

@@ -243,7 +243,6 @@ SETTINGS = {"system": "null", "model": "tree_fc", "dataset": "complete_trees"}
     ("file", "content", "words"),
     [
         ("bench.yaml", *BRACKET),
-        ("model/tree_fc.yaml", *BRACKET),
         *(("system/null.yaml", *one) for one in (BRACKET, TAB, TAG, BYTES)),
     ],
 )
@@ -258,7 +257,6 @@ def test_broken_file_is_named(conf_dir: Path, file: str, content: bytes, words: 
     ("content", "words"),
     [
         BRACKET,
-        BYTES,
         (b"- a\n", ": expected keys and values, got a list"),
         (b"", ": expected keys and values, got nothing"),
         (b"name: sst\n", " has no loader; add it"),

@@ -41,11 +41,7 @@ def test_the_same_trial_counts_before_others_alike(make_spec: MakeSpec) -> None:
 
 @pytest.mark.parametrize(
     ("adapter", "process_s"),
-    [
-        ("dynbatch.systems.on_jax.scan", PROCESS_S["on_jax"]),
-        ("elsewhere.mine", OTHERS_S),
-        ("x", OTHERS_S),
-    ],
+    [("dynbatch.systems.on_jax.scan", PROCESS_S["on_jax"]), ("elsewhere.mine", OTHERS_S)],
 )
 def test_estimate_needs_no_records(make_spec: MakeSpec, adapter: str, process_s: float) -> None:
     spec = make_spec(adapter=adapter)

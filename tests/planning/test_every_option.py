@@ -16,7 +16,6 @@ from dynbatch.harness.contracts.model import find_model_class
 from dynbatch.harness.contracts.options import LARGEST, check_options, read_options
 from dynbatch.harness.contracts.policy import LearningSettings
 from dynbatch.harness.contracts.system import RunSettings, System, load_adapter
-from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
 from dynbatch.harness.trials.spec import Limits, Timing
@@ -118,13 +117,6 @@ def test_no_setting_of_a_trial_takes_another_type(kind: type[Any]) -> None:
             ConfigError, match=f"{name}=1.0 is not allowed: expected a whole number"
         ):
             kind(**{name: 1.0})
-
-
-def test_every_word_of_a_switch_has_a_list() -> None:
-    for name in (field.name for field in fields(Switches) if field.name != "backend"):
-        for value in (*WRONG_WORDS, None, 5):
-            with pytest.raises(ConfigError, match=name):
-                Switches(**{name: value})
 
 
 def test_record_has_the_effective_options(make_spec: MakeSpec, tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dynbatch.harness.commands.schedule import main
 from dynbatch.harness.contracts.policy import list_policy_names
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.planning.artifacts import build_choices, hash_sweep, plan_counts
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import Walk, expand, read_walks
 from dynbatch.harness.planning.sweep import Sweep, parse_sweep
-from dynbatch.harness.records.count_row import CountRow, read_count_rows
+from dynbatch.harness.records.count_row import read_count_rows
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.refusals import expect_refusal
 
@@ -250,19 +249,6 @@ def test_the_code_that_counts_is_hashed() -> None:
     assert one == same != other
 
 
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
-    file = tmp_path / "rows.json"
-    synthetic = {"dataset": ["sst_synthetic", "lattice_synthetic"]}
-    sweep = parse_sweep("here", COUNTS | synthetic | {"hidden_size": 4, "timing.min_seconds": 0})
-    assert main([*sweep.overrides, f"out={file}"]) == 0
-    rows = [row for row in read_count_rows(file) if isinstance(row, CountRow)]
-    pairs = [(model, policy) for model in COUNTS["model"] for policy in COUNTS["policy"]]
-    assert [(row.model, row.policy) for row in rows] == pairs
-    assert [row.n_unbatchable_ed for row in rows] == [1, 1, 3, 3]
-    assert all(row.n_batches >= row.lower_bound for row in rows)
-    assert all(row.cpu for row in rows)
-
-
 @pytest.mark.parametrize("text", ["", "{}", '[{"model": "tree_lstm"}]'])
 def test_invalid_count_file_is_named_in_the_error(text: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
@@ -271,16 +257,3 @@ def test_invalid_count_file_is_named_in_the_error(text: str, tmp_path: Path) -> 
         read_count_rows(file)
     with pytest.raises(RecordError, match="cannot be read"):
         read_count_rows(tmp_path / "none.json")
-
-
-def test_the_shipped_walks_lead_to_the_plain_engine() -> None:
-    """Reading a walk already checks that its steps cover every difference."""
-    walks = {
-        (settings["system"], key)
-        for settings in expand("switch_walks", "paper").settings
-        for key in settings
-        if key.startswith("system.options.")
-    }
-    assert {system for system, _ in walks} == {"cavs_dynet", "dynet_policy", "vertex"}
-    assert ("cavs_dynet", "system.options.pre_gather_parameters") in walks
-    assert (CONF_DIR / "system/vertex.yaml").is_file()

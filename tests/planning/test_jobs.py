@@ -10,7 +10,7 @@ import pytest
 
 from dynbatch.harness.errors import ConfigError, OutputError
 from dynbatch.harness.planning import jobs
-from dynbatch.harness.planning.artifacts import PlannedTrial, order_trials
+from dynbatch.harness.planning.artifacts import PlannedTrial
 from dynbatch.harness.planning.job_specs import Step
 from dynbatch.harness.planning.jobs import (
     ALL,
@@ -95,12 +95,6 @@ def test_policies_and_options_are_of_the_systems_not_of_the_point(make_spec: Mak
     between = [*alike[:2], make_spec(hidden_size=9), *alike[2:]]
     sizes = [spec.hidden_size for spec in drawn(between, 0)]
     assert sizes == [8, 8, 8, 8, 9]
-
-
-def test_a_trial_has_the_most_rounds_that_an_experiment_wants(make_spec: MakeSpec) -> None:
-    wanted = [PlannedTrial(make_spec(), {}, (), rounds) for rounds in (3, 6, 1)]
-    (found,) = order_trials(wanted)
-    assert found.rounds == 6
 
 
 SIZES = (1, 2, 8)

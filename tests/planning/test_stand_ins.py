@@ -95,10 +95,6 @@ def test_stand_ins_in_a_circle_do_not_hang(tmp_path: Path) -> None:
     assert planned("ptb", tmp_path, "var_lstm") == "ptb"
 
 
-def test_generated_datasets_need_no_fallback(tmp_path: Path) -> None:
-    assert planned("complete_trees", tmp_path) == "complete_trees"
-
-
 def test_an_unknown_data_set_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="dataset=imagenet is unknown; choose one of"):
         planned("imagenet", tmp_path)

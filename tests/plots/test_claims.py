@@ -125,8 +125,6 @@ def test_a_claim_that_is_not_reproduced_is_explained() -> None:
     failed = build_experiment(QUICK, build_point("slow", [120, 120, 120]))
     assert get_verdict(claim, failed) == (NOT_REPRODUCED, "a slower processor")
     assert get_verdict(claim, build_experiment(QUICK, SLOW)) == (REPRODUCED, "")
-    missing = build_experiment(QUICK, (SLOW[0], (None,)))
-    assert get_verdict(claim, missing) == (NOT_MEASURABLE, "slow not measured")
 
 
 def test_points_of_other_experiments_do_not_count() -> None:
@@ -163,6 +161,8 @@ def test_a_numerator_may_have_a_quantity_of_its_own() -> None:
 
 
 WHEEL = {"versions": {"dynet_build": "wheel 2.2"}}
+OTHER = {"effective_options": {"backend": "stepwise", "instead_of": "backend=cuda: a reason"}}
+WEAK = "needs the best build and kernels: "
 UNMEASURED = (build_point("slower", [80])[0], (None,))
 
 
@@ -174,12 +174,8 @@ UNMEASURED = (build_point("slower", [80])[0], (None,))
         (CLAIM, (QUICK, build_point("slow", [1], status="oom")), "paper", "slow oom"),
         (CLAIM, (QUICK, (SLOW[0], (None,))), "paper", "slow not measured"),
         (CLAIM, (QUICK, SLOW, UNMEASURED), "paper", "slower not measured"),  # it may be the best
-        (
-            CLAIM,
-            (QUICK, build_point("slow", [1, 1], **WHEEL)),
-            "paper",
-            "needs the best build and kernels: dynet_without_blas",
-        ),
+        (CLAIM, (QUICK, build_point("slow", [1], **WHEEL)), "paper", WEAK + "dynet_without_blas"),
+        (CLAIM, (QUICK, build_point("slow", [1], **OTHER)), "paper", WEAK + "other_kernels"),
         (replace(CLAIM, answered_at=("paper",)), (), "smoke", "not in the grid of smoke scale"),
         (replace(CLAIM, answer=None, rule=None, unanswerable="no code"), (), "paper", "no code"),
     ],
@@ -209,12 +205,8 @@ def test_steps_are_judged_one_by_one() -> None:
     points = (SLOW, build_point("slower", [20, 20, 20]), QUICK)
     assert get_values(claim, build_experiment(*points)) == [pytest.approx(2), pytest.approx(5)]
     assert get_verdict(claim, build_experiment(*points)) == (REPRODUCED, "")
-    larger = build_point("slow", [10] * 3, 64), build_point("slower", [30] * 3, 64)
-    slower = (SLOW, build_point("slower", [5, 5, 5]), QUICK, *larger)
-    _, rows = judge(claim, build_experiment(*slower))
-    assert [text.rpartition(" ")[2] for text in rows.point] == ["step=slower"] * 2 + ["step=quick"]
-    assert get_verdict(claim, build_experiment(*slower)) == (REPRODUCED, "")
-    assert get_verdict(claim, build_experiment(*slower[:3])) == (NOT_REPRODUCED, "")
+    _, rows = judge(claim, build_experiment(*points))
+    assert [text.rpartition(" ")[2] for text in rows.point] == ["step=slower", "step=quick"]
 
 
 def test_a_weak_build_decides_nothing_on_either_side_or_both() -> None:
@@ -233,17 +225,11 @@ def test_a_weak_build_decides_nothing_on_either_side_or_both() -> None:
     assert get_verdict(replace(CLAIM, answer=SHARE), alone)[0] == NOT_MEASURABLE
 
 
-def test_other_kernels_decide_nothing() -> None:
-    other = {"effective_options": {"backend": "stepwise", "instead_of": "backend=cuda: a reason"}}
-    experiment = build_experiment(QUICK, build_point("slow", [10] * 3, **other))
-    verdict, reason = get_verdict(CLAIM, experiment)
-    assert verdict == NOT_MEASURABLE
-    assert "other_kernels" in reason
-
-
-def test_two_rounds_decide_nothing() -> None:
-    points = build_point("quick", [100, 101]), build_point("slow", [10, 11])
-    assert get_verdict(CLAIM, build_experiment(*points)) == (NOT_SHOWN, "a verdict needs 3 rounds")
+def test_few_or_unlike_rounds_show_nothing() -> None:
+    few = build_experiment(build_point("quick", [100, 101]), build_point("slow", [10, 11]))
+    assert get_verdict(CLAIM, few) == (NOT_SHOWN, "a verdict needs 3 rounds")
+    unlike = build_experiment(QUICK, build_point("slow", [20, 45, 70]))  # around the threshold
+    assert get_verdict(CLAIM, unlike) == (NOT_SHOWN, "")
 
 
 def test_the_number_of_rounds_so_far_is_shown() -> None:
@@ -352,8 +338,3 @@ def test_shipped_claims_have_known_quantities_and_tables() -> None:
         if claim.answer and not claim.answer.counts_batches:
             for quantity in claim.answer.quantities:
                 check_quantity(claim.name, quantity)
-
-
-def test_an_interval_that_contains_the_threshold_shows_nothing() -> None:
-    verdict = get_verdict(CLAIM, build_experiment(QUICK, build_point("slow", [20, 45, 70])))
-    assert verdict == (NOT_SHOWN, "")

@@ -180,12 +180,6 @@ def test_an_exponent_needs_four_points() -> None:
     assert number.quantity == "exponent of mini_batch_ms"
 
 
-def test_fixed_costs_at_small_sizes_do_not_hide_the_growth() -> None:
-    law = _fit([10 + 4.0**k for k in range(7)])
-    assert law is not None
-    assert 0.9 < law.value.iloc[0] <= 1
-
-
 def test_the_interval_of_an_exponent_covers_as_often_as_it_says() -> None:
     random, n_within = np.random.default_rng(0), 0
     for _ in range(500):

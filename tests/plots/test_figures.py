@@ -10,10 +10,9 @@ import pytest
 
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, plan_counts
 from dynbatch.harness.records.numbers import merge_seeds
-from dynbatch.harness.records.tidy import TYPE_SEED
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.figures import bars, dots, forest, heat, scatter
-from tests.support.experiments import Load, select_number
+from tests.support.experiments import Load, change_systems, select_number
 
 OPTIONS = "system.options."
 
@@ -65,17 +64,10 @@ def test_sections_have_their_systems_and_the_papers_totals(load: Load) -> None:
 
 
 def test_a_failed_trial_has_its_status(load: Load) -> None:
-    def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        failed = {"status": "oom", "reason": "made up", "phases_s": {}}
-        is_failed = trial.settings["system"] == "edbatch" or (
-            trial.settings["system"] == "dynet" and trial.settings["model"] == "tree_lstm"
-        )
-        return failed if is_failed else {}
-
-    experiment = load("edbatch_fig8", change)
+    failed = {"status": "oom", "reason": "made up", "phases_s": {}}
+    experiment = load("edbatch_fig8", change_systems(dict.fromkeys(("dynet", "edbatch"), failed)))
     texts = {bar.label: bar.text for bar in list_rows(experiment)["Tree-LSTM"]}
-    assert texts["DyNet agenda"] == "oom"
-    assert texts["ED-Batch preset"] == "oom"
+    assert texts["DyNet agenda"] == texts["ED-Batch preset"] == "oom"
     found = bars.evaluate_parts(experiment)
     assert set(found[found.system == "edbatch"].status) == {"oom"}
 
@@ -130,22 +122,6 @@ def test_dots_are_the_counts_of_the_released_graph(load: Load) -> None:
     assert [bar.text for bar in drawn] == [f"{medians[policy]:g}" for policy in policies]
     ratios = (rows.n_batches / rows.lower_bound).groupby(rows.policy).median()
     assert [sum(bar.lengths.values()) for bar in drawn] == pytest.approx(list(ratios[policies]))
-
-
-def test_a_learned_policy_has_a_number_for_each_seed(load: Load) -> None:
-    _, found = dots.draw(load(FIG9))
-    point = {"model": "mv_rnn", "policy": "fsm_sort", "quantity": "n_batches"}
-    number = select_number(merge_seeds(found), **point)
-    assert (number.n_seeds, number.high - number.low) == (5, 12), "seeds differ by 3 batches each"
-    assert len(found.query("model == 'mv_rnn' and policy == 'depth'")) == 3
-
-
-def test_dots_have_one_split_and_the_types_of_all_seeds(load: Load) -> None:
-    _, found = dots.draw(load(FIG9, scale="paper"))
-    found = found[(found.model == "tree_lstm_2type") & (found.quantity == "n_batches")]
-    assert sorted(found[found.policy == "agenda"][TYPE_SEED]) == [0, 1, 2, 3, 4]
-    (merged,) = merge_seeds(found[found.policy == "fsm_sort"]).itertuples()
-    assert merged.n_seeds == 25
 
 
 def test_counts_that_are_not_there_are_named(choices: Choices) -> None:

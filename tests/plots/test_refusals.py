@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dynbatch.harness.errors import RecordError
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import list_experiment_names
 from dynbatch.harness.values.paths import CONF_DIR
-from dynbatch.plots.declaration import DECLARED, read_declaration
+from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.experiment import load_experiment
-from tests.support.experiments import FIGURE, Load, build_tables, run_draw, write_measured
+from tests.support.experiments import FIGURE, run_draw, write_measured
 from tests.support.records import MACHINE
 from tests.support.refusals import expect_refusal, read_refusal
 
@@ -94,14 +93,6 @@ def test_error_names_the_invalid_key_or_expected_keys(
     refuse(part, name, choices, {key: value}, message)
 
 
-def test_keys_that_do_not_tell_trials_apart_are_refused(load: Load) -> None:
-    experiment = load(SWEEP)
-    table = {"rows": ["system"], "columns": ["quantity"], "values": {"throughput": "1/s"}}
-    shown = replace(experiment.declaration, table={**table, "kind": DECLARED})
-    with pytest.raises(RecordError, match="batch_size"):
-        build_tables(replace(experiment, declaration=shown))
-
-
 ROWS = {"rows": ["batch_size"]}
 SHOWN = ROWS | {"values": {"throughput": "trees/s"}}
 BOTH = {"throughput": "trees/s", "throughput over base": "of it"}
@@ -151,3 +142,10 @@ def test_records_that_may_not_share_a_table_are_refused(
     assert run_draw(FIGURE, choices) == 1
     read_refusal(capsys, f"draw: {FIGURE}: ", fact)
     assert not list(choices.results_dir.rglob(f"{FIGURE}.*"))
+
+
+def test_an_unknown_experiment_is_refused_with_those_to_choose_from(
+    choices: Choices, capsys: Output
+) -> None:
+    assert run_draw("cavs_fig8", choices) == 1
+    read_refusal(capsys, "draw: cavs_fig8: ", FIGURE)

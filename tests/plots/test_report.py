@@ -13,7 +13,7 @@ from dynbatch.harness.commands import draw
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.config import Composer
 from dynbatch.plots.report import summarize_answers, write_report
-from tests.support.experiments import FIGURE, KEYS, TABLE, change_systems, run_draw, write_measured
+from tests.support.experiments import FIGURE, TABLE, change_systems, run_draw, write_measured
 from tests.support.refusals import read_refusal
 
 pytestmark = pytest.mark.slow  # whole experiments are drawn
@@ -100,25 +100,6 @@ def test_sheet_has_statuses_models_and_the_machine(choices: Choices, composer: C
     assert sheet["models"] == ["Tree-LSTM (child-sum)"]
     assert sheet["machine"]["cpu"] == "Made-up CPU @ 3 GHz"
     assert sheet["stems"] == [f"tables/{TABLE}_{group}" for group in ("strategies", "systems")]
-
-
-def test_one_command_draws_experiments_and_their_report(
-    choices: Choices, composer: Composer, capsys: Output
-) -> None:
-    write_measured(TABLE, choices, composer)
-    options = [f"--{key}={getattr(choices, key.replace('-', '_'))}" for key in KEYS]
-    out = choices.results_dir / "page.html"
-    assert draw.main([TABLE, FIGURE, *options, f"--report={out}"]) == 0
-    lines = [line.split(" (")[0] for line in capsys.readouterr().err.splitlines()]
-    assert lines == [f"drawn 1/2: {TABLE}", f"drawn 2/2: {FIGURE}"]
-    page = out.read_text(encoding="utf-8")
-    assert page.count("<section id=") == 2 + 2, "how to read it, and the machine"
-
-    assert draw.main([TABLE, "cavs_fig8", *options, f"--report={out}"]) == 1
-    wrong, drawn = sorted(capsys.readouterr().err.splitlines())
-    assert wrong.startswith("draw: cavs_fig8: ")
-    assert FIGURE in wrong, "among those to choose from"
-    assert drawn.startswith(f"drawn 1/2: {TABLE}")
 
 
 def test_kinds_need_a_report_and_drawn_experiments(tmp_path: Path, capsys: Output) -> None:

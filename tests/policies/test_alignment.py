@@ -61,22 +61,6 @@ def _is_supersequence(graph: Graph, type_of: np.ndarray) -> bool:
     return True
 
 
-@settings(deadline=None)  # the first call compiles
-@given(graphs())
-def test_every_pair_of_batches_counts_once(graph: Graph) -> None:
-    schedule = agenda.schedule(graph)
-    batch_of = np.empty(graph.n_vertices, np.int32)
-    batch_of[schedule.order] = np.arange(schedule.n_batches).repeat(np.diff(schedule.starts))
-    pairs = {
-        (batch_of[v], batch_of[arg])
-        for v in range(graph.n_vertices)
-        for arg in graph.select_args(v)
-    }
-    together = np.zeros_like(batch_of)
-    both = n_sources(batch_of, together, schedule.n_batches, graph.arg_start, graph.args)
-    assert both == (len(pairs), min(len(pairs), 1))
-
-
 def test_of_many_batches_nearly_all_pairs_count() -> None:
     n = 5000
     rng = np.random.default_rng(0)

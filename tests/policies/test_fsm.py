@@ -283,12 +283,6 @@ def test_no_choice_in_the_state_of_both_types_reaches_the_bound() -> None:
         assert machine(graph).n_batches > compute_lower_bound(graph)
 
 
-def test_equal_seeds_give_equal_machines_and_others_do_not(data_root: Path) -> None:
-    graph = first_mini_batch(build("lattice_lstm", SIZES), data_root, 4).graph
-    assert learn_by("sort", graph, trials=60) == learn_by("sort", graph, trials=60)
-    assert learn_by("sort", graph, trials=60) != learn_by("sort", graph, trials=60, seed=1)
-
-
 def test_graphs_that_number_their_types_differently_are_read_by_name() -> None:
     graph = forest_of_chains(4, 2, 3)
     machine = learn_by("sort", graph, trials=50)
@@ -323,16 +317,13 @@ def test_many_types_are_no_trouble(encoding: str) -> None:
     assert len(machine.states) > 100  # the table of states has grown
 
 
-def test_learning_needs_a_graph() -> None:
-    with pytest.raises(ConfigError, match="at least one graph"):
-        learn_policy("fsm_sort", [], LearningSettings())
-
-
 def test_the_three_are_policies_that_must_be_learned() -> None:
     for name in ("fsm_base", "fsm_max", "fsm_sort"):
         assert name in list_policy_names()
         with pytest.raises(ConfigError, match="must first be learned"):
             load_policy(name)
+    with pytest.raises(ConfigError, match="at least one graph"):
+        learn_policy("fsm_sort", [], LearningSettings())
     with pytest.raises(ConfigError, match="agenda is not a learned policy"):
         learn_policy("agenda", [chain_with_outputs()], LearningSettings())
     with pytest.raises(ConfigError, match=r"did you mean fsm_max\?; choose one of agenda"):

@@ -19,9 +19,7 @@ from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from dynbatch.harness.values.schedule import Schedule, check_schedule
 from tests.support.policies import (
-    INTERNAL,
     OUTPUT,
-    REDUCTION,
     batches,
     chain_with_outputs,
     schedule_by,
@@ -125,12 +123,12 @@ def test_every_schedule_is_valid_and_not_below_the_bound(graph: Graph) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(graph=graphs(max_vertices=12))
+@given(graph=graphs(max_vertices=14))
 def test_neither_the_bound_nor_a_policy_contradicts_the_exact_minimum(graph: Graph) -> None:
-    fewest = minimum_batches(graph)
-    assert compute_lower_bound(graph) <= fewest
-    for name in BATCHING:
-        assert schedule_by(name, graph).n_batches >= fewest, name
+    """A schedule found by a beam is never worse than that of critical share."""
+    counts = {name: schedule_by(name, graph).n_batches for name in BATCHING}
+    assert compute_lower_bound(graph) <= minimum_batches(graph) <= min(counts.values()), counts
+    assert max(counts["beam_2"], counts["beam_20"]) <= counts["critical_share"]
 
 
 @settings(deadline=None, max_examples=150)
@@ -156,14 +154,6 @@ def test_depth_splits_the_outputs(name: str) -> None:
     order = types_in_order(graph, schedule_by(name, graph))
     assert order.count(OUTPUT) == 4
     assert len(order) == 9
-
-
-@pytest.mark.parametrize("name", ["sufficient", "sufficient_reversed", "critical_share"])
-def test_sufficient_condition_and_critical_share_are_optimal_on_the_figure(name: str) -> None:
-    graph = chain_with_outputs()
-    expected = [INTERNAL] * 4 + [OUTPUT, REDUCTION]
-    assert types_in_order(graph, schedule_by(name, graph)) == expected
-    assert compute_lower_bound(graph) == len(expected)
 
 
 def test_agenda_takes_unbatchable_vertices_first_and_in_order_of_becoming_ready() -> None:

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.errors import CompileError, ConfigError, ProgramError
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.programs import fibers, recorder
 from dynbatch.harness.programs.compiling import programs as compiled_programs
 from dynbatch.harness.programs.model import describe_program_execution
 from dynbatch.harness.programs.recording import Recording
 from dynbatch.harness.programs.writer import CallWriter
 from dynbatch.harness.values.graph import MiniBatch
-from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
+from tests.support.bad_programs import BAD, ONE, Given
 from tests.support.engine_runs import run
 from tests.support.program_models import SENTENCES
 from tests.support.run_programs import live_adapter
@@ -29,7 +27,7 @@ from tests.support.scripted_programs import ScriptedModel, model_of, write_sourc
 Patch = pytest.MonkeyPatch
 N, LINE = 500, r"<written program \d+>:"
 WRONG = {  # body of the program, and the reported error, which starts with the line
-    "v = p.project(p.unary_a(v))": "3 calls project with other shapes than traced",
+    "v = p.project(p.unary_a(v))": "3 calls project with other shapes than traced: operand 0 lacks",
     "v = p.unary_a(i - 1)": "3 calls unary_a with operand 0 -1; expected the result",
     "v = p.binary(v, read.pop() if i else 99)": "3 calls binary with operand 1 99; expected",
     "i += int((yield p.chance(v + 5, 1)))": "3 waits for a value of 5, which no block computed",
@@ -71,6 +69,31 @@ RAISED = {  # errors of Python's own
     "assert i == 1": "3 raises AssertionError: ",
     "v = p.leaf(word=int(sentence.words[99]))": "3 raises IndexError: index 99 is out of",
 }
+MISUSED = {  # bodies that Python runs from the start
+    "yield p.chance(None, 1)": "3 waits for a value of None, which no block computed",
+    "p.fork(self._branch(p, v, 0, read))": "3 forks branches without waiting; yield it",
+    "p.value(v, 'h')": "3 requests a value without waiting; yield it",
+    "yield v": "a program yields a int; yield each result of fork, value, chance or stage",
+    "fork = p.fork(self._branch(p, v, 0, read))\nyield fork\nyield fork": (
+        "a program yields a Fork; yield each .* once"
+    ),
+    "yield p.fork(v)": "3 forks a int; expected a generator",
+    "p.concurrent(lambda: self._branch(p, v, 0, read))": (
+        r"8 _branch waits for values, but runs in concurrent; yield p\.fork"
+    ),
+    "v = p.binary(v)": "3 calls binary with 1 operands, but it was traced with 2",
+    "v = p.unary_a(None)": "3 calls unary_a with operand 0 None; expected the result",
+    "read += p.chain(p.unary_a, None, 2)": "3 calls unary_a with operand 0 None; expected the",
+    "v = p.leaf()": "3 calls leaf with the numbers none; it needs word and accepts word, label",
+    "v = p.leaf(word=0, letter=1)": "3 calls leaf with the numbers letter, word; it needs word and",
+    "v = p.trinary(v)": "3 calls an unknown block trinary; choose one of binary, leaf",
+    "return": "a program returns a value that no block computed; return a result",
+}
+
+
+def pattern(words: str) -> str:
+    """Return the pattern of an error, whose number of a line follows the name of the file."""
+    return f"^{LINE if words[0].isdigit() else ''}{words}"
 
 
 @pytest.mark.parametrize(("body", "words"), (WRONG | RAISED).items())
@@ -83,9 +106,16 @@ def test_program_error_has_its_line(body: str, words: str, monkeypatch: Patch) -
     quick = quick_of(model)
     assert body in RAISED or quick.programs is not None, quick.run_by
     for _ in range(2):
-        with pytest.raises(ProgramError, match=f"^{LINE if words[0].isdigit() else ''}{words}"):
+        with pytest.raises(ProgramError, match=pattern(words)):
             model.mini_batch(SENTENCES[:3])
     assert body in RAISED or quick.run_by == "compiled code"  # Python fails, too
+
+
+@pytest.mark.parametrize(("body", "words"), MISUSED.items())
+def test_misused_writer_is_reported_with_its_line(body: str, words: str) -> None:
+    with pytest.raises(ProgramError, match=pattern(words)) as reported:
+        written(body).mini_batch(SENTENCES[:1])
+    assert "\n" not in str(reported.value)
 
 
 LONG = "i = 3\nfor k in range(60):\n    i *= 3\nv = p.unary_a(v, label=i % 4)"
@@ -166,19 +196,3 @@ def test_block_named_like_a_writer_method_is_reported() -> None:
             Named(name).mini_batch(ONE)
     for name in ("types", "args", "counter", "base", "floor", "fiber"):
         assert Named(name).mini_batch(ONE).graph.types.tolist() == [1]
-
-
-def test_a_recording_beforehand_cannot_wait_for_numbers() -> None:
-    with pytest.raises(ProgramError, match=rf"{HERE} waits for a computed number"):
-        Given(a_number).mini_batch(ONE)
-
-
-def test_the_interpreter_knows_numbers() -> None:
-    model = Given(a_number)
-    weights = draw_initial_weights(model, 3)
-    truth = interpret(model, weights, ONE)
-    word = int(weights["words"][0, 1] > 0)
-    states = [Given(lambda p, w=w: p.leaf(word=w, label=0)) for w in range(2)]
-    expected = interpret(states[word], weights, ONE)
-    assert truth.loss == expected.loss
-    assert interpret(states[1 - word], weights, ONE).loss != expected.loss

@@ -32,7 +32,7 @@ from dynbatch.harness.programs.model import make_recorded_model, make_recording,
 from dynbatch.harness.programs.recorder import Recorder
 from dynbatch.harness.programs.recording import Decisions, Recording, collect_outputs
 from dynbatch.harness.programs.writer import Block, CallWriter, StageRequest, require_result
-from dynbatch.harness.values.arrays import IntArray, as_int_array
+from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from tests.support.bad_programs import Given
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS
@@ -146,16 +146,6 @@ class PlainCounter(CallWriter):
         )
 
 
-def count(
-    recording: Recording, batch: Sequence[Any], pick: Pick | None = None
-) -> tuple[RecordedPiece, IntArray]:
-    """Return the calls of a mini-batch's programs, and their results."""
-    counter = PlainCounter(recording, len(batch))
-    fibers = Fibers(counter, Decisions(recording.draw_decisions(batch)), pick)
-    results = fibers.run(recording.program, batch)
-    return counter.cut(), collect_outputs(results, counter.n)
-
-
 EVERY = settings(deadline=None, max_examples=80)
 
 MODELS = [make_recorded_model(ScriptedModel(), options) for options in OPTIONS]
@@ -172,7 +162,10 @@ def same_as_counted(
 ) -> MiniBatch:
     """Check that logs of both recorders decode to the counted values, without errors."""
     recording.record_with_python(batch)  # edges between blocks determine the counting
-    piece, outputs = count(recording, batch, pick_of())
+    counter = PlainCounter(recording, len(batch))
+    fibers = Fibers(counter, Decisions(recording.draw_decisions(batch)), pick_of())
+    outputs = collect_outputs(fibers.run(recording.program, batch), counter.n)
+    piece = counter.cut()
     for is_checked in (False, True):
         ours = recording.record_with_python(batch, pick_of(), is_checked=is_checked)
         graph = ours.graph

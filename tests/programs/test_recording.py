@@ -116,18 +116,6 @@ def test_consumer_of_block_without_operands_is_not_hoisted_before_it() -> None:
             check_schedule(graph, schedule_by("inline_depth", graph))
 
 
-@EVERY
-@given(instances(), st.sampled_from(MODELS))
-def test_no_operand_is_of_a_later_segment_phase_or_depth(
-    batch: list[Scripted], model: ScriptedModel
-) -> None:
-    graph = model.mini_batch(batch).graph
-    segments = np.zeros_like(graph.phases) if graph.segments is None else graph.segments
-    place = list(zip(segments.tolist(), graph.phases.tolist(), graph.depths.tolist(), strict=True))
-    for v in range(graph.n_vertices):
-        assert all(place[a] < place[v] for a in graph.select_args(v).tolist())
-
-
 RECORDING = {field.name: BOTH for field in fields(RecordingOptions)}
 SWITCHES: dict[str, tuple[Any, ...]] = {**COMPILED, "backend": ("compiled", "stepwise")}
 # Options of other backends, or of matmul libraries; see tests/engine.

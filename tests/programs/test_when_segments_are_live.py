@@ -116,9 +116,8 @@ def test_model_with_waits_runs_live(model: ProgramModel, runs: list[int]) -> Non
 
 
 @pytest.mark.parametrize("programs", ["compiled", "python"])
-@pytest.mark.parametrize("execution", ["deferred", "interleaved"])
-def test_program_runner_is_in_effective_options(execution: str, programs: str) -> None:
-    adapter = adapter_of(DRNN_MODEL, execution=execution, programs=programs)
+def test_program_runner_is_in_effective_options(programs: str) -> None:
+    adapter = adapter_of(DRNN_MODEL, execution="deferred", programs=programs)
     check_result(run(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
     reported = {"compiled": "compiled code", "python": "Python, since it was asked to"}
     assert adapter.effective_options()[RUN_BY] == reported[programs]

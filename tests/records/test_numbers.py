@@ -162,20 +162,18 @@ def build_rows(system: str, speeds: list[float], **more: Any) -> list[Round]:
     ]  # fmt: skip
 
 
+def frame_of(*trials: list[Round]) -> pd.DataFrame:
+    return build_frame_from_rows(row for trial in trials for row in trial)
+
+
 def test_a_workload_without_a_base_is_not_planned() -> None:
-    rows = build_frame_from_rows(
-        [*build_rows("a", [1], batch_size=8), *build_rows("a", [1], batch_size=9)]
-    )
-    found = numbers(
-        ratios(rows, rows[rows.batch_size == 8], ["batch_size"]), ["batch_size"], "ratio"
-    )
-    assert list(found.status) == ["ok", NOT_PLANNED]
+    rows = frame_of(build_rows("a", [1], batch_size=8), build_rows("a", [1], batch_size=9))
+    compared = ratios(rows, rows[rows.batch_size == 8], ["batch_size"])
+    assert list(numbers(compared, ["batch_size"], "ratio").status) == ["ok", NOT_PLANNED]
 
 
 def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
-    rows = build_frame_from_rows(
-        [*build_rows("a", [1], batch_size=8), *build_rows("a", [2], batch_size=9)]
-    )
+    rows = frame_of(build_rows("a", [1], batch_size=8), build_rows("a", [2], batch_size=9))
     expected = r"ambiguous numbers: system cannot tell .*batch_size.*select\(rows, batch_size=8\)"
     with pytest.raises(RecordError, match=expected):
         numbers(rows, ["system"])
@@ -195,18 +193,16 @@ def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
 )
 def test_unknown_names_suggest_close_ones(by: list[str], quantity: str, message: str) -> None:
     with pytest.raises(RecordError, match=message):
-        numbers(build_frame_from_rows(build_rows("a", [1])), by, quantity)
+        numbers(frame_of(build_rows("a", [1])), by, quantity)
 
 
 def test_the_fastest_trial_of_each_workload_is_selected() -> None:
-    rows = build_frame_from_rows(
-        [
-            *build_rows("slow", [1, 1], batch_size=8),
-            *build_rows("fast", [2, 2], batch_size=8),
-            *build_rows("slow", [9], batch_size=9),
-            *[{**row, "status": "oom"} for row in build_rows("fast", [1], batch_size=9)],
-            *[{**row, "status": "oom"} for row in build_rows("fast", [1], batch_size=10)],
-        ]
+    rows = frame_of(
+        build_rows("slow", [1, 1], batch_size=8),
+        build_rows("fast", [2, 2], batch_size=8),
+        build_rows("slow", [9], batch_size=9),
+        build_rows("fast", [1], batch_size=9, status="oom"),
+        build_rows("fast", [1], batch_size=10, status="oom"),
     )
     fastest = select_fastest(rows, ["batch_size"]).drop_duplicates("batch_size")
     chosen = dict(zip(fastest.batch_size, fastest.system, strict=True))
@@ -216,22 +212,22 @@ def test_the_fastest_trial_of_each_workload_is_selected() -> None:
 def test_fastest_trial_has_the_best_paired_ratio() -> None:
     """In shared rounds "other" is always faster; alone, a quiet round makes "lucky" look faster."""
     speeds = {"base": [2, 4, 8], "other": [3, 6, 12], "lucky": [1, 2, 4, 99, 99, 99, 99]}
-    rows = build_frame_from_rows(row for name in speeds for row in build_rows(name, speeds[name]))
+    rows = frame_of(*(build_rows(name, speeds[name]) for name in speeds))
     base = rows[rows.system == "base"]
     assert set(select_fastest(rows, []).system) == {"lucky"}
     assert set(select_fastest(rows, [], base).system) == {"other"}
     assert set(select_fastest(rows[rows.system == "lucky"], [], base).system) == {"lucky"}
-    failed = build_frame_from_rows([{**row, "status": "crash"} for row in build_rows("base", [2])])
+    failed = frame_of(build_rows("base", [2], status="crash"))
     assert set(select_fastest(rows, [], failed).system) == {"lucky"}, "no ratio: by throughput"
 
 
 def build_seeds(*speeds: list[float]) -> pd.DataFrame:
     """Build a trial for each seed, with a speed for each round."""
-    return build_frame_from_rows(
-        row
+    trials = (
+        build_rows("a", of_rounds, **{"learning.seed": seed})
         for seed, of_rounds in enumerate(speeds)
-        for row in build_rows("a", of_rounds, **{"learning.seed": seed})
     )
+    return frame_of(*trials)
 
 
 def merge(rows: pd.DataFrame) -> Any:
@@ -258,13 +254,9 @@ def test_merged_seeds_remain_partial(is_partial: bool) -> None:
 
 
 def test_two_trials_without_a_value_of_a_key_are_both_named() -> None:
-    rows = build_frame_from_rows(
-        row
-        for trial in ("first", "second")
-        for row in build_rows("a", [1], policy=None, trial_id=trial)
-    )
+    trials = (build_rows("a", [1], policy=None, trial_id=name) for name in ("first", "second"))
     with pytest.raises(RecordError, match="system, policy cannot tell first and second apart"):
-        numbers(rows, ["system", "policy"])
+        numbers(frame_of(*trials), ["system", "policy"])
 
 
 def build_group(name: str, cpu: str) -> Round:
@@ -278,17 +270,17 @@ UNLIKE = r"are not comparable: different cpu old and new; select"
 def test_rounds_of_two_groups_in_a_point_are_refused() -> None:
     first, second = build_rows("a", [1, 2])
     alike = [first | build_group("1", "old"), second | build_group("1", "old")]
-    assert list(numbers(build_frame_from_rows(alike), ["system"]).value) == [1.5]
+    assert list(numbers(frame_of(alike), ["system"]).value) == [1.5]
     unlike = [first | build_group("1", "new"), second | build_group("2", "old")]
     with pytest.raises(RecordError, match=UNLIKE):
-        numbers(build_frame_from_rows(unlike), ["system"])
+        numbers(frame_of(unlike), ["system"])
 
 
 def test_ratios_over_a_base_of_another_group_are_refused() -> None:
-    own = build_frame_from_rows(build_rows("a", [1, 2], **build_group("1", "old")))
-    alike = build_frame_from_rows(build_rows("b", [2, 4], **build_group("1", "old")))
+    own = frame_of(build_rows("a", [1, 2], **build_group("1", "old")))
+    alike = frame_of(build_rows("b", [2, 4], **build_group("1", "old")))
     assert list(ratios(own, alike, []).ratio) == pytest.approx([2, 2])
-    unlike = build_frame_from_rows(build_rows("b", [2, 4], **build_group("2", "new")))
+    unlike = frame_of(build_rows("b", [2, 4], **build_group("2", "new")))
     with pytest.raises(RecordError, match=UNLIKE):
         ratios(own, unlike, [])
 
@@ -298,9 +290,10 @@ def test_ratios_of_a_block_are_within_its_cycles() -> None:
     fast = {0: (1.0, False), 2: (2.0, False), 3: (1.0, False)}
     slow = {0: (3.0, False), 2: (6.2, False), 3: (3.3, False), 4: (9.0, False)}
     shared = {"block": "b", "cpu_share": 1.0, "device": "cpu", "threads": 1}
-    sides = build_rows("fast", [1.0], turns=fast, **shared)
-    sides += build_rows("slow", [1 / 4.65], turns=slow, **shared)
-    rows = build_frame_from_rows(sides)
+    rows = frame_of(
+        build_rows("fast", [1.0], turns=fast, **shared),
+        build_rows("slow", [1 / 4.65], turns=slow, **shared),
+    )
     found = numbers(ratios(rows, "fast", []), ["system"], "ratio").set_index("system")
     assert found.loc["slow"].value == pytest.approx(3.1)
     assert found.loc["slow"].warnings == ""
@@ -326,7 +319,7 @@ def test_pairs_have_warnings(own: dict[str, Any], base: dict[str, Any], words: s
     shared["turns"] = {k: (1.0, False) for k in range(3)}
     fast = build_rows("fast", [2.0], **{**shared, **base})
     slow = build_rows("slow", [1.0], **{**shared, **own})
-    found = ratios(build_frame_from_rows([*fast, *slow]), "fast", []).set_index("system")
+    found = ratios(frame_of(fast, slow), "fast", []).set_index("system")
     if words != "" or own.get("block") == "":
         assert found.loc["slow"].ratio in (pytest.approx(2.0), pytest.approx(1.0))
     assert found.loc["slow"].warnings == words

@@ -17,7 +17,7 @@ from dynbatch.harness.commands import collect
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.records import store
 from dynbatch.harness.records.count_row import parse_count
-from dynbatch.harness.records.record import Record, build_record_path, read_record, write_record
+from dynbatch.harness.records.record import Record, read_record
 from dynbatch.harness.records.store import (
     COUNTS,
     TRIALS,
@@ -219,8 +219,7 @@ def test_superseded_records_are_left_out(tmp_path: Path) -> None:
 
 
 def lay_out(folder: Path, *records: Record) -> Path:
-    for record in records:
-        write_record(build_record_path(folder, record.trial_id, record.trial.round), record)
+    write_results(folder, list(records), [])
     return folder
 
 

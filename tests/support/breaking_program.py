@@ -1,6 +1,6 @@
 """Model whose program breaks the rule named by the option `rule`, for the command line.
 
-model.model=tests.support.breaking_program +model.options.rule=never_joins
+model.model=tests.support.breaking_program +model.options.rule=goes_back
 """
 
 from __future__ import annotations

@@ -77,14 +77,9 @@ def imports_in(nodes: Iterator[ast.AST]) -> Iterator[str]:
 
 
 @cache
-def text_of(module: str) -> str:
-    return MODULES[module].read_text(encoding="utf-8")
-
-
-@cache
 def tree_of(module: str) -> ast.Module:
     """Parse a module once for all tests, which must not change the result."""
-    return ast.parse(text_of(module))
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 @cache
@@ -92,19 +87,13 @@ def imported_by(module: str) -> frozenset[str]:
     return frozenset(imports_in(ast.walk(tree_of(module)))) - {module}
 
 
-class WithoutTypeChecking(ast.NodeTransformer):
-    """Transformer that drops `if TYPE_CHECKING:`, whose imports never run."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        is_guard = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        return None if is_guard else self.generic_visit(node)
-
-
 def imported_at_run_time(module: str) -> set[str]:
-    if "TYPE_CHECKING" not in text_of(module):
-        return set(imported_by(module))
-    tree = WithoutTypeChecking().visit(ast.parse(text_of(module)))
-    return set(imports_in(ast.walk(tree))) - {module}
+    """Return what a module imports outside of `if TYPE_CHECKING:`."""
+    nodes = list(ast.walk(tree_of(module)))
+    conditions = [node for node in nodes if isinstance(node, ast.If)]
+    guards = [node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING"]
+    guarded = {id(node) for guard in guards for node in ast.walk(guard)}
+    return set(imports_in(node for node in nodes if id(node) not in guarded)) - {module}
 
 
 def reachable(graph: dict[str, set[str]], start: str) -> set[str]:

@@ -59,10 +59,7 @@ def measure_at(spec: TrialSpec, path: Path) -> Record:
 
 @contextmanager
 def share_servers() -> Iterator[None]:
-    """Let commands and `measure_alone` share fork servers, each of which takes a second to start.
-
-    The variable by which pytest names the running test would give every test servers of its own.
-    """
+    """Let commands and `measure_alone` share fork servers, also servers of different tests."""
     build = launch.build_worker_environment
 
     def build_shared(spec: TrialSpec) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""Replacement for `bench` in tests of the campaign: it writes two records, with a named fault.
-
-python -m tests.support.odd_bench RESULTS FAULT
-"""
+"""Replacement for `bench` in tests of the campaign: it writes two records, with a named fault."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""System with the fault that `system.options.fault` names; correct without one.
-
-It computes with the reference, so the injected fault is its only error.
-"""
+"""The reference, with the fault that `system.options.fault` names."""
 
 from __future__ import annotations
 

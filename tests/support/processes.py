@@ -16,10 +16,7 @@ from dynbatch.harness.values.paths import ROOT
 
 
 def end_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python to its end with some environment variables changed.
-
-    It finds all modules of the repository: tests/__init__.py sets PYTHONPATH.
-    """
+    """Run Python to its end; tests/__init__.py lets it find all modules of the repository."""
     command = [sys.executable, *arguments]
     changed = os.environ | environment
     return subprocess.run(command, env=changed, cwd=ROOT, capture_output=True, text=True)

@@ -1,8 +1,4 @@
-"""Random trees and typed graphs for hypothesis.
-
-Graphs have unbatchable vertices and types that follow blocks. A search over sets of executed
-vertices finds the exact minimum number of batches of tiny ones.
-"""
+"""Random trees and typed graphs for hypothesis, and the exact minimum of batches of tiny ones."""
 
 from __future__ import annotations
 
@@ -42,10 +38,7 @@ def graph_of(
 
 @st.composite
 def graphs(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph:
-    """Draw ordinary types (0 unbatchable), some with one or two types that follow them.
-
-    Ids of followers are smaller or larger than those of their blocks; repeated arguments occur.
-    """
+    """Draw a graph in which some types have one or two types that follow them."""
     n_types = draw(st.integers(2, max_types))
     follows = [NO_TYPE] * n_types
     for _ in range(draw(st.integers(0, 2))):

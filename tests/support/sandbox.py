@@ -1,7 +1,4 @@
-"""Isolated directories in which whole commands run, and checks of their leftovers.
-
-The assertions below are the promises of docs/faults.md: each message names the broken promise.
-"""
+"""Directories in which whole commands run, and the promises of docs/faults.md as assertions."""
 
 from __future__ import annotations
 
@@ -259,10 +256,7 @@ def assert_kept(results: Path, before: Kept, expected: Collection[str] = ()) -> 
 
 
 def find_simultaneous(log: Path) -> tuple[str, str] | None:
-    """Return two processes that measured at the same time according to the log, or None.
-
-    A process measures between its first and its last line.
-    """
+    """Return two processes of which each measured before the other's last line, or None."""
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     pids = [line.rpartition(" ")[2] for line in lines]
     for at, pid in enumerate(pids):

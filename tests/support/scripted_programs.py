@@ -256,19 +256,19 @@ def statements(depth: int, *, may_wait: bool) -> st.SearchStrategy[Statement]:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, *, may_wait: bool | None = None) -> Script:
+def scripts(draw: st.DrawFn) -> Script:
     """Draw a program's script, with stages only at its top level."""
-    may = draw(st.booleans()) if may_wait is None else may_wait
-    parts = draw(st.lists(statements(2, may_wait=may), max_size=5))
-    if may and draw(st.booleans()):
+    may_wait = draw(st.booleans())
+    parts = draw(st.lists(statements(2, may_wait=may_wait), max_size=5))
+    if may_wait and draw(st.booleans()):
         parts.insert(draw(st.integers(0, len(parts))), NextStage())
     return tuple(parts)
 
 
 @st.composite
-def instances(draw: st.DrawFn, n: int = 3) -> list[Scripted]:
-    """Draw up to n instances with different scripts."""
-    found = draw(st.lists(scripts(), min_size=1, max_size=n))
+def instances(draw: st.DrawFn) -> list[Scripted]:
+    """Draw up to three instances with different scripts."""
+    found = draw(st.lists(scripts(), min_size=1, max_size=3))
     return [Scripted(script, k) for k, script in enumerate(found)]
 
 

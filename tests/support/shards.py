@@ -8,10 +8,6 @@ from typing import Any
 
 
 def select_shard(items: Sequence[Any], shard: str) -> list[Any]:
-    """Return the tests of part K/N.
-
-    Only a test's name determines its part, so that a part that was stopped can run again unchanged,
-    and finds the kernels that it has compiled.
-    """
+    """Return the tests of part K/N, by names only: a stopped part finds the kernels it compiled."""
     number, n_parts = map(int, shard.split("/"))
     return [item for item in items if zlib.crc32(item.nodeid.encode()) % n_parts == number - 1]

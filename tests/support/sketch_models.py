@@ -1,8 +1,4 @@
-"""Instances written as typed graphs, because a Tree has only leaves and pairs of children.
-
-Their models have cells of chains and of forests that the harness itself does not have, or are
-difficult for an engine: shared values, several widths, matrices.
-"""
+"""Instances written as typed graphs, and models of them that are difficult for an engine."""
 
 from __future__ import annotations
 

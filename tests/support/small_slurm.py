@@ -1,8 +1,6 @@
 """Slurm cluster of two nodes on this machine: real daemons with their own ports and files.
 
-Only processes that it started are affected: its daemons are children of this process, and their
-descendants are found by the path of slurm.conf in their environment. Both nodes are this machine,
-so trials on them take turns.
+Only its own processes are killed: those with the path of its slurm.conf in their environment.
 """
 
 from __future__ import annotations

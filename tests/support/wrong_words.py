@@ -28,11 +28,7 @@ WORDS_OF_GROUPS = (*YAML_1_1, *NOTHING, "null", "nothing", "[a]", "{a:1}", "5", 
 
 
 def wrong_overrides(seed: int, n: int) -> list[str]:
-    """Return n overrides, each of which alone makes a command line invalid.
-
-    Equal seeds give equal overrides. Kinds of errors alternate: a value of each type, a word that
-    is not in a list, a path, a group, a misspelled key, a removed key, and text that is not a key.
-    """
+    """Return n overrides, each of which alone makes a command line invalid."""
     draw = random.Random(seed)
     return [_KINDS[place % len(_KINDS)](draw) for place in range(n)]
 

@@ -31,6 +31,7 @@ from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
 from tests.support.fake_time import FakeTime
 from tests.support.records import plain_record
+from tests.support.refusals import check_line
 
 SECONDS = st.floats(1e-6, 1.0, allow_nan=False)
 
@@ -158,20 +159,13 @@ def test_unsupported_granularity_is_skipped() -> None:
         choose(CANDIDATES[4:], world, 1)
 
 
-def test_the_first_of_equals_is_chosen_with_a_report_of_progress_and_outcome() -> None:
+def test_the_first_of_equals_is_chosen_and_every_step_is_reported() -> None:
     printed: list[str] = []
     choice = choose(CANDIDATES, even_world(), 2, printed.append)
     assert choice.chosen.words == WORDS[0]
-    assert printed == [
-        "vertex granularity: 4 policies schedule a mini-batch",
-        "vertex granularity: compiles and measures a batch of each type",
-        "operator granularity: 4 policies schedule a mini-batch",
-        "operator granularity: compiles and measures a batch of each type",
-        f"8 of 8 candidates run 2 mini-batches in turn, for at most 10 s or {LEAST_ROUNDS} rounds",
-        choice.words,
-    ]
-    assert choice.words.endswith("8 of 8 candidates tried, the others are at most 1.5% faster")
-    assert (choice.ended, choice.n_tries) == ("equal", LEAST_ROUNDS)
+    assert (choice.ended, choice.n_tries, len(choice.tried)) == ("equal", LEAST_ROUNDS, len(WORDS))
+    assert [line.split()[0] for line in printed[:-1]] == [*["vertex"] * 2, *["operator"] * 2, "8"]
+    assert printed[-1] == choice.words
 
 
 @pytest.mark.parametrize(("slower", "n_mini_batches"), [(1, 3), (5, 1), (2.5, 2), (1000, 1)])
@@ -269,8 +263,7 @@ def test_a_record_keeps_the_choice(tmp_path: Path) -> None:
     path = tmp_path / "r0.json"
     write_record(path, record)
     assert read_record(path) == record
-    words = "chose a at vertex granularity: 3 ms per mini-batch; 1 of 1 candidates tried,"
-    words += " not clear within the time limit, in 1.5 s"
-    assert words in format_summary(record, path)
+    check_line(choice.words, ("a at vertex granularity: 3 ms", "1 of 1 candidates", "time limit"))
+    assert f"{choice.words}, in 1.5 s" in format_summary(record, path)
     with pytest.raises(ValueError, match="no candidate was tried"):
         Choice(candidates=(left_out,), n_mini_batches=1, n_tries=3)

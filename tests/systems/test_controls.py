@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights, trace_functions
-from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.measuring.clock import NullClock, time_call
-from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
-from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.systems import copies, products
 from dynbatch.systems.on_dynet import autobatch
 from dynbatch.systems.on_torch import bounds, compiled, eager, fused, levels
@@ -26,9 +23,6 @@ from tests.support.refusals import check_line
 from tests.support.run_adapter import CASES, small_settings, started
 
 Patch = pytest.MonkeyPatch
-# test_systems_agree runs systems of frameworks, each in a separate process.
-CONFIGS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml") for name in list_choices("system")]
-IN_THIS_PROCESS = [one for one in CONFIGS if ".on_core." in one["adapter"] or one["name"] == "null"]
 PROGRAMS = [CASES[name].model for name in ("birnn", "stack_rnn")]
 
 
@@ -48,10 +42,11 @@ def prepared(
 
 
 @pytest.mark.parametrize(("mode", "n_forward", "n_backward"), [("train", 1, 1), ("infer", 1, 0)])
-def test_each_product_is_computed_once_a_phase(
+def test_each_product_is_computed_once_a_phase_and_its_work_is_reported(
     mode: str, n_forward: int, n_backward: int, monkeypatch: Patch
 ) -> None:
     adapter, instances = prepared("tree_lstm", mode)
+    assert adapter.effective_options()["last mini-batch"] == "0 GFLOP"
     calls: dict[str, list[int]] = {"forward": [], "backward": []}
     monkeypatch.setattr(products, "forward", lambda *a: calls["forward"].append(a[4]))
     monkeypatch.setattr(products, "backward", lambda *a: calls["backward"].append(a[5]))
@@ -61,6 +56,9 @@ def test_each_product_is_computed_once_a_phase(
     clock.mark = phases.append  # type: ignore[method-assign]
     adapter.run(clock)
     n_rows = [n for _, n in products_in("tree_lstm")]
+    n_flop = sum(2 * p.k * p.m * n for p, n in products_in("tree_lstm"))
+    n_flop *= n_forward + 2 * n_backward
+    assert adapter.effective_options()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
     assert calls == {"forward": n_rows * n_forward, "backward": n_rows * n_backward}
     assert phases == ["construct", "forward", "backward"][: 3 if mode == "train" else 2]
 
@@ -106,17 +104,6 @@ def test_the_bound_packs_what_the_engine_packs_on_one_thread(
     matmuls.forward(x, weight, y, n)
     np.testing.assert_array_equal(y, np.full((n, 128), 160, np.float32))
     assert bool(matmuls._packed) == packs
-
-
-@pytest.mark.slow
-def test_product_control_reports_flop_of_last_mini_batch() -> None:
-    adapter, instances = prepared("child_sum")
-    assert adapter.effective_options()["last mini-batch"] == "0 GFLOP"
-    adapter.compile_for(instances)
-    adapter.load(instances)
-    adapter.run(NullClock())
-    n_flop = sum(6 * p.k * p.m * n for p, n in products_in("child_sum"))
-    assert adapter.effective_options()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
 
 
 @pytest.mark.parametrize("n_bytes", [copies.LEAST_BYTES, 2**20, 2**24])
@@ -208,16 +195,6 @@ def test_unsupported_use_of_controls_is_reported(monkeypatch: Patch) -> None:
         copies.Adapter(small_settings(n_bytes=8))
     with pytest.raises(ConfigError, match="blas=mkl is not allowed; choose one of auto"):
         prepared("tree_lstm", blas="mkl")
-
-
-@pytest.mark.parametrize("config", IN_THIS_PROCESS, ids=lambda config: config["name"])
-def test_a_system_can_be_synchronised_before_it_is_prepared(config: dict[str, Any]) -> None:
-    """The clock times `prepare`, so it synchronizes a system that is not prepared yet."""
-    own = small_settings(**config.get("options") or {})
-    system = load_adapter(config["adapter"])(own)
-    found, seconds = time_call(lambda: "prepared", system.synchronize)
-    assert found == "prepared"
-    assert seconds > 0
 
 
 @pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.name)

@@ -1,6 +1,6 @@
-"""DyNet's programs in C++: columns, pieces of weights, graphs, and the clock in them.
+"""DyNet's programs in C++: pieces of weights, graphs, and the clock in them.
 
-All systems are compared with the reference in test_systems_agree, which covers other columns, too.
+All systems are compared with the reference in test_systems_agree, which covers the columns, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,9 @@ import pytest
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.values.instances import Chain
 from dynbatch.systems.on_dynet import build
 from dynbatch.systems.on_dynet.cpp import adapter as cpp
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
-from dynbatch.systems.plans import columns
 from tests.support.instances import build as build_model
 from tests.support.processes import run_python
 from tests.support.run_adapter import CASES, SIZES, UNEQUAL, small_settings, started
@@ -38,29 +35,6 @@ NAMES = (
 MODELS = {name: CASES[name].model for name in NAMES}
 LARGE_SIZES = [replace(UNEQUAL, hidden_size=size) for size in (MAX_FUSED, MAX_FUSED + 1)]
 LARGE = [build_model("lattice_lstm", sizes) for sizes in LARGE_SIZES]
-
-
-def test_sentences_are_found_again_in_their_columns() -> None:
-    model, chains = MODELS["bilstm_char"], CASES["bilstm_char"].instances
-    sizes, words, labels, n_letters, letters = columns.build_chain_columns(model, chains)
-    assert sizes.tolist() == list(CASES["bilstm_char"].sizes)
-    assert np.count_nonzero(n_letters) not in (0, len(words))
-    letter_ends = np.concatenate([[0], np.cumsum(n_letters)])
-    for chain, (start, end) in zip(chains, pairwise([0, *np.cumsum(sizes)]), strict=True):
-        ends = letter_ends[start : end + 1]
-        own = letters[ends[0] : ends[-1]]
-        found = Chain(words[start:end], labels[start:end], ends - ends[0], own)
-        for name in ("words", "labels", "char_start", "characters"):
-            assert np.array_equal(getattr(found, name), getattr(chain, name)), name
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_columns_are_contiguous_int32_vectors(name: str) -> None:
-    model = MODELS[name]
-    for column in cpp.PROGRAMS[model.name].build_columns(model, CASES[name].instances):
-        assert column.dtype == np.int32
-        assert column.flags.c_contiguous
-        assert column.ndim == 1
 
 
 @pytest.mark.parametrize("model", [*MODELS.values(), *LARGE], ids=lambda model: model.name)
@@ -78,15 +52,6 @@ def test_weights_are_joined_again_from_their_pieces(model: Model) -> None:
     assert set(again) == set(weights)
     for weight, values in weights.items():
         assert np.array_equal(again[weight], values), weight
-
-
-def test_gates_of_lstms_have_the_order_of_dynet() -> None:
-    model = MODELS["bilstm_layers"]
-    weights, found = draw_initial_weights(model, seed=0), pieces_of(model)
-    for letter in "WUb":
-        for suffix in ("_forward", "_forward_2", "_backward", "_backward_2"):
-            i, f, g, o = np.split(weights[letter + suffix], 4, axis=-1)
-            assert np.array_equal(found[letter + suffix], np.concatenate([i, f, o, g], axis=-1))
 
 
 @pytest.mark.parametrize(("model", "is_fused"), list(zip(LARGE, (True, False), strict=True)))

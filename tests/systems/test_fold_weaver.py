@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +17,11 @@ from dynbatch.harness.policies.levels import schedule_by_depth
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Chain
-from dynbatch.systems.on_tensorflow.examples import Preprocessing, Workers
+from dynbatch.systems.on_tensorflow.examples import Preprocessing
 from dynbatch.systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp, LoomTables
 from dynbatch.systems.on_tensorflow.weaver import Wiring, finalize_weaving, weave
 from tests.support.engine_models import tree
-from tests.support.instances import build, draw_trees
+from tests.support.instances import build
 from tests.support.processes import run_python
 from tests.support.random_graphs import trees
 from tests.support.sketch_models import SIZES
@@ -214,10 +213,7 @@ def test_examples_woven_apart_and_merged_are_as_if_woven_at_once(
     preprocessing = Preprocessing(model, loom.tables, loom.number(output_shape))
     parts = [part for part in (instances[:cut], instances[cut:]) if part]
     found = preprocessing.join_parts([preprocessing.weave_examples(part) for part in parts])
-    assert_same(found, preprocessing.weave_examples(instances), preprocessing)
-
-
-def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None:
+    expected = preprocessing.weave_examples(instances)
     assert found.words.tolist() == expected.words.tolist()
     assert found.labels.tolist() == expected.labels.tolist()
     first, second = (
@@ -226,16 +222,6 @@ def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None
     )
     for name in ("indices", "starts", "sizes", "outputs", "counts"):
         assert getattr(first, name).tolist() == getattr(second, name).tolist(), name
-
-
-@pytest.mark.slow
-def test_workers_weave_as_one_process_does() -> None:
-    loom = tree_loom()
-    preprocessing = Preprocessing(TREES, loom.tables, loom.number("logits"))
-    instances = draw_trees(SIZES, (1, 4, 2, 3, 5))
-    with closing(Workers(preprocessing, 2)) as workers:
-        found = workers.weave_examples(instances)
-    assert_same(found, preprocessing.weave_examples(instances), preprocessing)
 
 
 def test_work_is_counted_as_the_loop_does_it() -> None:

@@ -28,7 +28,6 @@ from dynbatch.systems.on_jax.scan import Adapter
 from dynbatch.systems.plans.lattices import plan_lattice_rows
 from tests.support.instances import build, random_instances
 from tests.support.run_adapter import (
-    NO_LETTERS,
     SIZES,
     UNEQUAL,
     assert_alike,
@@ -311,12 +310,7 @@ def test_missing_model_is_reported() -> None:
     assert Adapter.skip(model, small_settings()) is None
     model.name = "of_nobody"
     reason = Adapter.skip(model, small_settings())
-    assert reason == (
-        "dynbatch.systems.on_jax.models:NETWORKS has no model of_nobody;"
-        " choose one of bilstm, bilstm_char, gated_lattice_lstm, lattice_gru, lattice_lstm, mv_rnn,"
-        " parser, seq2seq, seq2seq_at_once, tree_fc, tree_gru, tree_lstm, tree_lstm_2type,"
-        " tree_lstm_child_sum, var_lstm"
-    )
+    assert reason.startswith("dynbatch.systems.on_jax.models:NETWORKS has no model of_nobody; ")
 
 
 def test_it_keeps_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,12 +318,3 @@ def test_it_keeps_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "keep_programs", lambda: asked.append(True))
     started(Adapter, build("var_lstm", SIZES))
     assert asked
-
-
-@pytest.mark.slow
-def test_padding_of_sentences_never_changes_a_result() -> None:
-    """Three widths with many padded rows, compared with one width and few rows."""
-    model = build("var_lstm", NO_LETTERS)
-    instances = random_instances("chain", (9, 1, 5, 3, 2, 5, 1) * 3, NO_LETTERS, 1, 0.0)
-    wide = found_by(started(Adapter, model, widths=1, multiple=1), instances)
-    assert_alike(found_by(started(Adapter, model, widths=3, multiple=128), instances), wide)

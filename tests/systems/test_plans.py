@@ -13,7 +13,7 @@ from dynbatch.harness.models.parts.lattices import join_arcs
 from dynbatch.harness.values.instances import Chain, Lattice, Tree
 from dynbatch.systems.plans.lattices import batch_points, plan_lattice_rows
 from dynbatch.systems.plans.programs import NONE, GrownTree, grow_tree
-from dynbatch.systems.plans.sentences import Rectangles, Stairs, plan_rectangles, plan_stairs
+from dynbatch.systems.plans.sentences import plan_stairs
 from dynbatch.systems.plans.trees import MatrixRows, TreeRows, plan_matrix_rows, plan_tree_rows
 from tests.support.instances import LATTICES, build, random_instances, random_lattice
 from tests.support.run_adapter import LETTERS, SIZES, trees_of
@@ -47,16 +47,6 @@ def test_every_row_follows_its_own_sentence(lengths: list[int], round_up_to: int
     assert (plan.rows.against[plan.before] == plan.rows.against[k:] + 1).all()
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_rows_lead_back_to_their_places(lengths: list[int]) -> None:
-    sizes = np.array(lengths)
-    plans: list[Stairs | Rectangles] = [plan_stairs(sizes, multiple) for multiple in (1, 4)]
-    plans += [plan_rectangles(sizes, n, 4) for n in (1, 2, 99)]
-    for rows in (plan.rows for plan in plans):
-        assert rows.along[rows.of_along].tolist() == list(range(sizes.sum()))
-        assert rows.against[rows.of_against].tolist() == list(range(sizes.sum()))
-
-
 def children_of(trees: Sequence[Tree]) -> np.ndarray:
     """Return left and right children of all vertices (n, 2) in canonical order; -1 for leaves."""
     n_before, found = 0, []
@@ -85,23 +75,19 @@ def assert_children_come_first(plan: TreeRows | MatrixRows, trees: Sequence[Tree
 
 
 @pytest.mark.parametrize("leaves", LEAVES)
-def test_batch_rows_follow_rows_of_their_children(leaves: tuple[int, ...]) -> None:
-    trees = trees_of(leaves)
-    plan = plan_tree_rows(trees)
-    assert_children_come_first(plan, trees)
-    assert len(plan.sizes) == 1 + max(tree.height for tree in trees)
-
-
-@pytest.mark.parametrize("leaves", LEAVES)
-def test_two_types_are_never_in_one_batch(leaves: tuple[int, ...]) -> None:
+def test_rows_follow_their_children_and_two_types_are_never_in_one_batch(
+    leaves: tuple[int, ...],
+) -> None:
     trees = trees_of(leaves)
     model = build("tree_lstm_2type", SIZES, type_seed=1)
-    plan = plan_tree_rows(trees, model.assign_kinds)
+    plain, plan = plan_tree_rows(trees), plan_tree_rows(trees, model.assign_kinds)
+    assert_children_come_first(plain, trees)
+    assert len(plain.sizes) == 1 + max(tree.height for tree in trees)
     assert_children_come_first(plan, trees)
     types = model.mini_batch(trees).graph.types[plan.order]
     batches = np.split(types, np.cumsum(plan.sizes)[:-1])
     assert all(len(set(batch)) == 1 for batch in batches)
-    assert len(plan.sizes) > len(plan_tree_rows(trees).sizes) or len(set(types)) < 3
+    assert len(plan.sizes) > len(plain.sizes) or len(set(types)) < 3
 
 
 @pytest.mark.parametrize("leaves", LEAVES)

@@ -65,12 +65,6 @@ def test_imports_are_followed_without_importing(sample: Path) -> None:
     assert not {name for name in sys.modules if name.startswith("sample")}
 
 
-def test_plugin_is_included_only_when_named(sample: Path) -> None:
-    found = find_imported_files(["sample.adapter"], ["red", "not-a-name", "green"])
-    assert "sample.plugins.red" in found
-    assert "sample.plugins.blue" not in found
-
-
 def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSpec) -> None:
     """The network's module counts only because of the table, not by an import or a file name.
 

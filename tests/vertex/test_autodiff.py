@@ -67,17 +67,6 @@ def test_gradients_of_random_programs(
     check_along(model, instances, weights, gradients, direction)
 
 
-def test_a_batch_is_the_sum_of_its_instances() -> None:
-    model, instances = EXAMPLES["tree_lstm"]
-    weights = draw_initial_weights(model, 0)
-    whole = run_reference(model, weights, instances, "train")
-    parts = [run_reference(model, weights, [one], "train") for one in instances]
-    np.testing.assert_allclose(whole.loss, sum(part.loss for part in parts))
-    np.testing.assert_allclose(whole.outputs, np.concatenate([part.outputs for part in parts]))
-    for name, gradient in whole.gradients.items():
-        np.testing.assert_allclose(gradient, sum(p.gradients[name] for p in parts), atol=1e-12)
-
-
 def test_unneeded_values_have_no_gradient() -> None:
     class Unused:
         vertex_types = ("vertex",)

@@ -23,7 +23,6 @@ from dynbatch.harness.vertex.subgraph.plan import (
     BlockLayout,
     BlockPlan,
     lay_out_by_pq_tree,
-    lay_out_in_execution_order,
     plan_block,
 )
 from dynbatch.harness.vertex.subgraph.pq_tree import (
@@ -174,12 +173,6 @@ def test_oversized_search_returns_a_valid_schedule() -> None:
 OUTSIDE = 100  # ids from here on are inputs
 
 
-def addresses(order: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
-    """Return the start of each variable in memory."""
-    ends = itertools.accumulate((sizes[v] for v in order), initial=0)
-    return dict(zip(order, ends, strict=False))
-
-
 def is_one_piece(operand: Sequence[int], at: Mapping[int, int], sizes: Mapping[int, int]) -> bool:
     """Return True if each value starts at the end of the previous one."""
     return all(
@@ -216,15 +209,6 @@ def test_the_worked_example_has_24_layouts_and_ours_is_one() -> None:
     assert layout.aligned == ((first.members, *first.operands), (second.members, *second.operands))
 
 
-def test_memory_in_order_of_execution_keeps_the_batches() -> None:
-    layout = lay_out_in_execution_order([OperatorBatch((3, 1, 2), ((9, 9, 9),)), *[B1, B2]])
-    assert layout.order == (3, 1, 2, 4, 5, 6, 7, 8)
-    assert layout.batches[1:] == (B1, B2)
-    assert not layout.is_contiguous((1, 3))
-    assert layout.is_contiguous((3, 1, 2))
-    assert not layout.is_contiguous((9,))
-
-
 @st.composite
 def random_batches(draw: st.DrawFn) -> list[OperatorBatch]:
     """Return batches in order of execution; operands are earlier results or inputs."""
@@ -250,7 +234,8 @@ def random_batches(draw: st.DrawFn) -> list[OperatorBatch]:
 def _false_claims(layout: BlockLayout, batches: Sequence[OperatorBatch]) -> list[str]:
     """Return a layout's claims that contradict addresses."""
     sizes = {v: 3 + k for k, batch in enumerate(batches) for v in batch.members}
-    at = addresses(layout.order, sizes)
+    ends = itertools.accumulate((sizes[v] for v in layout.order), initial=0)
+    at = dict(zip(layout.order, ends, strict=False))  # the start of each variable in memory
     of_batch = {batch.members: batch.operands for batch in layout.batches}
     same_variables = sorted(layout.order) == sorted(v for batch in batches for v in batch.members)
     false = [] if same_variables else [f"{layout.order} are others"]

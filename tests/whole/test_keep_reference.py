@@ -140,17 +140,13 @@ def test_a_long_table_is_packed(tmp_path: Path) -> None:
             assert len(content) < table.stat().st_size / 6
 
 
-def test_a_folder_of_something_else_stays(tmp_path: Path, capsys: Output) -> None:
+def test_refusals_write_nothing(tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "mine.png").write_bytes(b"mine")
     (tmp_path / "README.md").write_bytes(b"mine")
     before = content_of(tmp_path)
-    assert keep_reference.main([str(tmp_path / "none"), str(tmp_path)]) == 1
-    read_refusal(capsys, "exists without packed records")
+    for folder, words in (("", "exists without packed records"), ("new", "keep_reference: ")):
+        assert keep_reference.main([str(tmp_path / "none"), str(tmp_path / folder)]) == 1
+        read_refusal(capsys, words)
     assert content_of(tmp_path) == before
-
-
-def test_unkeepable_results_give_one_line(tmp_path: Path, capsys: Output) -> None:
-    assert keep_reference.main([str(tmp_path / "none"), str(tmp_path / "a")]) == 1
-    read_refusal(capsys, "keep_reference: ")
-    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "new").exists()

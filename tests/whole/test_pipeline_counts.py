@@ -33,10 +33,7 @@ def counts_experiment(**limits: float) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
-    """Only failed counts are repeated, and only with another limit.
-
-    No experiment here has trials, so there is no table of records.
-    """
+    """Only failed counts are repeated, and only with another limit."""
     for name in ("small_curves", "small_table"):
         (folder / f"conf/experiment/{name}.yaml").unlink()
     write_experiment(folder, "small_counts", counts_experiment(**{"limits.time_s": 2}))
@@ -48,7 +45,7 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     assert cells["fsm_sort"] == "timeout"
     assert int(cells["depth"]) >= int(cells["agenda"]) >= int(cells["lower bound"]) > 1
     assert "fsm_sort: timeout: not finished within limits.time_s=2" in table.splitlines()
-    assert not (results / "records.csv").exists()
+    assert not (results / "records.csv").exists(), "no experiment has trials"
     assert "2 ok, 1 timeout" in (results / "report.html").read_text(encoding="utf-8")
 
     records = {path: path.read_bytes() for path in (results / "raw/counts").glob("count-*.json")}
@@ -75,7 +72,7 @@ def test_counts_run_concurrently_and_trials_alone(folder: Path) -> None:
     assert ["count lattice_lstm"] * 2 in at_once
     alone = {"count tree_gru", "measure all"}
     assert all(len(running) == 1 for running in at_once if alone & set(running))
-    assert alone <= {one for running in at_once for one in running}
+    assert alone <= {job for running in at_once for job in running}
 
 
 def _at_once(printed: str) -> list[list[str]]:
@@ -163,13 +160,6 @@ def claiming(folder: Path) -> Path:
 def read_work(printed: str) -> str:
     """Return what a run announces to measure."""
     return re.search(r"\d+ rounds of \d+ trials and counts to measure at \w+ scale", printed)[0]  # type: ignore[index]
-
-
-@pytest.mark.slow
-def test_other_targets_are_run_separately(claiming: Path) -> None:
-    targets = ("claims", "draw_small_table")
-    printed = snakemake(claiming, *targets, "--dry-run", config=ON_PAPER, returncode=1)
-    assert "expected no other target, got draw_small_table; run them" in printed
 
 
 @pytest.mark.slow

@@ -1,7 +1,4 @@
-"""Plans of the pipeline: dry runs, one-line errors, and directories with special characters.
-
-There is one error for each part that reads input; tests/test_wrong_input.py has all errors.
-"""
+"""Plans of the pipeline, one error of each part that reads input, and directories of any name."""
 
 from __future__ import annotations
 
@@ -57,6 +54,7 @@ def test_lint(folder: Path) -> None:
         ("all", "skale=paper", "", "--config skale is unknown, did you mean scale?"),
         ("all", "", "bench", "bench.yaml:2: invalid YAML: "),
         ("small_table", "", "", "small_table is unknown, did you mean draw_small_table?; choose"),
+        ("claims draw_all", "", "", "expected no other target, got draw_all; run them"),
     ],
 )
 def test_pipeline_error_gives_one_line(
@@ -66,8 +64,8 @@ def test_pipeline_error_gives_one_line(
         (folder / "conf" / f"{file}.yaml").write_text("name: [a\n")
     others = [text for text in HERE if text.partition("=")[0] != config.partition("=")[0]]
     config_of_run = [*others, *filter(None, [config])]
-    printed = snakemake(folder, target, "--dry-run", config=config_of_run, returncode=1)
-    (line,) = (one for one in printed.splitlines() if one.startswith("snakemake: "))
+    printed = snakemake(folder, *target.split(), "--dry-run", config=config_of_run, returncode=1)
+    (line,) = (text for text in printed.splitlines() if text.startswith("snakemake: "))
     assert words in line
     assert "Traceback" not in printed
     assert not (folder / "results").exists()

@@ -21,7 +21,7 @@ from dynbatch.plots import drawable
 from dynbatch.plots.declaration import read_declaration
 
 REFERENCE = ROOT / "results" / "reference"
-FOLDERS = sorted({p.parent for one in (TRIALS, COUNTS) for p in REFERENCE.rglob(one.packed)})
+FOLDERS = sorted({p.parent for kind in (TRIALS, COUNTS) for p in REFERENCE.rglob(kind.packed)})
 DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others have only records
 MAX_BYTES = 6_000_000
 ALLOWED = re.compile(
@@ -61,10 +61,7 @@ def test_every_link_leads_to_a_file() -> None:
 
 
 def lines_of(text: str) -> Counter[tuple[str, ...]]:
-    """Return the lines of a table without order and without numbers that are not measured.
-
-    An experiment may have more trials today than at the time of the records.
-    """
+    """Return the lines of a table without order, and without trials added after its records."""
     header, *lines = csv.reader(text.splitlines())
     named = [dict(zip(header, line, strict=True)) for line in lines]
     return Counter(
@@ -130,15 +127,15 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
         monkeypatch.setattr(f"dynbatch.plots.write.{function}", lambda _: "")
     monkeypatch.setattr(drawable, "Composer", lambda _: composer)
     declared = [read_declaration(name, CONF_DIR) for name in list_experiment_names()]
-    experiments = {f"{stem}.csv": one for one in declared for stem in one.stems}
+    experiments = {f"{stem}.csv": shown for shown in declared for stem in shown.stems}
     committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
     of_file = {path: experiments[unpacked_name(path, folder)] for path in committed}
     # A figure of a mini-batch needs its dataset. A table of source code has no record: it shows the
     # code of the day on which it was drawn.
     wanted = {
-        path: one.name
-        for path, one in of_file.items()
-        if not one.draws_mini_batch and has_records(one.name)
+        path: shown.name
+        for path, shown in of_file.items()
+        if not shown.draws_mini_batch and has_records(shown.name)
     }
     names = sorted(set(wanted.values()))
     # The directory's name may be the scale; otherwise it is the scale with most records.

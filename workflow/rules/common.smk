@@ -9,7 +9,7 @@ from dynbatch.harness.planning.artifacts import (
     build_choices,
     choose_budget,
     describe_undecidable,
-    order_trials,
+    merge_equal_trials,
     plan_artifact,
     plan_counts,
     hash_sweep,
@@ -57,7 +57,7 @@ else:
     }
     COUNTS = {name: plan_counts(name, CHOICES, only_decidable=ONLY_CLAIMS) for name in PLANS}
 TRIALS = {
-    trial.trial_id: trial for trial in order_trials(t for plan in PLANS.values() for t in plan)
+    trial.trial_id: trial for trial in merge_equal_trials(t for plan in PLANS.values() for t in plan)
 }
 if not DRAWABLE:
     for planned in TRIALS.values():
