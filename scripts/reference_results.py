@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from dynbatch.harness.commands.collect import read_held
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.captions import FRAMEWORK
@@ -100,10 +101,21 @@ def classify(low: float, high: float) -> str:
 
 
 def compare_by_openblas() -> pd.Series[float]:
-    """Compute the speedup of the engine with OpenBLAS over the fastest framework, by workload."""
+    """Compute the speedup of the engine with OpenBLAS over the fastest framework, by workload.
+
+    Raises:
+        ConfigError: if it was not measured next to the framework that is fastest next to the
+            engine: the fastest of the others would be taken.
+    """
     rows = load_workloads()
     base = rows[rows.system == OPENBLAS]
     speedups = numbers(ratios(rows[rows.is_framework], base, WORKLOAD), KEYS, RATIO)
+    speedups = speedups[speedups.status == "ok"]
+    measured = set(zip(speedups.workload, speedups.system, strict=True))
+    fastest = select_frameworks(load_answers(FIRST_CPU))
+    for pair in zip(fastest.workload, fastest.system, strict=True):
+        if pair not in measured:
+            raise ConfigError(f"{': '.join(pair)} was not measured next to {OPENBLAS}; do so")
     return speedups.groupby(WORKLOAD).value.min()
 
 
