@@ -232,7 +232,7 @@ def test_commands_that_start_others(box: Sandbox, command: str) -> None:
     arguments = [] if command == "doctor" else [f"results_dir={box.results}"]
     process = box.start(run_module(f"dynbatch.harness.commands.{command}", *arguments))
     wait_until(psutil.Process(process.pid).children, 60, process)
-    (line,) = end(box, process, signal.SIGTERM)
+    *_, line = end(box, process, signal.SIGTERM)  # after lines of progress
     assert line.startswith(f"{name}: stopped by SIGTERM; ")
 
 
