@@ -330,7 +330,7 @@ def describe_repeatability() -> str:
     return (
         f"Between single rounds, speedups over frameworks changed by a factor of {middle:.2f} in"
         f" the median, and by more than {most:.2f} in one of 20 ({len(changes)} systems and"
-        f" workloads). Medians of the first three rounds and of the last three, about"
+        f" workloads). Medians of the first three rounds and of the seventh to ninth, about"
         f" {gap_h:.0f} hours later, differ by {moved.median():.2f} in the median, by more than"
         f" {moved.quantile(0.95):.2f} in one of 20, and by at most {moved.max():.2f}"
         f" ({len(moved)} speedups, with those over C++ by hand, strategies and variants of the"

@@ -100,6 +100,13 @@ def test_invalid_data_may_be_recorded(faulty: list[str], tmp_path: Path, capsys:
     assert read_record(path).status == "ok"
 
 
+def test_sweep_continues_after_invalid_data(faulty: list[str], capsys: Output) -> None:
+    datasets = "dataset=ptb,ptb_synthetic"
+    others = [text for text in faulty if not text.startswith("dataset")]
+    assert main(["-m", *others, datasets, "on_invalid_data=record"]) == 0
+    assert "2 records: 1 invalid_data, 1 ok; 0 reused" in capsys.readouterr().out
+
+
 def test_counts_on_invalid_data_are_refused_or_marked(faulty: list[str], capsys: Output) -> None:
     arguments = [text for text in faulty if not text.startswith(("system", "results_dir"))]
     assert count([*arguments, "policy=agenda,depth"]) == 1

@@ -17,7 +17,7 @@ from dynbatch.harness.planning.grid import (
     read_experiment,
     read_walks,
 )
-from dynbatch.harness.records.numbers import NOT_MEASURED
+from dynbatch.harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import DECLARED, read_declaration
 from dynbatch.plots.experiment import Experiment
@@ -69,6 +69,10 @@ def test_a_headline_compares_speed_memory_and_setup(load: Load) -> None:
 def test_the_fastest_baseline_and_the_bound_have_rows(load: Load) -> None:
     speeds = {"products": 400.0, "products_cut": 500.0, "vertex": 300.0, "torch_levels": 150.0}
     table = find_table(load(HEADLINE, make_speeds(speeds), "medium"), "systems")
+    best = select_number(table.numbers, role="best_baseline", quantity="instance_s over base")
+    assert (best.system, best.value) == ("torch_levels", 2.0)
+    bound = select_number(table.numbers, role="ceiling", quantity="throughput")
+    assert (bound.system, bound.value) == ("products_cut", 500.0)
     share = select_number(table.numbers, system="vertex", quantity="throughput over ceiling")
     assert (share.value, share.n_rounds) == (pytest.approx(0.6), expand(HEADLINE, "medium").rounds)
     assert get_row(table, "Vertex engine")[:3] == ["300", "1", "60.0"]
@@ -87,6 +91,17 @@ def test_failed_or_exceeded_bound_is_shown(load: Load) -> None:
     assert any("More than 100%: a system omits matmuls" in note for note in beaten.notes)
 
 
+def test_a_failed_baseline_is_not_the_fastest(load: Load) -> None:
+    speeds = {"vertex": 300.0, "torch_rnn": 900.0, "dynet": 200.0}
+    table = find_table(load(HEADLINE, make_speeds(speeds, torch_rnn="timeout")), "systems")
+    best = select_number(table.numbers, role="best_baseline", quantity="throughput")
+    assert (best.system, best.value) == ("dynet", 200.0)
+    alone = make_speeds({}, **dict.fromkeys(set(table.numbers.system) - {"vertex"}, "timeout"))
+    none = find_table(load(HEADLINE, alone), "systems")
+    best = select_number(none.numbers, role="best_baseline", quantity="throughput")
+    assert best.status == "timeout"
+
+
 def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         slow_build = {"versions": {"dynet_build": "wheel 2.1.2"}}
@@ -102,6 +117,7 @@ def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
     speed, ratio, *_ = get_row(systems, experiment.label("dynet"))
     assert (speed[-1] != DAGGER, ratio[-1]) == (True, DAGGER), "of the slow build, ratios only"
     assert systems.notes[0].startswith(f"{DAGGER} Warnings: dynet_without_blas (")
+    assert "make dynet-native builds DyNet with one" in systems.notes[0]
 
 
 def test_a_note_on_a_system_is_shown_only_with_the_system(load: Load) -> None:
@@ -112,6 +128,17 @@ def test_a_note_on_a_system_is_shown_only_with_the_system(load: Load) -> None:
     shown = {name: find_table(experiment, name).notes for name in ("strategies", "systems")}
     assert [note in shown["systems"] for note in notes] == [True, True, False, False, True]
     assert [note in shown["strategies"] for note in notes] == [False, False, False, False, True]
+
+
+def test_the_warning_of_a_number_over_rounds_is_named(load: Load) -> None:
+    """Records without warnings of their own, whose speeds differ from round to round."""
+
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {"instances_per_s": 100.0 * (1 + round_ * (trial.settings["system"] == "vertex"))}
+
+    table = find_table(load(HEADLINE, change, "medium"), "systems")
+    assert get_row(table, "Vertex engine")[0][-1] == DAGGER
+    assert table.notes[0].startswith(f"{DAGGER} Warnings: wide_interval (")
 
 
 def test_a_range_of_memory_replaces_number_and_warning(load: Load) -> None:
@@ -171,14 +198,40 @@ def test_sizes_of_the_paper_and_of_trials_are_merged_in_order(load: Load) -> Non
     assert computation.loc["paper: TF Fold", "batch size 1"] == "550"
     assert computation.loc["paper: Cavs", "batch size 4"] == EN_DASH
     assert speedup.loc["Cavs preset", "batch size 16"] == "1"
+    parts = [
+        select_number(table.numbers, role="", system="vertex", quantity=quantity, batch_size=16)
+        for quantity in ("computation_s", "construction_s")
+    ]
+    assert parts[1].value / (parts[0].value + parts[1].value) == pytest.approx(0.15)
 
 
 def test_times_are_of_an_epoch_and_a_paper_keeps_its_own(load: Load) -> None:
-    table = find_table(load("cavs_serial", lambda *_: {"instances_per_s": 60.0}))
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {"instances_per_s": 5.0 if trial.settings.get("policy") == "unbatched" else 60.0}
+
+    table = find_table(load("cavs_serial", change))
     ours = select_number(table.numbers, quantity="instance_s", setting="batched", batch_size=64)
     assert ours.value == pytest.approx(14524 / 60)
+    point = {"setting": "serial policy", "batch_size": 64, "role": ""}
+    ratio = select_number(table.numbers, quantity="instance_s over base", **point)
+    assert (ratio.value, ratio.warnings) == (pytest.approx(12), "")
     theirs = select_number(table.numbers, status=PUBLISHED, batch_size=64)
     assert (theirs.value, theirs.system) == (25, "serial policy")
+
+
+def test_inseparable_phases_are_marked(load: Load) -> None:
+    same = {"instances_per_s": 8 / 0.01, "n_instances": 16, "n_mini_batches": 2}
+    phases = {"construct": 0.001, "forward": 0.004}
+    others = same | {"phases_s": phases | {"schedule": 0.002}}
+    change = change_systems({"dynet": same | {"phases_s": phases}}, **others)
+    table = find_table(load("acrobat_table5", change)).numbers
+    row = {"model": "birnn"}
+    assert select_number(table, system="acrobat", quantity="schedule_ms", **row).value == 2
+    dynet = select_number(table, system="dynet", quantity="schedule_ms", **row)
+    assert dynet.status == NOT_SEPARABLE
+    execution = {name: select_number(table, system=name, quantity="execution_ms", **row).value
+                 for name in ("acrobat", "dynet")}  # fmt: skip
+    assert execution == {"acrobat": pytest.approx(7), "dynet": pytest.approx(9)}
 
 
 def test_quantities_without_a_number_name_the_reason(load: Load) -> None:
@@ -203,6 +256,7 @@ def test_quantities_without_a_number_name_the_reason(load: Load) -> None:
     text = " ".join(table.notes)
     for label in ("CUDA API (ms)", "memory copies (ms)", "kernel calls", "copied (kB)"):
         assert f"Not measured, {label}: " in text
+    assert "Another machine" in text
 
 
 def test_systems_that_are_not_planned_at_a_scale_have_no_column(load: Load) -> None:

@@ -97,16 +97,16 @@ def command(*arguments: str, config: Sequence[str] = HERE) -> list[str]:
     return [*snakemake, *arguments, "--config", *config]
 
 
-def environment() -> dict[str, str]:
-    """Return the environment, in which modules come from the repository."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment: modules come from the repository, then the working directory."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "PYTHONSAFEPATH": "1"}
 
 
 def snakemake(
     folder: Path, *arguments: str, config: Sequence[str] = HERE, returncode: int = 0
 ) -> str:
     """Run Snakemake in a working directory, check its exit code, and return what it prints."""
-    return run_in(folder, command(*arguments, config=config), environment(), returncode, 300)
+    return run_in(folder, command(*arguments, config=config), environment(folder), returncode, 300)
 
 
 def records(folder: Path) -> dict[Path, bytes]:

@@ -119,16 +119,21 @@ MACHINE = {
     "turbo": None,
     "gpus": [],
 }
+SUBGRAPHS = ("dynet", "dynet_pre_gather", "dynet_run_time", "pq", "pq_layout", "pq_run_time")
 LABELS = {
     "vertex": "Vertex engine",
     "cavs": "Cavs preset",
     "fold_policy": "Fold's policy",
     "dynet_policy": "DyNet's policy",
+    "unbatched": "Unbatched",
     "dynet": "DyNet agenda",
+    "dynet_depth": "DyNet depth",
     "dynet_off": "DyNet off",
     "torch_levels": "PyTorch levels",
+    "torch_eager": "PyTorch eager",
     "edbatch": "ED-Batch preset",
     "cavs_dynet": "Cavs DyNet preset",
+    **{f"subgraph_{name}": f"Subgraph {name}" for name in SUBGRAPHS},
 }
 SHARES = {"construct": 0.1, "schedule": 0.05, "forward": 0.4, "backward": 0.4, "update": 0.05}
 Change = Callable[[PlannedTrial, int], dict[str, Any] | None]
@@ -136,7 +141,10 @@ MakeRecord = Callable[..., Record]
 
 
 def conf_with_made_up_systems(folder: Path) -> Path:
-    """Copy conf/ with placeholders for all adapters, so that no framework is needed."""
+    """Copy conf/ with placeholder systems, so that no framework is needed.
+
+    Kinds, models and the like are those of the shipped files.
+    """
     conf_dir = folder / "conf"
     shutil.copytree(CONF_DIR, conf_dir)
     for path in (conf_dir / "system").glob("*.yaml"):

@@ -40,9 +40,10 @@ from dynbatch.systems.on_torch.rows import arrange_columns
 from dynbatch.systems.on_torch.torchfold import Adapter as TorchFold
 from dynbatch.systems.on_torch.torchfold import convert_trees, fold_trees, package
 from tests.support.engine_models import tree
+from tests.support.instances import draw_trees
 from tests.support.processes import run_python
 from tests.support.refusals import check_line
-from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
+from tests.support.run_adapter import CASES, SIZES, assert_alike, found_by, small_settings, started
 
 Patch = pytest.MonkeyPatch
 CPU = torch.device("cpu")
@@ -75,6 +76,16 @@ def test_outputs_are_those_of_the_weights_before_the_step(case: str) -> None:
     system.run(NullClock(), update=True)
     assert compute_relative_error(system.result().outputs, before) < 1e-6
     assert compute_relative_error(found_by(system, instances)["outputs"], before) > 1e-3
+
+
+def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
+    """A small mini-batch after a large one has the same results as a first one."""
+    system, _ = prepared(Levels, "mv_rnn")
+    small, large = draw_trees(SIZES, (3, 1)), draw_trees(SIZES, (9, 4, 13))
+    wanted = found_by(system, small)
+    found_by(system, large)
+    for name, value in found_by(system, small).items():
+        assert np.array_equal(value, wanted[name]), name
 
 
 def test_generated_code_is_in_a_directory_of_the_process(tmp_path: Path) -> None:

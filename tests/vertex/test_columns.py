@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights, trace_functions
+from dynbatch.harness.contracts.model import (
+    Model,
+    ModelSizes,
+    draw_initial_weights,
+    trace_functions,
+)
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.lowering.lower import lower
+from dynbatch.harness.engine.lowering.plan import CopyStep, PackStep, Plan
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.reference import run_reference
@@ -89,7 +96,7 @@ def test_each_switch_shows_in_launches_and_bytes(name: str) -> None:
     assert pq[0] < as_written[0]
     assert pq[0] <= dynet[0]
     assert pq[1] <= dynet[1]
-    assert pq[1] == as_written[1]  # the PQ tree's layout copies nothing more
+    assert pq[1] == as_written[1]  # the PQ tree's layout copies nothing
     assert gathering[0] > pq[0]
     assert gathering[1] > pq[1]
 
@@ -100,10 +107,33 @@ def test_counters_do_not_depend_on_how_batches_are_run() -> None:
         assert compiled == counters("lattice_lstm", replace(switches, backend="stepwise"))
 
 
+def plan_of(model: Model, function: str, **changes: Any) -> Plan:
+    return lower(
+        trace_functions(model)[function],
+        replace(ED_BATCH, **changes),
+        Backend.abilities,
+        train=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "function"),
+    [
+        *((build("tree_lstm", SIZES), function) for function in ("leaf", "internal")),
+        *((build("tree_gru", SIZES), function) for function in ("leaf", "internal")),
+        *((build("lattice_lstm", SIZES), function) for function in ("char", "word")),
+    ],
+)
+def test_a_pq_layout_leaves_nothing_to_copy(model: Model, function: str) -> None:
+    steps = plan_of(model, function).batch
+    assert not [step for step in steps if isinstance(step, CopyStep | PackStep)]
+    anew = plan_of(model, function, pre_gather_parameters=False).batch
+    assert [step for step in anew if isinstance(step, PackStep)]
+
+
 def test_operators_of_a_batch_write_adjacent_columns() -> None:
     """The five gates of an internal vertex: one sigmoid of four, although of three matmuls."""
-    function = trace_functions(build("tree_lstm", SIZES))["internal"]
-    plan = lower(function, ED_BATCH, Backend.abilities, train=False)
+    plan = plan_of(build("tree_lstm", SIZES), "internal")
     widths = [node.width // 4 for node in plan.nodes if node.op == "sigmoid"]
     assert widths == [4]
     (sigmoid,) = (i for i, node in enumerate(plan.nodes) if node.op == "sigmoid")

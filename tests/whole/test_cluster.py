@@ -82,7 +82,7 @@ def begin(slurm: SmallSlurm) -> Iterator[Begin]:
     begun = []
 
     def begin_one(folder: Path, log: str, **more: str) -> subprocess.Popen[bytes]:
-        own = slurm.environment(environment()) | more
+        own = slurm.environment(environment(folder)) | more
         with (folder / log).open("wb") as file:
             process = subprocess.Popen(
                 on_slurm(), cwd=folder, env=own, stdout=file, stderr=subprocess.STDOUT
@@ -191,7 +191,7 @@ def test_cluster_error_gives_one_line(
     blind.mkdir()
     (blind / "srun").write_text("#!/bin/sh\necho fault=does not see it\n")
     (blind / "srun").chmod(0o755)
-    path = slurm.environment(environment())["PATH"]
+    path = slurm.environment(environment(many))["PATH"]
     line = refusal(begin(many, "2.log", PATH=f"{blind}:{path}"), many, "2.log")
     assert "does not see" in line
 

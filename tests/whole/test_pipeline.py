@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dynbatch.harness.planning.durations import DRAWN_S, estimate_usual_s
 from dynbatch.harness.planning.yaml_files import read_mapping
@@ -19,6 +20,7 @@ from tests.support.pipelines import (
     HERE,
     SYSTEMS,
     command,
+    edit_experiment,
     environment,
     records,
     snakemake,
@@ -76,7 +78,7 @@ def kill(folder: Path, happened: Callable[[], bool]) -> None:
     with subprocess.Popen(
         command("all"),
         cwd=folder,
-        env=environment(),
+        env=environment(folder),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
@@ -97,3 +99,30 @@ def check_order(measured: Iterable[Path]) -> None:
     for _, members in blocks:
         assert {record.trial.system for record in members} == set(SYSTEMS)
         assert len({(record.trial.round, record.trial.batch_size) for record in members}) == 1
+
+
+FRESH = '''"""A system of somebody's own: the reference by another name."""
+
+from dynbatch.systems.on_core.reference import Adapter  # noqa: F401
+'''
+
+
+@pytest.mark.slow
+def test_a_new_system_is_one_file_and_one_yaml(folder: Path) -> None:
+    """A framework that is added later is selected by kind, measured and shown."""
+    for path in (folder / "conf" / "system").glob("*.yaml"):
+        if yaml.safe_load(path.read_text())["kind"] == "framework":
+            path.unlink()  # no framework is needed for this
+    (folder / "conf/experiment/small_curves.yaml").unlink()
+    compared = ["reference", "kind:framework"]
+    with edit_experiment(folder, "small_table") as content:
+        content["compare"] = {"systems": compared}
+        content["scales"]["smoke"]["blocks"] = [{"system": compared, "batch_size": 2}]
+    (folder / "fresh_system.py").write_text(FRESH)
+    fresh = {"name": "fresh", "kind": "framework", "label": "Fresh", "adapter": "fresh_system"}
+    (folder / "conf" / "system" / "fresh.yaml").write_text(yaml.safe_dump(fresh))
+    snakemake(folder, "all")
+    measured = [read_record(path) for path in records(folder)]
+    assert {record.trial.system for record in measured} == {"reference", "fresh"}
+    assert {record.status for record in measured} == {"ok"}
+    assert "Fresh" in (folder / "results/tables/small_table_systems.md").read_text()
