@@ -121,8 +121,9 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
     return "\n".join(
         [
             "- **Strategy.** None is fastest everywhere. On one engine (second figure),"
-            f" {join_names('ours', *close.index)} tie in the median (ours {format_span(cavs)}"
-            f" times as fast as Cavs's); ours is {format_slower_strategies(behind)}.",
+            f" {join_names('ours (`vertex`)', *close.index)} tie in the median (ours"
+            f" {format_span(cavs)} times as fast as Cavs's); ours is"
+            f" {format_slower_strategies(behind)}.",
             "- **Why.** Granularity, fusion and layout matter more than"
             " [policy](docs/critical_share.md) (which batch next): changing only ours to DyNet's"
             f" agenda multiplies training time by {describe_policies()} (batch size 32).",
