@@ -21,6 +21,7 @@ from dynbatch.plots.tables.answers import (
     WORKLOAD,
     evaluate_answers,
     evaluate_strategies,
+    select_frameworks,
     select_workloads,
 )
 from dynbatch.plots.tables.claims import NOT_MEASURABLE, judge
@@ -39,9 +40,6 @@ GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
 BETWEEN_RUNS = float(read_declaration("answers", CONF_DIR).figure["band"])
 MANUAL = "native_levels"  # C++ by hand
 OPENBLAS = "vertex_openblas"  # the engine with OpenBLAS for all matmuls
-ENDS = ("", "_low", "_high", "_warnings")  # of the columns of a speedup
-# Columns of a baseline in the tables.
-SHOWN = ["label", "value", "warnings", *(f"speedup{end}" for end in ENDS)]
 
 
 @cache
@@ -66,31 +64,6 @@ def load_results_of(name: str, folder: Path) -> Experiment:
 
 def has_answer(rows: pd.DataFrame) -> bool:
     return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
-
-
-def select_answers(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per workload: the engine, its speedups over the fastest framework and over C++.
-
-    Returns:
-        Columns of the workload; value and warnings of the engine, of the framework (value_framework
-        etc., with its label), and speedup, speedup_low, speedup_high and speedup_warnings over the
-        framework; the same columns of C++ by hand end in _manual.
-    """
-    engine = answers[answers.is_engine]
-    workloads = engine[[*WORKLOAD, "hidden_size", "value", "warnings"]]
-    sides = select_frameworks(answers), answers[answers.system == MANUAL]
-    rows = workloads
-    for side, suffix in zip(sides, ("_framework", "_manual"), strict=True):
-        measured = side[side.speedup_status == "ok"].set_index(WORKLOAD)
-        rows = rows.join(measured[SHOWN].add_suffix(suffix), on=WORKLOAD, validate="1:1")
-    return rows.reset_index(drop=True)
-
-
-def select_frameworks(answers: pd.DataFrame) -> pd.DataFrame:
-    """Select the fastest framework of each workload; C++ by hand is none."""
-    rows = answers[~answers.is_engine & (answers.system != MANUAL)]
-    rows = rows[rows.speedup_status == "ok"].sort_values("speedup", kind="stable")
-    return rows.drop_duplicates(WORKLOAD)
 
 
 def classify(low: float, high: float) -> str:

@@ -23,14 +23,20 @@ from dynbatch.plots.figures.forest import describe_forest, draw_forest
 from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
 from dynbatch.plots.figures.heat import describe_heat, draw_heat
 from dynbatch.plots.report import shrink_picture
-from dynbatch.plots.tables.answers import KEYS, WORKLOAD, evaluate_answers, find_certain
+from dynbatch.plots.tables.answers import (
+    ENDS,
+    KEYS,
+    WORKLOAD,
+    evaluate_answers,
+    find_certain,
+    select_answers,
+)
 from dynbatch.plots.tables.cells import COUNTED, DAGGER, EN_DASH, format_ratio, pivot_numbers
 from dynbatch.plots.tables.claims import NOT_SHOWN, VERDICTS
 from dynbatch.plots.write import save_figure, to_pipes
 from scripts.reference_results import (
     BETWEEN_RUNS,
     CPUS,
-    ENDS,
     FIRST_CPU,
     GPU,
     GPU_NAME,
@@ -47,7 +53,6 @@ from scripts.reference_results import (
     load_results_of,
     load_strategies,
     load_workloads,
-    select_answers,
     select_policies,
 )
 from scripts.write_pages import MarkedPage
@@ -110,7 +115,7 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
     """Summarize the results in eight bullets; every number is computed from the records.
 
     Args:
-        cpus: see select_answers, for each of CPUS.
+        cpus: see plots.tables.answers.select_answers, for each of CPUS.
     """
     rows, xeon, zen3 = cpus.values()
     strategies = load_strategies()
@@ -124,26 +129,25 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             f" {join_names('ours (`vertex`)', *close.index)} tie in the median (ours"
             f" {format_span(cavs)} times as fast as Cavs's); ours is"
             f" {format_slower_strategies(behind)}.",
-            "- **Why.** Granularity, fusion and layout matter more than"
+            "- **Why.** [Granularity, fusion](docs/glossary.md) and layout matter more than"
             " [policy](docs/critical_share.md) (which batch next): changing only ours to DyNet's"
             f" agenda multiplies training time by {describe_policies()} (batch size 32).",
             "- **Frameworks.** The engine (`system=vertex`) is"
             f" {describe_median(rows, 'framework')} as the fastest one measured:"
-            f" {compare_speeds(rows, 'framework')}. Xeon:"
+            f" {compare_speeds(rows, 'framework', f' (beyond a factor of {BETWEEN_RUNS})')}. Xeon:"
             f" {format_span(xeon.speedup_framework)}; Zen 3: {format_span(zen3.speedup_framework)}."
             f" With OpenBLAS, DyNet's library: median {compare_by_openblas().median():.2f}."
             f" {count_workloads('torch_compiled')} workloads include `torch.compile` (elementwise"
             " operators),"
             f" {count_workloads('tf_dynamic_xla')} TensorFlow XLA.",
             f"- **C++ by hand** (`{MANUAL}`). {describe_median(rows, 'manual')}:"
-            f" {compare_speeds(rows, 'manual')}, slightly on {count_slightly_slower(rows)}."
+            f" {compare_speeds(rows, 'manual')}, slower by less on {count_slightly_slower(rows)}."
             f" Xeon: {format_span(xeon.speedup_manual)}, clearly slower on"
-            f" {count_classes(xeon, 'manual')[1]}, slightly on {count_slightly_slower(xeon)};"
+            f" {count_classes(xeon, 'manual')[1]}, by less on {count_slightly_slower(xeon)};"
             f" Zen 3: {format_span(zen3.speedup_manual)}.",
             f"- **Slower than frameworks:** {describe_slower(cpus)}.",
             "- **Confidence.** Zen 5 unless named; 95 % intervals over nine rounds"
-            ' (strategies: six; policies, Xeon: ranges over three; Zen 3: one); "clearly": beyond a'
-            f" factor of {BETWEEN_RUNS}.",
+            " (strategies: six; policies, Xeon: ranges over three; Zen 3: one).",
             f"- **Claims of the papers.** {describe_claims()}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
@@ -156,11 +160,11 @@ def describe_median(rows: pd.DataFrame, side: str) -> str:
     return f"{format_span(speedups)} (median {speedups.median():.2f}) times as fast"
 
 
-def compare_speeds(rows: pd.DataFrame, side: str) -> str:
+def compare_speeds(rows: pd.DataFrame, side: str, meaning: str = "") -> str:
     """Count the workloads on which the engine is clearly faster, and clearly slower."""
     n_faster, n_slower = count_classes(rows, side)
     n = rows[f"speedup_{side}"].notna().sum()
-    return f"clearly faster on {n_faster} of {n} workloads, clearly slower on {n_slower}"
+    return f"clearly{meaning} faster on {n_faster} of {n} workloads, clearly slower on {n_slower}"
 
 
 def count_slightly_slower(rows: pd.DataFrame) -> int:

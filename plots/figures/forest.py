@@ -1,4 +1,4 @@
-"""Forest plot: the engine's speedup over each framework's fastest baseline, a row per workload.
+"""Forest plot: the engine's speedup over each framework and over C++, a row per workload.
 
 figure:
   kind: forest
@@ -8,6 +8,7 @@ figure:
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -16,10 +17,11 @@ from dynbatch.plots import captions
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
 from dynbatch.plots.figures.bars import add_key
-from dynbatch.plots.tables.answers import evaluate_answers
-from dynbatch.plots.tables.cells import DAGGER, format_ratio
+from dynbatch.plots.tables.answers import BY_HAND, evaluate_answers
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, format_ratio
 
-ROW_IN, REST_IN, SPEEDUP_PT, NAME_PT = 0.265, 0.8, 8, 112  # points: offsets from the axes
+ROW_IN, REST_IN = 0.265, 0.8
+COLUMNS_PT = {"fastest framework": 8, "speedup over it": 121, "over C++": 209}  # from the axes
 
 
 def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
@@ -35,11 +37,14 @@ def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
 def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
     """Draw a mark for the speedup over each framework's fastest baseline; the fastest is filled.
 
-    Its speedup and name are on the right; bold if the interval is outside the band.
+    On the right are its name and the speedups over it and over C++ by hand, in bold if the interval
+    is outside the band.
     """
     marks = select_marks(numbers)
-    best = marks[marks.is_best].sort_values("speedup", kind="stable")
-    rows, frameworks = list(best.workload), sorted(set(marks.framework))
+    fastest = marks[marks.is_fastest].set_index("workload").sort_values("speedup", kind="stable")
+    manual = marks[marks.framework == BY_HAND].set_index("workload")
+    rows = [*manual.index.difference(fastest.index), *fastest.index]
+    frameworks = sorted(set(marks.framework))
     looks = page.find_looks(frameworks)
     figure = page.start_figure(ROW_IN * max(1, len(rows)) + REST_IN)
     axes = figure.subplots()
@@ -48,16 +53,18 @@ def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
     for _, row in marks.iterrows():
         shift = (len(frameworks) - 1) / 2 - frameworks.index(row.framework)
         y, look = rows.index(row.workload) + 0.8 * shift / len(frameworks), looks[row.framework]
-        width, size, inside = (1.7, 4.8, look.color) if row.is_best else (0.9, 3.7, "white")
+        width, size, inside = (1.7, 4.8, look.color) if row.is_fastest else (0.9, 3.7, "white")
         axes.hlines(y, row.speedup_low, row.speedup_high, color=look.color, linewidth=width)
         axes.plot(row.speedup, y, mfc=inside, markersize=size, zorder=3, **look.mark)
-    heads = {SPEEDUP_PT: "speedup (interval)", NAME_PT: "fastest baseline"}
-    texts = [(len(rows) - 0.1, x_pt, head, "bold", page.INK) for x_pt, head in heads.items()]
-    for y, (_, row) in enumerate(best.iterrows()):
-        is_beyond = row.speedup_low > band or row.speedup_high < 1 / band
-        text = format_ratio(row.speedup, row.speedup_low, row.speedup_high, row.speedup_warnings)
-        texts.append((y, SPEEDUP_PT, text, "bold" if is_beyond else "normal", page.INK))
-        texts.append((y, NAME_PT, row.label, "normal", looks[row.framework].color))
+    texts = [(len(rows) - 0.1, x, head, "bold", page.INK) for head, x in COLUMNS_PT.items()]
+    name_pt, *ratios_pt = COLUMNS_PT.values()
+    for y, workload in enumerate(rows):
+        if workload in fastest.index:
+            row = fastest.loc[workload]
+            texts.append((y, name_pt, row.label, "normal", looks[row.framework].color))
+        for side, x in zip((fastest, manual), ratios_pt, strict=True):
+            text, weight = _describe_speedup(side, workload, band)
+            texts.append((y, x, text, weight, page.INK))
         if y % 2:
             axes.axhspan(y - 0.5, y + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
     for y, x_pt, text, weight, color in texts:
@@ -75,23 +82,41 @@ def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
     return figure
 
 
+def _describe_speedup(side: pd.DataFrame, workload: str, band: float) -> tuple[str, str]:
+    """Return the speedup over one side as text, over C++ without interval, and its weight."""
+    if workload not in side.index:
+        return EN_DASH, "normal"
+    row = side.loc[workload]
+    is_beyond = row.speedup_low > band or row.speedup_high < 1 / band
+    ends = (row.speedup_low, row.speedup_high) if row.is_fastest else (np.nan, np.nan)
+    return format_ratio(row.speedup, *ends, row.speedup_warnings), "bold" if is_beyond else "normal"
+
+
 def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Select each framework's fastest baseline; `is_best` marks the fastest on its workload."""
+    """Select each framework's fastest baseline, and C++ by hand, which is no framework.
+
+    Returns:
+        A row per workload and framework; `is_fastest` marks the workload's fastest framework.
+    """
     baselines = numbers[~numbers.is_engine.astype(bool) & numbers.speedup.notna()]
     ranked = baselines.sort_values("speedup", kind="stable")
     marks = ranked.drop_duplicates(["workload", "framework"])
-    return marks.assign(is_best=~marks.duplicated("workload")).sort_index()
+    fastest = marks[marks.framework != BY_HAND].drop_duplicates("workload").index
+    return marks.assign(is_fastest=marks.index.isin(fastest)).sort_index()
 
 
 def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
     """Return the caption, which explains marks and band and gives statistics."""
     marks = select_marks(numbers)
     missing = numbers.workload.nunique() - marks.workload.nunique()
-    rounds = [int(n) for n in marks.speedup_n_rounds]
+    printed = marks[marks.is_fastest | (marks.framework == BY_HAND)]
+    rounds = [int(n) for n in printed.speedup_n_rounds]
+    others = [int(n) for n in marks.speedup_n_rounds.drop(printed.index)]
     several = f"ratios within rounds, {captions.describe_ends(rounds)}"
     return captions.join_sentences(
-        "right of 1 the engine is faster; filled, and in numbers: the fastest of all baselines",
-        f"median of {captions.format_range(rounds)} {several}" if rounds else "",
+        "right of 1 the engine is faster; filled: the fastest framework",
+        f"numbers: median of {captions.format_range(rounds)} {several}" if rounds else "",
+        f"other marks: of {captions.format_range(others)}" if others else "",
         f"gray band: a factor of {band}, more than unchanged code differed between earlier and"
         " later rounds; bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",

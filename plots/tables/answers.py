@@ -1,4 +1,4 @@
-"""Answers: the engine's throughput next to that of all baselines, on every headline workload.
+"""Answers: the engine next to the fastest framework and C++ by hand, on every headline workload.
 
 A workload is a setting of a headline's declared table. Baselines are systems whose kind in
 conf/system is `framework`; systems of kind `strategy` are presets of the shared engine.
@@ -31,6 +31,10 @@ FRAMEWORKS = {
     "on_torch": "PyTorch",
     "native": "C++ by hand",
 }
+BY_HAND = FRAMEWORKS["native"]  # programs without a framework
+ENDS = ("", "_low", "_high", "_warnings")  # of the columns of a speedup
+# Columns of a baseline in the tables.
+SHOWN = ["label", "value", "warnings", *(f"speedup{end}" for end in ENDS)]
 
 
 def build(experiment: Experiment) -> list[Table]:
@@ -122,25 +126,48 @@ def list_unplanned(experiment: Experiment) -> pd.DataFrame:
     return pd.DataFrame(listed, columns=[*WORKLOAD, "system", "status"])
 
 
+def select_answers(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per workload: the engine, its speedups over the fastest framework and over C++.
+
+    Returns:
+        Columns of the workload; value, warnings and status of the engine; label, value and warnings
+        of the framework, and speedup, speedup_low, speedup_high and speedup_warnings over it, which
+        all end in _framework; the same columns of C++ by hand end in _manual.
+    """
+    engine = answers[answers.is_engine]
+    rows = engine[[*WORKLOAD, "hidden_size", "batch_size", "value", "warnings", "status"]]
+    sides = select_frameworks(answers), answers[answers.framework == BY_HAND]
+    for side, suffix in zip(sides, ("_framework", "_manual"), strict=True):
+        measured = side[side.speedup_status == "ok"].set_index(WORKLOAD)
+        rows = rows.join(measured[SHOWN].add_suffix(suffix), on=WORKLOAD, validate="1:1")
+    return rows.reset_index(drop=True)
+
+
+def select_frameworks(answers: pd.DataFrame) -> pd.DataFrame:
+    """Select the fastest framework of each workload; C++ by hand is none."""
+    rows = answers[~answers.is_engine & (answers.framework != BY_HAND)]
+    rows = rows[rows.speedup_status == "ok"].sort_values("speedup", kind="stable")
+    return rows.drop_duplicates(WORKLOAD)
+
+
 def arrange(answers: pd.DataFrame) -> pd.DataFrame:
-    """Arrange answers as cells: a row per workload, the engine next to the fastest baseline."""
-    engine = answers[answers.is_engine].set_index("workload")
-    best = answers[answers.is_fastest_baseline].set_index("workload").reindex(engine.index)
-    ends = (best.speedup, best.speedup_low, best.speedup_high, best.speedup_warnings)
+    """Arrange answers as cells: a row per workload, the engine next to framework and C++."""
+    rows = select_answers(answers).set_index("workload")
+    engine = _format_speeds(rows.value, rows.warnings)
     cells = {
-        "hidden, batch": engine.hidden_size.astype(str) + ", " + engine.batch_size.astype(str),
-        "engine (1/s)": _format_speeds(engine),
-        "fastest baseline": best.label,
-        "baselines": best.n_baselines.astype("Int64").astype(str),
-        "baseline (1/s)": _format_speeds(best),
-        "engine speedup": list(map(format_ratio, *ends)),
+        "hidden, batch": rows.hidden_size.astype(str) + ", " + rows.batch_size.astype(str),
+        "engine (1/s)": engine.where(rows.status == "ok", rows.status),
+        "fastest framework": rows.label_framework,
+        "its 1/s": _format_speeds(rows.value_framework, rows.warnings_framework),
     }
-    table = pd.DataFrame(cells)
-    table.loc[best.label.isna(), "fastest baseline":] = EN_DASH
-    return table
+    for side, name in {"framework": "speedup over it", "manual": "speedup over C++"}.items():
+        ends = [rows[f"speedup{end}_{side}"] for end in ENDS]
+        texts = pd.Series(list(map(format_ratio, *ends)), rows.index)
+        cells[name] = texts.where(ends[0].notna())
+    return pd.DataFrame(cells).fillna(EN_DASH)
 
 
-def _format_speeds(rows: pd.DataFrame) -> pd.Series[str]:
-    speeds = zip(rows.value, rows.warnings, strict=True)
-    texts = [format_significant(value) + DAGGER * bool(warnings) for value, warnings in speeds]
-    return pd.Series(texts, rows.index).where(rows.status == "ok", rows.status)
+def _format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> pd.Series[str]:
+    pairs = zip(values, warnings.fillna(""), strict=True)
+    texts = [format_significant(value) + DAGGER * bool(warned) for value, warned in pairs]
+    return pd.Series(texts, values.index)

@@ -34,7 +34,7 @@ PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 TOP = tuple(path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != ".")
 PRODUCED = ("results/", "build/", "logs/", "data/")  # created by runs
 STEP = re.compile(r"^(?P<blanks> *)\d+\. `(?P<path>[^`]+)`:(?P<text>.*)$", re.MULTILINE)
-ANCHOR = re.compile(r"\]\((?P<page>[\w./]*)(?:#(?P<anchor>[\w-]+))?\)")
+ANCHOR = re.compile(r"\]\((?P<page>[\w./-]*)(?:#(?P<anchor>[\w-]+))?\)")
 
 
 def spans_of(page: Path) -> list[str]:

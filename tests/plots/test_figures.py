@@ -12,6 +12,7 @@ from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, plan_coun
 from dynbatch.harness.records.numbers import merge_seeds
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.figures import bars, dots, forest, heat, scatter
+from dynbatch.plots.tables.answers import BY_HAND
 from tests.support.experiments import Load, change_systems, select_number
 
 OPTIONS = "system.options."
@@ -198,9 +199,27 @@ def answers() -> pd.DataFrame:
 
 
 def test_each_framework_has_its_fastest_baseline(answers: pd.DataFrame) -> None:
-    marks = forest.select_marks(answers)
-    shown = {(row.workload, row.label): row.is_best for row in marks.itertuples()}
-    assert shown == {("trees", LEVELS): True, ("trees", JAX): False, ("chains", JAX): True}
+    by_hand = [build_row(name, BY_HAND, 200.0, (0.45, 0.55)) for name in ("trees", "parser")]
+    marks = forest.select_marks(pd.concat([answers, pd.DataFrame(by_hand)], ignore_index=True))
+    shown = {(row.workload, row.label): row.is_fastest for row in marks.itertuples()}
+    frameworks = {("trees", LEVELS): True, ("trees", JAX): False, ("chains", JAX): True}
+    assert shown == {**frameworks, ("trees", BY_HAND): False, ("parser", BY_HAND): False}
+
+
+def test_speedups_over_the_fastest_framework_and_cpp_stand_in_a_row(answers: pd.DataFrame) -> None:
+    by_hand = build_row("parser", BY_HAND, 200.0, (0.45, 0.55))
+    axes = forest.draw_forest(
+        pd.concat([answers, pd.DataFrame([by_hand])], ignore_index=True), 1.17
+    ).axes[0]
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    texts: dict[str, list[str]] = {}
+    for text in axes.texts:
+        if text.xy[1] in range(len(rows)):
+            texts.setdefault(rows[int(text.xy[1])], []).append(text.get_text())
+    assert texts["trees"] == [LEVELS, "2.00 (1.91 to 2.19)", "\N{EN DASH}"]
+    assert texts["parser"] == ["\N{EN DASH}", "0.50"]
+    bold = {text.get_text() for text in axes.texts if text.get_fontweight() == "bold"}
+    assert {"2.00 (1.91 to 2.19)", "0.50"} <= bold
 
 
 def test_a_line_spans_the_interval_of_its_mark(answers: pd.DataFrame) -> None:
