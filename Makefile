@@ -96,10 +96,10 @@ else ifneq ($(TORCH_INDEX),)
 	$(PIP) freeze | sed -nE 's/^(($(WITH_TORCH))[^=]*|torch)==.*/\1/p' | xargs -r $(PIP) uninstall --yes
 	$(PIP) install --index-url '$(TORCH_URL)' torch
 	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
-	$(PIP) install -c $(VENV)/constraints.txt --editable ".[$(EXTRAS)]"
+	$(PIP) install --use-pep517 -c $(VENV)/constraints.txt --editable ".[$(EXTRAS)]"
 	echo '$(TORCH_INDEX)' > $(VENV)/.torch_index
 else
-	$(PIP) install -c constraints.txt --editable ".[$(EXTRAS)]"
+	$(PIP) install --use-pep517 -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
 	$(BIN)/python -m dynbatch.harness.machine.torch_device
 	$(BIN)/python -m dynbatch.harness.commands.compile_ahead

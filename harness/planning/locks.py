@@ -3,7 +3,7 @@
 The lock files are in a local directory of the machine, because network file systems may not support
 locks, and because two runs on one machine disturb each other whatever their cache directories.
 Their names have the machine and a hash of the results directory. Snakemake's own lock is disabled
-(workflow/profiles/default), so that a killed run leaves no lock. A cluster node measures one trial
+(workflow/profiles/default), so that a killed run leaves no lock. A cluster node measures one block
 at a time, independent of the results directory.
 """
 

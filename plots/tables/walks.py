@@ -22,24 +22,27 @@ from dynbatch.plots.tables.cells import Table, format_number, format_ratio, pivo
 from dynbatch.plots.tables.declared import EXTRA_KINDS, EXTRA_LABELS, select_settings
 
 TIME, SHARE = "mini_batch_ms", "of_ceiling_percent"
-LABELS = {TIME: "ms per mini-batch", CEILING: "ms per mini-batch", SHARE: "% of matmul bound"}
+LABELS = {SHARE: "% of matmul bound"}
 VALUES = {True: "on", False: "off"}
 KEYS = ["setting", "walk", "step", "switch", "shown"]
 
 
 def build(experiment: Experiment) -> list[Table]:
-    """Build the table: a row per step of each walk, a group of columns per setting."""
+    """Build the table: a row per step of each walk, a group of columns per setting.
+
+    Times vary more than their ratios, as rounds can be hours apart: only the CSV has them.
+    """
     results = evaluate(experiment)
-    texts = results.assign(column=results.quantity.replace(LABELS).str.replace("_", " "))
+    texts = results[~results.quantity.isin((TIME, CEILING))]
+    texts = texts.assign(column=texts.quantity.replace(LABELS).str.replace("_", " "))
 
     def format_cell(number: pd.Series) -> str:
-        if number.status != "ok" or number.quantity in (TIME, SHARE, CEILING):
+        if number.status != "ok" or number.quantity == SHARE:
             return format_number(number)
         return format_ratio(number.value, number.low, number.high, number.warnings)
 
     rows = {"walk": "walk", "step": "number", "switch": "step"}
     cells = pivot_numbers(texts, rows, ["setting", "column"], format_cell)
-    # The steps of each walk in order, the matmul bound last.
     return build_only_table(experiment, results, cells.droplevel(["walk", "number"]))
 
 
