@@ -133,7 +133,7 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             "- **Why.** [Granularity, fusion](docs/glossary.md) and layout matter more than"
             " [policy](docs/critical_share.md) (which batch next): changing only ours to DyNet's"
             f" agenda multiplies training time by {describe_policies()} (batch size 32).",
-            "- **Frameworks.** The engine (`system=vertex`) is"
+            "- **Frameworks.** The engine is"
             f" {describe_median(rows, 'framework')} as the fastest one measured:"
             f" {compare_speeds(rows, 'framework', f' (beyond a factor of {BETWEEN_RUNS})')}. Xeon:"
             f" {format_span(xeon.speedup_framework)}; Zen 3: {format_span(zen3.speedup_framework)}."

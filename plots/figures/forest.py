@@ -93,7 +93,7 @@ def _describe_speedup(side: pd.DataFrame, workload: str, band: float) -> tuple[s
 
 
 def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Select each framework's fastest baseline, and C++ by hand, which is no framework.
+    """Select each framework's fastest baseline, and C++ by hand.
 
     Returns:
         A row per workload and framework; `is_fastest` marks the workload's fastest framework.
