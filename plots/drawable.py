@@ -26,7 +26,6 @@ from dynbatch.harness.planning.artifacts import Choices, PlannedTrial, build_cho
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import NOTHING, SCALES, list_experiment_names, read_experiment
 from dynbatch.harness.planning.sweep import Sweep
-from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.count_row import AnyCount, CountRow, read_count_rows
 from dynbatch.harness.records.record import Record, Trial, read_record
 from dynbatch.harness.records.store import RecordSet, read_all_records
@@ -45,7 +44,6 @@ _COMPARED = (
 )
 _MODULES = frozenset({"adapter", "model_module", "loader"})  # locations of code, not the work
 SWITCHES = tuple(field.name for field in fields(Switches))
-RESPELT = {0: "off", 1: "agenda", 2: "depth"}  # DyNet's autobatch
 Rounds = tuple[Record | None, ...]  # None: a round without a record
 
 
@@ -279,14 +277,11 @@ class CountAnswers:
     def _answer_to(self, planned: PlannedCount) -> AnyCount | None:
         if planned.count_id in self._by_name:
             return self._by_name[planned.count_id]
-        spec = planned.request.spec
-        model = read_mapping(self._composer.conf_dir / f"model/{spec.model}.yaml")
-        options = dict(spec.model_options)
-        accepted = [options, None] if options == model.get("options", {}) else [options]
+        options = dict(planned.request.spec.model_options)
         asked = planned.build_request_labels()
         values = (asked[name] for name in (*_COMPARED, "learning"))
         alike = self._alike.get((*values, planned.request.n_following), [])
-        fitting = [row for row in alike if row.model_options in accepted]
+        fitting = [row for row in alike if (row.model_options or {}) == options]
         return fitting[0] if len(fitting) == 1 else None
 
 
@@ -349,13 +344,11 @@ def had_switches(spec: TrialSpec, record: Record) -> bool:
 
 
 def agree(wanted: Any, recorded: Any) -> bool:
-    """Return whether values are equal, mappings in all shared keys, except respelled numbers."""
+    """Return whether values are equal, mappings in all shared keys."""
     if isinstance(wanted, Mapping) and isinstance(recorded, Mapping):
         shared = wanted.keys() & recorded.keys()
         return all(agree(wanted[key], recorded[key]) for key in shared)
-    values = (wanted, recorded)
-    numbers = [x for x in values if isinstance(x, int) and not isinstance(x, bool)]
-    return wanted == recorded or any(RESPELT.get(number) in values for number in numbers)
+    return bool(wanted == recorded)
 
 
 def _list_labels(trial: Any) -> tuple[Any, ...]:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dynbatch.harness.contracts.model import find_model_class
 from dynbatch.harness.contracts.policy import is_learned
+from dynbatch.harness.counts.request import parse_requests
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.claims import Claim, read_claims
+from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import EXPERIMENT, expand
 from dynbatch.harness.planning.kinds import SystemFile, read_systems
 from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
 from dynbatch.harness.planning.sweep import Sweep
-from dynbatch.harness.planning.yaml_files import read_choices, read_mapping
+from dynbatch.harness.planning.yaml_files import read_choices
 from dynbatch.harness.records.cross_check import check_comparable, cross_check_rounds
 from dynbatch.harness.records.numbers import NOT_MEASURED
 from dynbatch.harness.records.record import Record
@@ -39,10 +39,7 @@ from dynbatch.plots.drawable import Drawable, ResultsFolder, Rounds, Source
 
 MISSING = {"status": NOT_MEASURED, "trial_id": None, "reason": "", "warnings": "", "weak_build": ""}
 MISSING_COUNT = {**MISSING, "kind": "count", "round": 0, "mini_batch": 0, "offset": None}
-COUNT_KEYS = {  # of a sweep, with their defaults
-    "model": "", "dataset": "", "split": "train", "batch_size": "", "granularity": "vertex",
-    "policy": "", "learning.seed": "0",
-}  # fmt: skip
+COUNT_KEYS = ("model", "dataset", "split", "batch_size", "granularity", "policy", "learning.seed")
 
 
 @dataclass(frozen=True)
@@ -180,12 +177,11 @@ def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.D
 
     A learning seed that was not counted is dropped if another seed was.
     """
-    planned = []
+    planned, composer = [], Composer(conf_dir)
     for sweep in sweeps:
         built = map(build_count_rows, source.counts(sweep))
         counts = {tuple(rows[0][key] for key in COUNT_KEYS): rows for rows in built}
-        for key in _plan_counts(sweep, conf_dir):
-            options = _read_model_options(sweep, key[0], conf_dir)
+        for options, key in _plan_counts(sweep, composer):
             planned.append((options, key, counts.get(key)))
     counted = {(options, key[:-1]) for options, key, rows in planned if rows}
     unique: dict[object, list[dict[str, Any]]] = {}
@@ -198,32 +194,16 @@ def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.D
     return build_frame_from_rows([row for rows in unique.values() for row in rows])
 
 
-def _read_model_options(
-    sweep: Sweep, model: str, conf_dir: Path
-) -> tuple[tuple[str, int | str], ...]:
-    """Return the options of a model in a sweep as columns, also those that the sweep leaves out."""
-    content = read_mapping(conf_dir / f"model/{model}.yaml", "model")
-    options = {f"{MODEL_OPTION}{key}": value for key, value in content.get("options", {}).items()}
-    given = {key: values[0] for key, values in sweep.settings.items() if key in options}
-    read = {key: int(text) if text.isdecimal() else text for key, text in given.items()}
-    return tuple((options | read).items())
-
-
-def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of COUNT_KEYS for each count of a sweep.
-
-    Each model is combined only with datasets of its instance kind.
-    """
-    models = {
-        name: find_model_class(read_mapping(conf_dir / f"model/{name}.yaml", "model")["model"])
-        for name in sweep.get_values("model")
-    }
-    kinds = {
-        name: read_mapping(conf_dir / f"dataset/{name}.yaml", "instance_kind")["instance_kind"]
-        for name in sweep.get_values("dataset")
-    }
-    values = [sweep.get_values(key, default) for key, default in COUNT_KEYS.items()]
-    for model, dataset, split, size, granularity, policy, seed in product(*values):
-        if models[model].instance_kind == kinds[dataset]:
-            learned = int(seed) if is_learned(policy) else None
-            yield model, dataset, split, int(size), granularity, policy, learned
+def _plan_counts(sweep: Sweep, composer: Composer) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Return the model's options as columns and the values of COUNT_KEYS for each count."""
+    counts = []
+    first: dict[tuple[Any, ...], int] = {}  # of all seeds of a policy, which follow each other
+    for request in parse_requests(sweep.overrides, composer):
+        spec = request.spec
+        options = tuple((f"{MODEL_OPTION}{key}", v) for key, v in spec.model_options.items())
+        point = (spec.model, spec.dataset, spec.split, spec.batch_size, request.granularity)
+        for policy in request.policies:
+            first.setdefault((*point, policy), len(first))
+            seed = spec.learning.seed if is_learned(policy) else None
+            counts.append((options, (*point, policy, seed)))
+    return sorted(counts, key=lambda count: first[count[1][:-1]])

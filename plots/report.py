@@ -92,9 +92,7 @@ def shrink_picture(path: Path, width: int) -> tuple[bytes, int, int]:
     content = BytesIO()
     with Image.open(path) as image:
         picture = image.convert("RGB")
-    if picture.width > width:
-        height = round(picture.height * width / picture.width)
-        picture = picture.resize((width, height), Image.Resampling.LANCZOS)
+    picture.thumbnail((width, picture.height), Image.Resampling.LANCZOS, reducing_gap=None)
     # A palette from the picture's own colors saves two thirds of the bytes and keeps grays gray.
     picture = picture.quantize(N_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     picture.save(content, "PNG")

@@ -18,20 +18,19 @@ from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
-from dynbatch.plots.figures import page
-from dynbatch.plots.figures.forest import describe_forest, draw_forest
-from dynbatch.plots.figures.heat import TITLE as HEAT_TITLE
-from dynbatch.plots.figures.heat import describe_heat, draw_heat
+from dynbatch.plots.figures.forest import draw_forest
+from dynbatch.plots.figures.heat import draw_heat
 from dynbatch.plots.report import shrink_picture
 from dynbatch.plots.tables.answers import (
-    ENDS,
     KEYS,
     WORKLOAD,
     evaluate_answers,
     find_certain,
+    format_speeds,
+    format_speedups,
     select_answers,
 )
-from dynbatch.plots.tables.cells import COUNTED, DAGGER, EN_DASH, format_ratio, pivot_numbers
+from dynbatch.plots.tables.cells import COUNTED, DAGGER, format_ratio, pivot_numbers
 from dynbatch.plots.tables.claims import NOT_SHOWN, VERDICTS
 from dynbatch.plots.write import save_figure, to_pipes
 from scripts.reference_results import (
@@ -62,44 +61,33 @@ MANY, PAIRS = range(9), range(19, 22)  # rounds in blocks of up to ten systems, 
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
 POLICY = ROOT / "docs" / "critical_share.md"
 PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
-FOREST_TITLE = (
-    "Speedup of the engine over the fastest baseline of each framework, and over C++ by hand"
-)
 CONDITIONS = "one core of an AMD EPYC (Zen 5), the papers' sizes, float32"
 PIXELS = 1200  # width of a figure
+FORM = "{:,.0f}".format  # of instances per second
 
 
 def build_table(rows: pd.DataFrame) -> str:
     """Return a row per workload: engine, fastest framework and speedups, bold if they are clear."""
+    rows = rows.set_index("workload")
     cells = pd.DataFrame(
         {
             "hidden": rows.hidden_size.astype(str).to_list(),
-            "engine, instances/s": format_speeds(rows.value, rows.warnings),
+            "engine, instances/s": format_speeds(rows.value, rows.warnings, FORM),
             "fastest framework": rows.label_framework.to_list(),
-            "its instances/s": format_speeds(rows.value_framework, rows.warnings_framework),
-            "speedup over it": format_gains(rows, "framework"),
-            "speedup over C++": format_gains(rows, "manual"),
-        },
-        index=pd.Index(rows.workload, name="workload"),
+            "its instances/s": format_speeds(rows.value_framework, rows.warnings_framework, FORM),
+            "speedup over it": mark_clear(rows, "framework"),
+            "speedup over C++": mark_clear(rows, "manual"),
+        }
     )
     return "\n".join(to_pipes(cells))
 
 
-def format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> list[str]:
-    """Format whole instances per second, with a dagger for warnings."""
-    pairs = zip(values, warnings, strict=True)
-    return [f"{value:,.0f}{DAGGER * bool(warning)}" for value, warning in pairs]
-
-
-def format_gains(rows: pd.DataFrame, side: str) -> list[str]:
+def mark_clear(rows: pd.DataFrame, side: str) -> pd.Series[str]:
     """Format the speedups over one side, in bold if the whole interval is beyond BETWEEN_RUNS."""
-    columns = [f"speedup{end}_{side}" for end in ENDS]
-    texts = []
-    for value, low, high, warnings in rows[columns].itertuples(index=False):
-        bold = "" if classify(low, high) == "unclear" else "**"
-        missing = pd.isna(value)
-        texts.append(EN_DASH if missing else bold + format_ratio(value, low, high, warnings) + bold)
-    return texts
+    texts = format_speedups(rows, side)
+    classes = map(classify, rows[f"speedup_low_{side}"], rows[f"speedup_high_{side}"])
+    is_clear = pd.Series([name != "unclear" for name in classes], rows.index)
+    return texts.mask(is_clear, "**" + texts + "**")
 
 
 def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
@@ -431,11 +419,8 @@ def build_parts() -> dict[MarkedPage, str]:
 def write_pictures() -> None:
     """Draw the forest plot of the first CPU, and the heat map of strategies."""
     answers, strategies = load_answers(FIRST_CPU), load_strategies()
-    forest, heat = draw_forest(answers, band=BETWEEN_RUNS), draw_heat(strategies)
-    page.add_title(forest, FOREST_TITLE)
-    page.add_caption(forest, describe_forest(answers, BETWEEN_RUNS, CONDITIONS))
-    page.add_title(heat, HEAT_TITLE)
-    page.add_caption(heat, describe_heat(strategies, CONDITIONS))
+    forest = draw_forest(answers, BETWEEN_RUNS, conditions=CONDITIONS)
+    heat = draw_heat(strategies, CONDITIONS)
     for path, figure in zip(PICTURES, (forest, heat), strict=True):
         save_figure(figure, path)
         replace_whole(path, shrink_picture(path, PIXELS)[0])

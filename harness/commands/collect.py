@@ -115,7 +115,7 @@ def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
     for name, items in contents.items():
         if not items and (folder / name).exists():
             raise RecordError(
-                f"{folder / name} exists, but {_join_paths(places)} has none of its kind;"
+                f"{folder / name} exists, but {', '.join(map(str, places))} has none of its kind;"
                 " delete it, or choose another directory"
             )
     for name, items in contents.items():
@@ -186,11 +186,8 @@ def _check_flags(options: argparse.Namespace) -> None:
 
 
 def _describe_missing_records(places: Sequence[Path]) -> str:
-    return f"no records in {_join_paths(places)}; run bench first, or choose another directory"
-
-
-def _join_paths(places: Sequence[Path]) -> str:
-    return ", ".join(str(path) for path in places)
+    paths = ", ".join(map(str, places))
+    return f"no records in {paths}; run bench first, or choose another directory"
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -52,9 +52,6 @@ class Job:
     def steps(self) -> tuple[Step, ...]:
         return tuple(chain.from_iterable(self.repetitions))
 
-    def locate_done_file(self, results_dir: Path) -> Path:
-        return build_done_path(results_dir, self.name)
-
 
 class _Repetition(NamedTuple):
     """Trials of one round at one point.
@@ -75,14 +72,6 @@ class _Repetition(NamedTuple):
     @property
     def artifacts(self) -> frozenset[str]:
         return frozenset().union(*self.wanted)
-
-
-def _estimate_usual_s(spec: TrialSpec) -> float:
-    """Return the expected seconds of a round.
-
-    They do not depend on records, because new records would then change the jobs.
-    """
-    return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
 
 
 def build_local_jobs(plans: Plans, first: Collection[str] = ()) -> dict[str, Job]:
@@ -150,7 +139,8 @@ def _group_points(
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
         specs = (trial.spec for repetition in members for trial in repetition.trials)
-        seconds = sum(map(_estimate_usual_s, specs))
+        # Independent of records: new records would change the jobs.
+        seconds = sum(estimate_usual_s(spec.adapter, spec.timing.min_seconds) for spec in specs)
         theirs = _collect_artifacts(members)
         if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
             yield block
@@ -185,7 +175,8 @@ def estimate_runtime_min(trials: Iterable[TrialSpec]) -> int:
     planned = list(trials)
     limits = [spec.limits.time_s for spec in planned]
     most_s = max((COUNTING_MIN * 60 if limit is None else limit for limit in limits), default=0.0)
-    return 5 + round((3 * sum(map(_estimate_usual_s, planned)) + most_s) / 60)
+    planned_s = sum(estimate_usual_s(spec.adapter, spec.timing.min_seconds) for spec in planned)
+    return 5 + round((3 * planned_s + most_s) / 60)
 
 
 def update_markers(
@@ -203,7 +194,7 @@ def update_markers(
         return
     with convert_write_errors(results_dir), block_runs(results_dir) as is_alone:
         for job in jobs if is_alone else ():
-            file = job.locate_done_file(results_dir)
+            file = build_done_path(results_dir, job.name)
             if any(map(is_lacking, job.steps)):
                 file.unlink(missing_ok=True)
                 continue

@@ -59,9 +59,6 @@ class Pending:
     compile_s: Mapping[Step, float] = field(default_factory=dict)
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
-    def is_lacking(self, step: Step) -> bool:
-        return step in self.lacking
-
     def choose(self, steps: Iterable[Step], *, failed: bool) -> tuple[Step, ...]:
         """Return the steps that a job measures in this run.
 

@@ -8,8 +8,12 @@ figure:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -21,20 +25,20 @@ from dynbatch.plots.tables.answers import BY_HAND, evaluate_answers
 from dynbatch.plots.tables.cells import DAGGER, EN_DASH, format_ratio
 
 ROW_IN, REST_IN = 0.265, 0.8
+TITLE = "Speedup of the engine over the fastest baseline of each framework, and over C++ by hand"
 COLUMNS_PT = {"fastest framework": 8, "speedup over it": 121, "over C++": 209}  # from the axes
 
 
 def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     (band,) = experiment.declaration.read_keys("figure", band=float)
     results = evaluate_answers(experiment)
-    figure = draw_forest(results, band)
-    page.add_title(figure, captions.build_title(experiment))
-    conditions = captions.describe_conditions(experiment)
-    page.add_caption(figure, describe_forest(results, band, conditions))
-    return figure, results
+    title, conditions = captions.build_title(experiment), captions.describe_conditions(experiment)
+    return draw_forest(results, band, title, conditions), results
 
 
-def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
+def draw_forest(
+    numbers: pd.DataFrame, band: float, title: str = TITLE, conditions: str = ""
+) -> Figure:
     """Draw a mark for the speedup over each framework's fastest baseline; the fastest is filled.
 
     On the right are its name and the speedups over it and over C++ by hand, in bold if the interval
@@ -44,52 +48,67 @@ def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
     fastest = marks[marks.is_fastest].set_index("workload").sort_values("speedup", kind="stable")
     manual = marks[marks.framework == BY_HAND].set_index("workload")
     rows = [*manual.index.difference(fastest.index), *fastest.index]
-    frameworks = sorted(set(marks.framework))
-    looks = page.find_looks(frameworks)
+    looks = page.find_looks(sorted(set(marks.framework)))
     figure = page.start_figure(ROW_IN * max(1, len(rows)) + REST_IN)
     axes = figure.subplots()
     axes.axvspan(1 / band, band, color="#dcdcdc", zorder=0.5, linewidth=0)
     axes.axvline(1, color=page.INK, linewidth=0.8, zorder=1)
-    for _, row in marks.iterrows():
-        shift = (len(frameworks) - 1) / 2 - frameworks.index(row.framework)
-        y, look = rows.index(row.workload) + 0.8 * shift / len(frameworks), looks[row.framework]
-        width, size, inside = (1.7, 4.8, look.color) if row.is_fastest else (0.9, 3.7, "white")
-        axes.hlines(y, row.speedup_low, row.speedup_high, color=look.color, linewidth=width)
-        axes.plot(row.speedup, y, mfc=inside, markersize=size, zorder=3, **look.mark)
-    texts = [(len(rows) - 0.1, x, head, "bold", page.INK) for head, x in COLUMNS_PT.items()]
+    _draw_marks(axes, marks, rows, looks)
+    for y in range(1, len(rows), 2):
+        axes.axhspan(y - 0.5, y + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
     name_pt, *ratios_pt = COLUMNS_PT.values()
+    for head, x_pt in COLUMNS_PT.items():
+        _write(axes, len(rows) - 0.1, x_pt, head, "bold")
     for y, workload in enumerate(rows):
         if workload in fastest.index:
-            row = fastest.loc[workload]
-            texts.append((y, name_pt, row.label, "normal", looks[row.framework].color))
-        for side, x in zip((fastest, manual), ratios_pt, strict=True):
-            text, weight = _describe_speedup(side, workload, band)
-            texts.append((y, x, text, weight, page.INK))
-        if y % 2:
-            axes.axhspan(y - 0.5, y + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
-    for y, x_pt, text, weight, color in texts:
-        axes.annotate(
-            text, (1, y), (x_pt, 0), axes.get_yaxis_transform(), "offset points",
-            va="center_baseline", fontweight=weight, color=color,
-        )  # fmt: skip
+            label, framework = fastest.loc[workload, ["label", "framework"]]
+            _write(axes, y, name_pt, label, color=looks[framework].color)
+        for side, x_pt in zip((fastest, manual), ratios_pt, strict=True):
+            _write(axes, y, x_pt, *_describe_speedup(side, workload, band))
     axes.set(xscale="log", ylim=(-0.5, max(1, len(rows)) - 0.5))
     axes.set_xlabel("speedup of the engine (log scale)")
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(axis="y", length=0, labelsize=page.TEXT_PT)
     axes.grid(visible=False, axis="y")
     page.set_ticks(axes.xaxis, page.choose_log_ticks(*axes.get_xlim()))
-    add_key(figure, {name: Line2D([], [], **looks[name].mark) for name in frameworks})
+    add_key(figure, {name: Line2D([], [], **look.mark) for name, look in looks.items()})
+    page.add_title(figure, title)
+    page.add_caption(figure, describe_forest(numbers, band, conditions))
     return figure
+
+
+def _draw_marks(
+    axes: Axes, marks: pd.DataFrame, rows: Sequence[str], looks: Mapping[str, page.Look]
+) -> None:
+    """Draw each framework's mark and interval at its own height within the workload's row."""
+    frameworks = list(looks)
+    for _, row in marks.iterrows():
+        shift = (len(frameworks) - 1) / 2 - frameworks.index(row.framework)
+        y, look = rows.index(row.workload) + 0.8 * shift / len(frameworks), looks[row.framework]
+        width, size, inside = (1.7, 4.8, look.color) if row.is_fastest else (0.9, 3.7, "white")
+        axes.hlines(y, row.speedup_low, row.speedup_high, color=look.color, linewidth=width)
+        axes.plot(row.speedup, y, mfc=inside, markersize=size, zorder=3, **look.mark)
+
+
+def _write(
+    axes: Axes, y: float, x_pt: float, text: str, weight: str = "normal", color: str = page.INK
+) -> None:
+    """Write a text to the right of the axes, `x_pt` points from them."""
+    axes.annotate(
+        text, (1, y), (x_pt, 0), axes.get_yaxis_transform(), "offset points",
+        va="center_baseline", fontweight=weight, color=color,
+    )  # fmt: skip
 
 
 def _describe_speedup(side: pd.DataFrame, workload: str, band: float) -> tuple[str, str]:
     """Return the speedup over one side as text, over C++ without interval, and its weight."""
     if workload not in side.index:
         return EN_DASH, "normal"
-    row = side.loc[workload]
+    row: Any = side.loc[workload]
     is_beyond = row.speedup_low > band or row.speedup_high < 1 / band
-    ends = (row.speedup_low, row.speedup_high) if row.is_fastest else (np.nan, np.nan)
-    return format_ratio(row.speedup, *ends, row.speedup_warnings), "bold" if is_beyond else "normal"
+    low, high = (row.speedup_low, row.speedup_high) if row.is_fastest else (np.nan, np.nan)
+    text = format_ratio(row.speedup, low, high, row.speedup_warnings)
+    return text, "bold" if is_beyond else "normal"
 
 
 def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:

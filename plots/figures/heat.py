@@ -18,13 +18,10 @@ TITLE = "Speedup of the engine over the strategy of each paper, on the same kern
 
 def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     results = evaluate_strategies(experiment)
-    figure = draw_heat(results)
-    page.add_title(figure, TITLE)
-    page.add_caption(figure, describe_heat(results, describe_conditions(experiment)))
-    return figure, results
+    return draw_heat(results, describe_conditions(experiment)), results
 
 
-def draw_heat(numbers: pd.DataFrame) -> Figure:
+def draw_heat(numbers: pd.DataFrame, conditions: str = "") -> Figure:
     """Draw a cell for each workload and strategy, colored by the logarithm of the speedup."""
     shown = numbers[numbers.speedup.notna()]
     largest = shown.groupby("workload").speedup.max().sort_values(kind="stable")
@@ -48,6 +45,8 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
     axes.tick_params(length=0, labelsize=page.TEXT_PT)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
+    page.add_title(figure, TITLE)
+    page.add_caption(figure, describe_heat(numbers, conditions))
     return figure
 
 

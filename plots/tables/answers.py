@@ -6,6 +6,8 @@ conf/system is `framework`; systems of kind `strategy` are presets of the shared
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -153,21 +155,31 @@ def select_frameworks(answers: pd.DataFrame) -> pd.DataFrame:
 def arrange(answers: pd.DataFrame) -> pd.DataFrame:
     """Arrange answers as cells: a row per workload, the engine next to framework and C++."""
     rows = select_answers(answers).set_index("workload")
-    engine = _format_speeds(rows.value, rows.warnings)
+    engine = format_speeds(rows.value, rows.warnings)
     cells = {
         "hidden, batch": rows.hidden_size.astype(str) + ", " + rows.batch_size.astype(str),
         "engine (1/s)": engine.where(rows.status == "ok", rows.status),
-        "fastest framework": rows.label_framework,
-        "its 1/s": _format_speeds(rows.value_framework, rows.warnings_framework),
+        "fastest framework": rows.label_framework.fillna(EN_DASH),
+        "its 1/s": format_speeds(rows.value_framework, rows.warnings_framework),
+        "speedup over it": format_speedups(rows, "framework"),
+        "speedup over C++": format_speedups(rows, "manual"),
     }
-    for side, name in {"framework": "speedup over it", "manual": "speedup over C++"}.items():
-        ends = [rows[f"speedup{end}_{side}"] for end in ENDS]
-        texts = pd.Series(list(map(format_ratio, *ends)), rows.index)
-        cells[name] = texts.where(ends[0].notna())
-    return pd.DataFrame(cells).fillna(EN_DASH)
+    return pd.DataFrame(cells)
 
 
-def _format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> pd.Series[str]:
+def format_speeds(
+    values: pd.Series[float],
+    warnings: pd.Series[str],
+    form: Callable[[float], str] = format_significant,
+) -> pd.Series[str]:
+    """Format numbers with a dagger for warnings, and a dash where there is none."""
     pairs = zip(values, warnings.fillna(""), strict=True)
-    texts = [format_significant(value) + DAGGER * bool(warned) for value, warned in pairs]
-    return pd.Series(texts, values.index)
+    texts = [form(value) + DAGGER * bool(warned) for value, warned in pairs]
+    return pd.Series(texts, values.index).where(values.notna(), EN_DASH)
+
+
+def format_speedups(rows: pd.DataFrame, side: str) -> pd.Series[str]:
+    """Format speedups of `select_answers` over one side, "framework" or "manual"."""
+    ends = [rows[f"speedup{end}_{side}"] for end in ENDS]
+    texts = pd.Series(list(map(format_ratio, *ends)), rows.index)
+    return texts.where(ends[0].notna(), EN_DASH)

@@ -19,7 +19,7 @@ import pandas as pd
 
 from dynbatch.harness.contracts.model import find_model_class
 from dynbatch.harness.planning.kinds import SystemFile
-from dynbatch.harness.planning.yaml_files import read_mapping
+from dynbatch.harness.planning.yaml_files import read_choices
 from dynbatch.harness.records.numbers import NOT_PLANNED, numbers
 from dynbatch.plots.captions import build_only_table
 from dynbatch.plots.declaration import Keys
@@ -75,6 +75,6 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
 
 def list_kinds(system: SystemFile, conf_dir: Path) -> frozenset[str]:
     """Return the instance kinds of a system's models, without importing its framework."""
-    files = (path for path in (conf_dir / "model").glob("*.yaml") if system.can_run(path.stem))
-    modules = (read_mapping(path, "model")["model"] for path in files)
+    models = read_choices("model", conf_dir, "model")
+    modules = (content["model"] for name, content in models.items() if system.can_run(name))
     return frozenset(find_model_class(module).instance_kind for module in modules)

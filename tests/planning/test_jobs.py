@@ -11,7 +11,7 @@ import pytest
 from dynbatch.harness.errors import ConfigError, OutputError
 from dynbatch.harness.planning import jobs
 from dynbatch.harness.planning.artifacts import PlannedTrial
-from dynbatch.harness.planning.job_specs import Step
+from dynbatch.harness.planning.job_specs import Step, build_done_path
 from dynbatch.harness.planning.jobs import (
     ALL,
     Job,
@@ -184,7 +184,7 @@ def wanted(plan: list[PlannedTrial]) -> set[Step]:
 @pytest.fixture
 def a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a round of any trial take a second."""
-    monkeypatch.setattr(jobs, "_estimate_usual_s", lambda _: 1.0)
+    monkeypatch.setattr(jobs, "estimate_usual_s", lambda *_: 1.0)
 
 
 def test_jobs_have_the_steps_of_their_experiment_and_all_has_every_step(plans: Plans) -> None:
@@ -270,7 +270,7 @@ def nothing(_: Step) -> bool:
 
 
 def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> None:
-    file = done.locate_done_file(tmp_path)
+    file = build_done_path(tmp_path, done.name)
     update_markers([done], tmp_path, nothing)
     assert file.stat().st_mtime == 1000
     os.utime(file, (5000, 5000))
@@ -285,12 +285,12 @@ def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> Non
 
 def test_marker_without_records_stays_during_runs(done: Job, plans: Plans, tmp_path: Path) -> None:
     update_markers(build_local_jobs(plans).values(), tmp_path, lambda step: step not in done.steps)
-    assert list((tmp_path / "measured").iterdir()) == [done.locate_done_file(tmp_path)]
+    assert list((tmp_path / "measured").iterdir()) == [build_done_path(tmp_path, done.name)]
     with begin_run(tmp_path), begin_run(tmp_path):
         update_markers([done], tmp_path, lambda _: True)
-        assert done.locate_done_file(tmp_path).exists()
+        assert build_done_path(tmp_path, done.name).exists()
     update_markers([done], tmp_path, lambda _: True)
-    assert not done.locate_done_file(tmp_path).exists()
+    assert not build_done_path(tmp_path, done.name).exists()
 
 
 def test_markers_create_no_results_dir_and_report_a_bad_one(done: Job, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def measure_round(trial: PlannedTrial, choices: Choices, round_: int, **changes:
 
 def test_failed_steps_are_pending_on_request(pending: Pending, trial: PlannedTrial) -> None:
     steps = [Step(trial.trial_id, round_) for round_ in range(4)]
-    assert [pending.is_lacking(step) for step in steps] == [False, True, False, True]
+    assert [step in pending.lacking for step in steps] == [False, True, False, True]
     assert [pending.is_in(step) for step in steps] == [True] * 4
     assert pending.choose(steps, failed=False) == (steps[1], steps[3])
     assert pending.choose(steps, failed=True) == tuple(steps[1:])

@@ -30,8 +30,6 @@ KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "fi
         ({"options": {"gone_since": 2}}, True),
         ({"options": {"fusion": False}}, False),
         ({"options": {"autobatch": "depth"}}, False),
-        ({"options": {"autobatch": 1}}, True),
-        ({"options": {"autobatch": 2}}, False),
         ({"options": {"autobatch": None}}, False),
         ({"options": {"fusion": "on"}}, False),
         ({"options": {"file": "a"}}, False),
@@ -96,7 +94,7 @@ TREES = {"model": "tree_lstm_2type", "dataset": "sst", "batch_size": 8, "policy"
         ({"type_seed": 0}, {"model.options.type_seed": 1}, False),
         ({"type_seed": 1}, {"model.options.type_seed": 1}, True),
         ({"type_seed": 1}, {}, False),
-        (None, {}, True),  # an old record, which does not have them
+        (None, {}, False),  # an old record, which does not have them
         (None, {"model.options.type_seed": 1}, False),
     ],
 )

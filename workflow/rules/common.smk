@@ -40,7 +40,6 @@ PLACE = config.get("records")
 DRAWABLE = select_drawable(config, os.environ) if PLACE else None
 NODES = None if PLACE else read_nodes(config) # nodes that measure; None: this machine
 CHOICES = DRAWABLE.choices if DRAWABLE else build_choices(config, os.environ)
-RESULTS = CHOICES.results_dir
 COMPOSER = Composer(CHOICES.conf_dir)
 # `snakemake claims` plans only what decides claims at this scale, on this device. Snakemake knows the
 # targets only after it has read this file, so its parser reads the command here.
@@ -84,7 +83,7 @@ if PENDING:
         build_node_jobs(PLANS, NODES.block_s, RESULTS) if NODES
         else build_local_jobs(PLANS, HEADLINES if BUDGET else ())
     )
-    update_markers(JOBS.values(), RESULTS, PENDING.is_lacking)
+    update_markers(JOBS.values(), RESULTS, PENDING.lacking.__contains__)
 # Plan for the processes that measure: time limit and expected durations.
 RUN_PLAN = RESULTS / FILE
 
@@ -137,22 +136,11 @@ onstart:
         PENDING.build_run_plan(steps, n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # after writing it: the file may be of an earlier run
 
-for target in {*TYPED.targets} & {*PLANS} - {CLAIMS}: # an experiment, without draw_
-    raise make_target_error(target, PLANS)
-
-
-def refuse_target(wildcards):
-    """Exit with an error for an unknown target."""
-    with exit_on_error():
-        raise make_target_error(f"draw_{wildcards.name}", PLANS)
-
-
-def find_claims_files(wildcards):
-    """Return the files of the table of claims; exit with an error if it cannot be drawn."""
-    if CLAIMS not in PLANS:
-        with exit_on_error():
-            raise make_target_error(f"draw_{CLAIMS}", PLANS)
-    return [f"{RESULTS}/{file}" for file in DECLARATIONS[CLAIMS].files]
+# Snakemake's own message on an unknown target does not list the choices.
+DRAWN = {"draw_all", *(f"draw_{name}" for name in PLANS)}
+for target in ("draw_claims" if typed == CLAIMS else typed for typed in TYPED.targets):
+    if target in PLANS or (target.startswith("draw_") and target not in DRAWN):
+        raise make_target_error(target, PLANS)
 
 # Arguments of each count in addition to its settings.
 COUNT_PLACES = [
@@ -192,7 +180,7 @@ def find_record_files(name=ALL):
     wanted = [JOBS[name]] if name in JOBS else []
     if NODES:
         wanted = [job for job in JOBS.values() if name == ALL or name in job.artifacts]
-    return [job.locate_done_file(RESULTS) for job in wanted if any(map(PENDING.is_in, job.steps))]
+    return [build_done_path(RESULTS, job.name) for job in wanted if any(map(PENDING.is_in, job.steps))]
 
 
 def find_count_files(names):
@@ -207,8 +195,3 @@ def find_experiment_files(names):
     """Return the files of experiments, and of other experiments whose trials they show."""
     others = {t.settings.get(EXPERIMENT) for name in names for t in PLANS[name]} - {None}
     return [f"{CHOICES.conf_dir}/experiment/{name}.yaml" for name in sorted({*names, *others})]
-
-wildcard_constraints:
-    job="[^/]+",
-    sweep="[^/]+",
-    name="[^/]+",

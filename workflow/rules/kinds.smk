@@ -1,10 +1,6 @@
 # Records of several kinds of machines (bench-collect --merge ... --pack): a separate Snakemake run draws
 # each kind, and one report shows them side by side.
-RESULTS = Path(config.get("results_dir") or "results")
 OTHERS = [f"{key}={value}" for key, value in config.items() if key not in ("records", "results_dir")]
-
-wildcard_constraints:
-    kind="[^/]+",
 
 rule all:
     input:

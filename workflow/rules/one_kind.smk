@@ -38,14 +38,5 @@ rule tables:
 # Missing measurements of claims that this scale and device can decide, and the table of all claims.
 rule claims:
     input:
-        find_claims_files,
+        [f"{RESULTS}/{file}" for name in PLANS if name == CLAIMS for file in DECLARATIONS[name].files],
         to_measure(CLAIMS),
-
-# Unknown name of an experiment: Snakemake's own message does not list the choices.
-rule no_artifact:
-    input:
-        refuse_target,
-    output:
-        "draw_{name}",
-    wildcard_constraints:
-        name="[^/.]+",
