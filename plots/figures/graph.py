@@ -20,6 +20,7 @@ from dynbatch.harness.contracts.policy import LearnedPolicy
 from dynbatch.harness.counts.counting import build_scheduler
 from dynbatch.harness.counts.request import GraphSource, parse_requests
 from dynbatch.harness.errors import ConfigError, RecordError
+from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.records.tidy import PLAIN
 from dynbatch.harness.values.graph import Graph
 from dynbatch.harness.values.schedule import Schedule
@@ -89,7 +90,8 @@ def build_counted_graph(
     if not len(good):
         return None
     (sweep,) = experiment.sweeps
-    (request,) = parse_requests([*sweep.overrides, f"data_root={experiment.data_root}"])
+    overrides = [*sweep.overrides, f"data_root={experiment.data_root}"]
+    (request,) = parse_requests(overrides, Composer(experiment.conf_dir))
     graphs = GraphSource(request).build_at(request.offset)
     schedules, learned = {}, []
     for name, count in zip(good.policy, good.n_batches, strict=True):

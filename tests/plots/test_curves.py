@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -268,6 +270,17 @@ def test_missing_counts_have_a_status_and_outdated_ones_are_refused(choices: Cho
     write_made_up_counts(sweeps, choices.results_dir)
     with pytest.raises(RecordError, match=r"batches of depth.* delete its file and count again"):
         graph.draw(load_experiment(name, choices, (), sweeps))
+
+
+@pytest.mark.slow
+def test_a_graph_is_built_by_the_configuration_of_its_counts(
+    choices: Choices, tmp_path: Path
+) -> None:
+    experiment = load_counted("edbatch_fig1", choices, "fsm_sort")
+    folder = Path(shutil.copytree(experiment.conf_dir, tmp_path / "own"))
+    (folder / "model" / f"{experiment.counts.model[0]}.yaml").unlink()
+    with pytest.raises(ConfigError, match="model="):
+        graph.draw(replace(experiment, conf_dir=folder))
 
 
 @pytest.mark.slow
