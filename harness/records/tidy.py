@@ -79,6 +79,16 @@ def _to_milliseconds(column: str) -> Quantity:
     return lambda f: 1e3 * f[column]
 
 
+def _find_memory_before(data: pd.DataFrame) -> pd.Series[float]:
+    """Return the bytes resident before the system was prepared; 0 on a GPU.
+
+    The smallest of a trial's rounds counts, because the first one also holds the reference.
+    """
+    before = data.baseline_memory_bytes
+    smallest = before.groupby(data.trial_id).transform("min").where(before.notna())
+    return smallest.where(data.device != "cuda", 0)
+
+
 # Later entries use earlier ones. A quantity is NaN if one of its inputs is missing.
 QUANTITIES: Mapping[str, Quantity] = {
     "throughput": lambda f: f.instances_per_s,
@@ -107,10 +117,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "copied_kb": lambda f: f.bytes_copied / 1024,
     "preparing_s": lambda f: f.compile_s,
     "preparing_ms": lambda f: 1e3 * f.compile_s,
-    # On a CPU, memory in addition to that resident before the system was prepared.
-    "peak_memory_mib": lambda f: (
-        (f.peak_memory_bytes - f.baseline_memory_bytes.where(f.device != "cuda", 0)) / 2**20
-    ),
+    "peak_memory_mib": lambda f: (f.peak_memory_bytes - _find_memory_before(f)) / 2**20,
 }
 # All columns in the order of a CSV, whose options follow the first ones.
 _KEYS = (
@@ -180,7 +187,7 @@ def build_frame_from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         # The content identifies a file, however its path was written.
         own = data[data[OWN_PATH].notna()]
         data.loc[own.index, OWN_PATH] = own.groupby(OWN_CHECKSUM)[OWN_PATH].transform("first")
-    numbers = data[["device", *MEASURED]].copy()
+    numbers = data[["device", "trial_id", *MEASURED]].copy()
     for name, quantity in QUANTITIES.items():
         numbers[name] = quantity(numbers).replace([np.inf, -np.inf], np.nan)
     return pd.concat([data, numbers[list(QUANTITIES)]], axis=1)

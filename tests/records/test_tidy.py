@@ -45,6 +45,14 @@ def test_quantities_follow_from_one_record() -> None:
     assert np.isnan(row.peak_memory_mib), "not recorded"
 
 
+def test_memory_of_the_reference_in_the_first_round_is_not_subtracted() -> None:
+    rounds = [
+        plain_record(n, {"peak_memory_bytes": peak << 20, "baseline_memory_bytes": before << 20})
+        for n, (peak, before) in enumerate([(400, 300), (410, 200)])
+    ]
+    assert list(build_frame(rounds).peak_memory_mib) == [200, 210]
+
+
 def test_settings_are_columns_under_their_keys() -> None:
     leaves = plain_record(batch_size=8, dataset_options={"n_leaves": 16})
     data = build_frame([leaves, plain_record(batch_size=9)])
