@@ -3,10 +3,9 @@
 Scale, device, threads and datasets follow from the records, never from the machine that draws.
 Records may be of any version of the code: they are matched by trial id first. A record of an older
 configuration matches if all settings that both configurations have are equal: modules may have
-moved, and options may have been added, removed or respelled (1, now "agenda"). A switch of the
-engine that only the trial names must have been in effect as the trial wants it. Counts are matched
-likewise; one without the model's options, from an old version, matches only requests of the options
-in conf/model. If several records match in this way, none is returned.
+moved, and options may have been added or removed. A switch of the engine that only the trial
+names must have been in effect as the trial wants it. Counts are matched likewise. If several
+records match in this way, none is returned.
 """
 
 from __future__ import annotations

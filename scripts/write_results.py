@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.claim_points import BATCHES
 from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.files import replace_whole
@@ -30,7 +31,7 @@ from dynbatch.plots.tables.answers import (
     format_speedups,
     select_answers,
 )
-from dynbatch.plots.tables.cells import COUNTED, DAGGER, format_ratio, pivot_numbers
+from dynbatch.plots.tables.cells import COUNTED, DAGGER, EN_DASH, format_ratio, pivot_numbers
 from dynbatch.plots.tables.claims import NOT_SHOWN, VERDICTS
 from dynbatch.plots.write import save_figure, to_pipes
 from scripts.reference_results import (
@@ -73,7 +74,7 @@ def build_table(rows: pd.DataFrame) -> str:
         {
             "hidden": rows.hidden_size.astype(str).to_list(),
             "engine, instances/s": format_speeds(rows.value, rows.warnings, FORM),
-            "fastest framework": rows.label_framework.to_list(),
+            "fastest framework": rows.label_framework.fillna(EN_DASH),
             "its instances/s": format_speeds(rows.value_framework, rows.warnings_framework, FORM),
             "speedup over it": mark_clear(rows, "framework"),
             "speedup over C++": mark_clear(rows, "manual"),
@@ -130,9 +131,9 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             " operators),"
             f" {count_workloads('tf_dynamic_xla')} TensorFlow XLA.",
             f"- **C++ by hand** (`{MANUAL}`). {describe_median(rows, 'manual')}:"
-            f" {compare_speeds(rows, 'manual')}, slower by less on {count_slightly_slower(rows)}."
+            f" {compare_speeds(rows, 'manual')}, measurably on {count_slightly_slower(rows)}."
             f" Xeon: {format_span(xeon.speedup_manual)}, clearly slower on"
-            f" {count_classes(xeon, 'manual')[1]}, by less on {count_slightly_slower(xeon)};"
+            f" {count_classes(xeon, 'manual')[1]}, measurably on {count_slightly_slower(xeon)};"
             f" Zen 3: {format_span(zen3.speedup_manual)}.",
             f"- **Slower than frameworks:** {describe_slower(cpus)}.",
             "- **Confidence.** Zen 5 unless named; 95 % intervals over nine rounds"
@@ -322,9 +323,10 @@ def describe_repeatability() -> str:
     gap_h = (last - first).total_seconds() / 3600
     moved = np.exp(np.log(later / earlier).abs()).dropna()
     many, pairs = (others[others["round"].isin(part)].groupby("trial_id") for part in (MANY, PAIRS))
-    by_block = (pairs.ratio.median() / many.ratio.median())[
-        many.ratio.count() == len(MANY)
-    ].dropna()
+    by_block = pairs.ratio.median() / many.ratio.median()
+    by_block = by_block[(pairs.ratio.count() == len(PAIRS)) & (many.ratio.count() == len(MANY))]
+    if by_block.empty:
+        raise ConfigError(f"{FIRST_CPU} has no rounds {PAIRS}; measure them, or adapt PAIRS")
     return (
         f"Between single rounds, speedups over frameworks changed by a factor of {middle:.2f} in"
         f" the median, and by more than {most:.2f} in one of 20 ({len(changes)} systems and"

@@ -2,7 +2,7 @@
 
     python -m dynbatch.harness.commands.draw [NAME ...] [options]
 
-Without a name, one process draws all experiments. --records=PLACE draws records of a packed file or
+Without a name, it draws all experiments. --records=PLACE draws records of a packed file or
 a directory, also of other machines. --report=FILE also writes the HTML report of the drawn
 experiments; with several --kind=RESULTS_DIR, it shows the results in these directories side by
 side. An experiment that fails has one line; the others are drawn, but the report is not written.

@@ -139,8 +139,7 @@ def _group_points(
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
         specs = (trial.spec for repetition in members for trial in repetition.trials)
-        # Independent of records: new records would change the jobs.
-        seconds = sum(estimate_usual_s(spec.adapter, spec.timing.min_seconds) for spec in specs)
+        seconds = _sum_usual_s(specs)
         theirs = _collect_artifacts(members)
         if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
             yield block
@@ -150,6 +149,11 @@ def _group_points(
         wanted_by |= theirs
     if block:
         yield block
+
+
+def _sum_usual_s(specs: Iterable[TrialSpec]) -> float:
+    """Return the expected seconds of a round of trials, which new records do not change."""
+    return sum(estimate_usual_s(spec.adapter, spec.timing.min_seconds) for spec in specs)
 
 
 def _build_job(members: Sequence[_Repetition], results_dir: Path) -> Job:
@@ -175,8 +179,7 @@ def estimate_runtime_min(trials: Iterable[TrialSpec]) -> int:
     planned = list(trials)
     limits = [spec.limits.time_s for spec in planned]
     most_s = max((COUNTING_MIN * 60 if limit is None else limit for limit in limits), default=0.0)
-    planned_s = sum(estimate_usual_s(spec.adapter, spec.timing.min_seconds) for spec in planned)
-    return 5 + round((3 * planned_s + most_s) / 60)
+    return 5 + round((3 * _sum_usual_s(planned) + most_s) / 60)
 
 
 def update_markers(

@@ -85,7 +85,11 @@ def _find_memory_before(data: pd.DataFrame) -> pd.Series[float]:
     The smallest of a trial's rounds counts, because the first one also holds the reference.
     """
     before = data.baseline_memory_bytes
-    smallest = before.groupby(data.trial_id).transform("min").where(before.notna())
+    smallest = (
+        before.groupby([data.trial_id, data.group], dropna=False)
+        .transform("min")
+        .where(before.notna())
+    )
     return smallest.where(data.device != "cuda", 0)
 
 
@@ -187,7 +191,7 @@ def build_frame_from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         # The content identifies a file, however its path was written.
         own = data[data[OWN_PATH].notna()]
         data.loc[own.index, OWN_PATH] = own.groupby(OWN_CHECKSUM)[OWN_PATH].transform("first")
-    numbers = data[["device", "trial_id", *MEASURED]].copy()
+    numbers = data[["device", "trial_id", "group", *MEASURED]].copy()
     for name, quantity in QUANTITIES.items():
         numbers[name] = quantity(numbers).replace([np.inf, -np.inf], np.nan)
     return pd.concat([data, numbers[list(QUANTITIES)]], axis=1)

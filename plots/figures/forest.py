@@ -26,7 +26,8 @@ from dynbatch.plots.tables.cells import DAGGER, EN_DASH, format_ratio
 
 ROW_IN, REST_IN = 0.265, 0.8
 TITLE = "Speedup of the engine over the fastest baseline of each framework, and over C++ by hand"
-COLUMNS_PT = {"fastest framework": 8, "speedup over it": 121, "over C++": 209}  # from the axes
+HEADS = ("fastest framework", "speedup over it", "over C++")
+GAP_PT, RATIO_PT = 8, 80  # in front of each column; width of a ratio with its interval
 
 
 def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
@@ -56,8 +57,9 @@ def draw_forest(
     _draw_marks(axes, marks, rows, looks)
     for y in range(1, len(rows), 2):
         axes.axhspan(y - 0.5, y + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
-    name_pt, *ratios_pt = COLUMNS_PT.values()
-    for head, x_pt in COLUMNS_PT.items():
+    name_in = max(map(page.measure_text, [HEADS[0], *fastest.label]))
+    name_pt, *ratios_pt = np.cumsum([GAP_PT, 72 * name_in + GAP_PT, RATIO_PT + GAP_PT])
+    for head, x_pt in zip(HEADS, (name_pt, *ratios_pt), strict=True):
         _write(axes, len(rows) - 0.1, x_pt, head, "bold")
     for y, workload in enumerate(rows):
         if workload in fastest.index:
@@ -134,7 +136,9 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
     several = f"ratios within rounds, {captions.describe_ends(rounds)}"
     return captions.join_sentences(
         "right of 1 the engine is faster; filled: the fastest framework",
-        f"numbers: median of {captions.format_range(rounds)} {several}" if rounds else "",
+        f"numbers: median of {captions.format_range(rounds)} {several} (not shown for C++)"
+        if rounds
+        else "",
         f"other marks: of {captions.format_range(others)}" if others else "",
         f"gray band: a factor of {band}, more than unchanged code differed between earlier and"
         " later rounds; bold: beyond it",

@@ -45,7 +45,10 @@ def build(experiment: Experiment) -> list[Table]:
     answers = evaluate_answers(experiment)
     every = pd.concat([answers, list_unplanned(experiment)], ignore_index=True)
     every["label"] = every.system.map(experiment.label)
-    note = "1/s: instances per second. Baselines: those with a number; the CSV also has the others."
+    note = (
+        "1/s: instances per second. Fastest framework: the one with the smallest speedup over it;"
+        f" {EN_DASH}: not measured, or no program in C++. The CSV has all baselines."
+    )
     return build_only_table(experiment, every, arrange(answers), first=note)
 
 
@@ -138,18 +141,22 @@ def select_answers(answers: pd.DataFrame) -> pd.DataFrame:
     """
     engine = answers[answers.is_engine]
     rows = engine[[*WORKLOAD, "hidden_size", "batch_size", "value", "warnings", "status"]]
-    sides = select_frameworks(answers), answers[answers.framework == BY_HAND]
+    sides = select_frameworks(answers), select_fastest(answers[answers.framework == BY_HAND])
     for side, suffix in zip(sides, ("_framework", "_manual"), strict=True):
-        measured = side[side.speedup_status == "ok"].set_index(WORKLOAD)
+        measured = side.set_index(WORKLOAD)
         rows = rows.join(measured[SHOWN].add_suffix(suffix), on=WORKLOAD, validate="1:1")
     return rows.reset_index(drop=True)
 
 
 def select_frameworks(answers: pd.DataFrame) -> pd.DataFrame:
     """Select the fastest framework of each workload; C++ by hand is none."""
-    rows = answers[~answers.is_engine & (answers.framework != BY_HAND)]
-    rows = rows[rows.speedup_status == "ok"].sort_values("speedup", kind="stable")
-    return rows.drop_duplicates(WORKLOAD)
+    return select_fastest(answers[~answers.is_engine & (answers.framework != BY_HAND)])
+
+
+def select_fastest(baselines: pd.DataFrame) -> pd.DataFrame:
+    """Select the baseline of each workload with the smallest speedup over it."""
+    measured = baselines[baselines.speedup_status == "ok"]
+    return measured.sort_values("speedup", kind="stable").drop_duplicates(WORKLOAD)
 
 
 def arrange(answers: pd.DataFrame) -> pd.DataFrame:

@@ -219,7 +219,7 @@ def test_describe_finds_the_format_of_a_file_of_ones_own(tmp_path: Path, capsys:
     [
         (
             ["describe", "nope"],
-            "dataset=nope is unknown; choose one of: bilstm_synthetic, complete_trees",
+            "nope is unknown; choose one of: bilstm_synthetic, complete_trees",
         ),
         (["describe", "my_trees.txt"], "my_trees.txt does not exist; give an existing file, or"),
         (["fetch", "../sst"], "../sst is unknown"),

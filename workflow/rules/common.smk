@@ -139,7 +139,8 @@ onstart:
 # Snakemake's own message on an unknown target does not list the choices.
 DRAWN = {"draw_all", *(f"draw_{name}" for name in PLANS)}
 for target in ("draw_claims" if typed == CLAIMS else typed for typed in TYPED.targets):
-    if target in PLANS or (target.startswith("draw_") and target not in DRAWN):
+    is_name = Path(target).stem == target # not a file below draw_...
+    if target in PLANS or (is_name and target.startswith("draw_") and target not in DRAWN):
         raise make_target_error(target, PLANS)
 
 # Arguments of each count in addition to its settings.

@@ -1,4 +1,4 @@
-# From records to tables, figures and the report. One process draws everything (rule report); a rule
+# From records to tables, figures and the report. One job draws everything (rule report); a rule
 # drawn_NAME draws a single experiment, for `snakemake draw_NAME`.
 DRAW = [*PYTHON, "dynbatch.harness.commands.draw"]
 TABLES = [name for name in ("epoch_times", "graph_construction", "ablation") if name in PLANS]
@@ -64,7 +64,7 @@ rule collect:
     shell:
         "{params.collect:q} --out={output:q} &> {log:q}"
 
-# All tables, figures and the report in one process, so that planning and imports happen once.
+# All tables, figures and the report in one job, so that planning and imports happen once.
 rule report:
     localrule: True
     input:
