@@ -27,14 +27,12 @@ from dynbatch.plots.tables.answers import (
 from dynbatch.plots.tables.claims import NOT_MEASURABLE, judge
 
 REFERENCE = ROOT / "results" / "reference"
-ZEN5 = REFERENCE / "amd-epyc-zen5-2cpu-2026-11-29"
-FIRST_CPU = ZEN5 / "paper"
+FIRST_CPU = REFERENCE / "amd-epyc-zen5-2cpu-2026-11-29" / "paper"
 CPUS = {
     "AMD Zen 5": FIRST_CPU,
     "Intel Xeon": REFERENCE / "intel-xeon-2cpu-2026-11-29" / "paper",
     "AMD Zen 3": REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",
 }
-POLICIES = ZEN5 / "medium"  # policies compared by time, with equal kernels
 GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
 # More than a ratio of unchanged code changes from one run to another, see describe_repeatability.
 BETWEEN_RUNS = float(read_declaration("answers", CONF_DIR).figure["band"])
@@ -127,7 +125,7 @@ def compare_graph_work() -> pd.DataFrame:
 
 def select_policies(name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Select the rounds of an experiment in training with our policy, and those with the agenda."""
-    rows = load_results_of(name, POLICIES).rows
+    rows = load_results_of(name, FIRST_CPU).rows
     rows = rows[(rows["mode"] == "train") & (rows.status == "ok")]
     return rows[rows.policy == "critical_share"], rows[rows.policy == "agenda"]
 

@@ -1,4 +1,4 @@
-"""Write the results in README.md and docs/results.md, and their two figures.
+"""Write the results in README.md and docs/results.md.
 
 All results come from committed records.
 
@@ -15,13 +15,9 @@ import pandas as pd
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.claim_points import BATCHES
 from dynbatch.harness.planning.kinds import read_systems
-from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
-from dynbatch.plots.figures.forest import draw_forest
-from dynbatch.plots.figures.heat import draw_heat
-from dynbatch.plots.report import shrink_picture
 from dynbatch.plots.tables.answers import (
     KEYS,
     WORKLOAD,
@@ -33,7 +29,7 @@ from dynbatch.plots.tables.answers import (
 )
 from dynbatch.plots.tables.cells import COUNTED, DAGGER, EN_DASH, format_ratio, pivot_numbers
 from dynbatch.plots.tables.claims import NOT_SHOWN, VERDICTS
-from dynbatch.plots.write import save_figure, to_pipes
+from dynbatch.plots.write import to_pipes
 from scripts.reference_results import (
     BETWEEN_RUNS,
     CPUS,
@@ -42,7 +38,6 @@ from scripts.reference_results import (
     GPU_NAME,
     MANUAL,
     OPENBLAS,
-    REFERENCE,
     classify,
     compare_by_openblas,
     compare_graph_work,
@@ -61,9 +56,6 @@ APART = (range(3), range(6, 9))  # rounds on FIRST_CPU, hours apart
 MANY, PAIRS = range(9), range(19, 22)  # rounds in blocks of up to ten systems, and of two
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
 POLICY = ROOT / "docs" / "critical_share.md"
-PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
-CONDITIONS = "one core of an AMD EPYC (Zen 5), the papers' sizes, float32"
-PIXELS = 1200  # width of a figure
 FORM = "{:,.0f}".format  # of instances per second
 
 
@@ -121,7 +113,7 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             f" {format_slower_strategies(behind)}.",
             "- **Why.** [Granularity, fusion](docs/glossary.md) and layout matter more than"
             " [policy](docs/critical_share.md) (which batch next): changing only ours to DyNet's"
-            f" agenda multiplies training time by {describe_policies()} (batch size 32).",
+            f" agenda multiplies training time by {describe_policies()} (batch size 64).",
             "- **Frameworks.** The engine is"
             f" {describe_median(rows, 'framework')} as the fastest one measured:"
             f" {compare_speeds(rows, 'framework', f' (beyond a factor of {BETWEEN_RUNS})')}. Xeon:"
@@ -136,7 +128,7 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             f" {count_classes(xeon, 'manual')[1]}, measurably on {count_slightly_slower(xeon)};"
             f" Zen 3: {format_span(zen3.speedup_manual)}.",
             f"- **Slower than frameworks:** {describe_slower(cpus)}.",
-            "- **Confidence.** Zen 5 unless named; 95 % intervals over nine rounds"
+            "- **Confidence.** Zen 5 unless named; 95 % intervals over 9 to 12 rounds"
             " (strategies: six; policies, Xeon: ranges over three; Zen 3: one).",
             f"- **Claims of the papers.** {describe_claims()}",
             f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
@@ -418,20 +410,9 @@ def build_parts() -> dict[MarkedPage, str]:
     }
 
 
-def write_pictures() -> None:
-    """Draw the forest plot of the first CPU, and the heat map of strategies."""
-    answers, strategies = load_answers(FIRST_CPU), load_strategies()
-    forest = draw_forest(answers, BETWEEN_RUNS, conditions=CONDITIONS)
-    heat = draw_heat(strategies, CONDITIONS)
-    for path, figure in zip(PICTURES, (forest, heat), strict=True):
-        save_figure(figure, path)
-        replace_whole(path, shrink_picture(path, PIXELS)[0])
-
-
 def main() -> None:
     for part, text in build_parts().items():
         part.write(text)
-    write_pictures()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ docs/records.md has the unit and the meaning of each column.
 
 Example:
     >>> import dynbatch
-    >>> rounds = dynbatch.frame("results/reference/amd-epyc-zen5-2cpu-2026-11-29/medium")
+    >>> rounds = dynbatch.frame("results/reference/amd-epyc-zen5-2cpu-2026-11-29/paper")
     >>> rounds.query("model == 'tree_lstm'").groupby("system").throughput.median()
 """
 

@@ -25,7 +25,6 @@ from dynbatch.plots.tables.answers import BY_HAND, evaluate_answers
 from dynbatch.plots.tables.cells import DAGGER, EN_DASH, format_ratio
 
 ROW_IN, REST_IN = 0.265, 0.8
-TITLE = "Speedup of the engine over the fastest baseline of each framework, and over C++ by hand"
 HEADS = ("fastest framework", "speedup over it", "over C++")
 GAP_PT, RATIO_PT = 8, 80  # in front of each column; width of a ratio with its interval
 
@@ -33,13 +32,14 @@ GAP_PT, RATIO_PT = 8, 80  # in front of each column; width of a ratio with its i
 def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     (band,) = experiment.declaration.read_keys("figure", band=float)
     results = evaluate_answers(experiment)
-    title, conditions = captions.build_title(experiment), captions.describe_conditions(experiment)
-    return draw_forest(results, band, title, conditions), results
+    figure = draw_forest(results, band)
+    page.add_title(figure, captions.build_title(experiment))
+    conditions = captions.describe_conditions(experiment)
+    page.add_caption(figure, describe_forest(results, band, conditions))
+    return figure, results
 
 
-def draw_forest(
-    numbers: pd.DataFrame, band: float, title: str = TITLE, conditions: str = ""
-) -> Figure:
+def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
     """Draw a mark for the speedup over each framework's fastest baseline; the fastest is filled.
 
     On the right are its name and the speedups over it and over C++ by hand, in bold if the interval
@@ -74,8 +74,6 @@ def draw_forest(
     axes.grid(visible=False, axis="y")
     page.set_ticks(axes.xaxis, page.choose_log_ticks(*axes.get_xlim()))
     add_key(figure, {name: Line2D([], [], **look.mark) for name, look in looks.items()})
-    page.add_title(figure, title)
-    page.add_caption(figure, describe_forest(numbers, band, conditions))
     return figure
 
 

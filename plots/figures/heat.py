@@ -18,10 +18,13 @@ TITLE = "Speedup of the engine over the strategy of each paper, on the same kern
 
 def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     results = evaluate_strategies(experiment)
-    return draw_heat(results, describe_conditions(experiment)), results
+    figure = draw_heat(results)
+    page.add_title(figure, TITLE)
+    page.add_caption(figure, describe_heat(results, describe_conditions(experiment)))
+    return figure, results
 
 
-def draw_heat(numbers: pd.DataFrame, conditions: str = "") -> Figure:
+def draw_heat(numbers: pd.DataFrame) -> Figure:
     """Draw a cell for each workload and strategy, colored by the logarithm of the speedup."""
     shown = numbers[numbers.speedup.notna()]
     largest = shown.groupby("workload").speedup.max().sort_values(kind="stable")
@@ -45,8 +48,6 @@ def draw_heat(numbers: pd.DataFrame, conditions: str = "") -> Figure:
     axes.tick_params(length=0, labelsize=page.TEXT_PT)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    page.add_title(figure, TITLE)
-    page.add_caption(figure, describe_heat(numbers, conditions))
     return figure
 
 

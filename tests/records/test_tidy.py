@@ -23,7 +23,7 @@ from dynbatch.harness.records.tidy import (
 from dynbatch.harness.values.paths import ROOT
 from tests.support.records import plain_count, plain_record, write_results
 
-MEDIUM = ROOT / "results" / "reference" / "amd-epyc-zen5-2cpu-2026-11-29" / "medium"
+REFERENCE = ROOT / "results" / "reference" / "amd-epyc-zen5-2cpu-2026-11-29" / "paper"
 PHASES = {"construct": 0.01, "schedule": None, "forward": 0.1, "backward": 0.2, "update": 0.04}
 WORK = {"phases_s": PHASES, "n_flop": 6e9, "bytes_touched": 3e9, "n_batches": 9, "lower_bound": 6}
 
@@ -139,7 +139,7 @@ def test_a_construction_longer_than_the_whole_leaves_no_computation() -> None:
 
 
 def test_the_list_has_every_column_of_a_frame_and_no_other() -> None:
-    rows = dynbatch.frame(MEDIUM, passes=True)
+    rows = dynbatch.frame(REFERENCE, passes=True)
     options = tuple(f"{section}." for section in SECTIONS)
     found = {str(name) for name in rows if not str(name).startswith(options)}
     assert len(set(COLUMNS)) == len(COLUMNS)
