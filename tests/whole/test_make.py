@@ -47,13 +47,13 @@ def test_an_index_of_pytorch_replaces_its_build(tmp_path: Path) -> None:
         subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
         return log.read_text().splitlines()
 
-    assert any("install -c constraints.txt" in line for line in install())
+    assert any("install --use-pep517 -c constraints.txt" in line for line in install())
     assert install() == []
     freeze, uninstall, torch, others, size, _ = install("TORCH_INDEX=cpu")
     assert freeze.endswith("freeze")
     assert uninstall.endswith("uninstall --yes torch nvidia-cublas triton")
     assert torch.endswith("--index-url https://download.pytorch.org/whl/cpu torch")
-    assert f"install -c {tmp_path}/constraints.txt" in others
+    assert f"install --use-pep517 -c {tmp_path}/constraints.txt" in others
     assert size.endswith("torch_device")
     pinned = (tmp_path / "constraints.txt").read_text()
     assert "torchfold==" in pinned
