@@ -243,9 +243,10 @@ def ratios(
     """Add `ratio`: each row's quantity divided by the base's in the same round and workload.
 
     For times, the ratio is the speedup of the base. If both ran in one block, it is the median of
-    the ratios within cycles, else that of the rounds' medians, with a warning. Other warnings are
-    those of both sides in shared rounds, and those of slow builds. If the base has no number, its
-    status takes precedence.
+    the ratios within cycles, and the trial's rounds in other blocks do not count. If no round of
+    both was in one block, the ratio is that of the rounds' medians, with a warning. Other warnings
+    are those of both sides in shared rounds, and those of slow builds. If the base has no number,
+    its status takes precedence.
 
     Args:
         base: Rows of one trial for each workload, or the name of a system in `rows`.
@@ -270,13 +271,15 @@ def ratios(
     values = get_quantity(both, quantity)
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
     ratio = (values / both.base).where(both.base > 0).astype(float)
+    is_paired = both.is_paired.notna()
     if quantity == TIME:
         ratio = pairs.replace_by_ratios_in_cycles(ratio, both)
+        is_paired &= ~pairs.find_replaceable(both)
     return both.assign(
         ratio=ratio,
         status=status.where(both.base_status == "ok", both.base_status),
         warnings=pairs.join_pair_warnings(both),
-        is_paired=both.is_paired.notna(),
+        is_paired=is_paired,
         is_partial=_get_flag(both, "is_partial") | both.base_partial.eq(True),
     ).drop(columns=[_ALL, "base_weak", "base_partial", *_BASE_COLUMNS])
 

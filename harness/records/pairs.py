@@ -39,6 +39,12 @@ def find_side_by_side(both: pd.DataFrame) -> pd.Series[bool]:
     return alike & pd.Series(shared, index=both.index)
 
 
+def find_replaceable(both: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rounds apart from their base others of the same trial side by side replace."""
+    side_by_side = find_side_by_side(both)
+    return ~side_by_side & side_by_side.groupby(both.trial_id).transform("any")
+
+
 def join_pair_warnings(both: pd.DataFrame) -> pd.Series[str]:
     """Return the warnings of each pair: of both sides, of slow builds, and of the pair itself."""
     # Two sides on the same other kernels compare like with like.

@@ -323,3 +323,20 @@ def test_pairs_have_warnings(own: dict[str, Any], base: dict[str, Any], words: s
     if words != "" or own.get("block") == "":
         assert found.loc["slow"].ratio in (pytest.approx(2.0), pytest.approx(1.0))
     assert found.loc["slow"].warnings == words
+
+
+def test_rounds_apart_count_only_if_none_was_side_by_side() -> None:
+    speeds = {"fast": [9.0, 2.0, 3.0], "slow": [1.0, 1.0, 1.0]}
+    blocks = {"fast": ["a", "c", "d"], "slow": ["b", "c", "d"]}
+    rows = frame_of(*(build_rows(name, speeds[name]) for name in speeds))
+    rows["turns"] = [{turn: (1 / row.instances_per_s, False) for turn in range(3)}
+                     for row in rows.itertuples()]  # fmt: skip
+    rows["cpu_share"] = 1.0
+    rows["block"] = [blocks[row.system][row.round] for row in rows.itertuples()]
+    ratio = numbers(ratios(rows, "fast", []), "system", "ratio").set_index("system").loc["slow"]
+    assert (pytest.approx(ratio.value), ratio.n_rounds) == (2.5, 2)
+    assert "separate_blocks" not in ratio.warnings
+    rows["block"] = rows.system
+    ratio = numbers(ratios(rows, "fast", []), "system", "ratio").set_index("system").loc["slow"]
+    assert (pytest.approx(ratio.value), ratio.n_rounds) == (3.0, 3)
+    assert "separate_blocks" in ratio.warnings
