@@ -23,8 +23,7 @@ MODES = {"train": "training", "infer": "inference"}
 ENDS = {RANGE: "range over rounds", INTERVAL: "95% interval of the median"}
 LEARNING_KEYS = ["learning.variant", "learning.fallback", "learning.trials"]
 QUANTITY_NOTES = {
-    "peak_memory_mib": "MiB: peak memory above that before setup; DyNet's includes its import."
-    " With one round, it is too small by the reference's results.",
+    "peak_memory_mib": "MiB: peak memory above that before setup; DyNet's includes its import.",
     "preparing_s": "Setup: once per process; compiles, folds, loads; may reuse compiled code.",
     "copied_kb": "Copied: bytes per mini-batch that are moved only to gather operands.",
     "construction_s": "Graph construction includes scheduling; DyNet schedules as it computes.",

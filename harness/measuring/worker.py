@@ -160,6 +160,8 @@ def _measure(
         raise UnsupportedTrial(reason)
     system = adapter(settings)
     first = nearby.find_proof(measured.inputs_sha256)
+    release_memory()  # used by reading the data
+    measured.baseline_memory_bytes = measure_resident_bytes()
     reference = Reference(spec, workload) if system.computes and first is None else None
     release_memory()  # used by the reference, unless its results came from the cache
     _prepare(workload, system, measured)
@@ -183,7 +185,6 @@ def _measure(
 
 
 def _prepare(workload: Workload, system: System, measured: Measured) -> None:
-    measured.baseline_memory_bytes = measure_resident_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
     _, measured.compile_s = time_call(prepare, system.synchronize)
     if system.learns:

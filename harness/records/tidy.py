@@ -82,7 +82,8 @@ def _to_milliseconds(column: str) -> Quantity:
 def _find_memory_before(data: pd.DataFrame) -> pd.Series[float]:
     """Return the bytes resident before the system was prepared; 0 on a GPU.
 
-    The smallest of a trial's rounds counts, because the first one also holds the reference.
+    The smallest of a trial's rounds counts, because that of a first round may include the
+    reference's results (records before December 2026).
     """
     before = data.baseline_memory_bytes
     smallest = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 EXACT = "ieee"
+ROUNDING = 2.0**-24  # largest relative error of a float32 addition
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import Model, ModelSizes
-from dynbatch.harness.contracts.system import RunSettings
+from dynbatch.harness.contracts.system import Counters, Result, RunSettings
 from dynbatch.harness.measuring.checks import mini_batch_check
 from dynbatch.harness.measuring.checks.mini_batch_check import (
     compute_fingerprint,
@@ -170,6 +171,42 @@ def test_larger_rounding_is_tolerated_only_for_gradients_through_relus(
     pair = off_by(part, name, kinked=kinked), off_by(0.0, name, kinked=False)
     assert (find_difference(*pair) is not None) == differs
     assert (find_difference(*pair[::-1]) is not None) == differs
+
+
+class SumsRowByRow:
+    """Stub whose only gradient is that of an output layer's bias; predictions are uniform."""
+
+    def __init__(self, n_words: int, n_rows_each: int, *, omits_last: bool = False) -> None:
+        self.n_words, self.n_rows_each, self.omits_last = n_words, n_rows_each, omits_last
+
+    def synchronize(self) -> None:
+        """Nothing is pending."""
+
+    def load(self, instances: Sequence[int]) -> None:
+        self.instances = instances
+
+    def run(self, clock: object, *, update: bool) -> None:
+        rows = [first * self.n_rows_each + k for first in self.instances
+                for k in range(self.n_rows_each)]  # fmt: skip
+        probability = np.full(self.n_words, 1 / self.n_words, np.float32)
+        self.gradient = np.zeros(self.n_words, np.float32)
+        for row in rows[: -self.n_rows_each] if self.omits_last and len(rows) > 1024 else rows:
+            self.gradient += probability  # in float32, one by one
+            self.gradient[row % 16] -= 1  # frequent words
+
+    def result(self) -> Result:
+        outputs = np.zeros((len(self.instances), 1), np.float32)
+        return Result(0.0, outputs, {"b_out": self.gradient}, Counters())
+
+
+def test_rounding_of_sums_over_many_vertices_is_no_fault() -> None:
+    n_rows_each, n_instances = 64, 256
+    instances, n_vertices = range(n_instances), n_rows_each * n_instances
+    honest, wrong = (SumsRowByRow(10_000, n_rows_each, omits_last=omits) for omits in (False, True))
+    given = {"n_at_once": 32, "n_vertices": n_vertices}
+    assert find_parts_fault(honest, instances, **given) is None
+    assert "b_out of 256 instances" in str(find_parts_fault(honest, instances, 32))
+    assert "b_out of 256 instances" in str(find_parts_fault(wrong, instances, **given))
 
 
 @pytest.mark.parametrize("kind", ["SumsHalfAGradientOfMany", "TakesOneVertexOfManyForAnother"])

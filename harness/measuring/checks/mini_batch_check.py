@@ -98,11 +98,14 @@ def prove(
         return verdict, None
     first, is_first = workload.mini_batches[0], spec.round == 0
     kinked = is_kinked(workload.model, first)
+    n_vertices = workload.model.mini_batch(first).graph.n_vertices
     fault = find_changed_parameter(system, weights)
     if is_first:
-        fault = fault or find_parts_fault(system, first, len(instances), tolerance, kinked=kinked)
+        fault = fault or find_parts_fault(
+            system, first, len(instances), tolerance, kinked=kinked, n_vertices=n_vertices
+        )
     name = hash_workload(workload, spec.mode, rate, spec.precision)
-    fingerprint = compute_fingerprint(system, workload, name, kinked=kinked)
+    fingerprint = compute_fingerprint(system, workload, name, kinked=kinked, n_vertices=n_vertices)
     lost = find_not_finite(fingerprint)
     if lost is not None:  # this fingerprint cannot be stored: JSON has no NaN
         origin = reference.find_not_finite_origin(workload.mini_batches[lost.mini_batch])
@@ -151,9 +154,13 @@ def settle_contradiction(
     right = sketch_result(Result(answer.loss, answer.outputs, answer.gradients, Counters()))
     own: dict[str, Sketch] = {"loss": (abs(fingerprint.losses[k]), fingerprint.losses[k])}
     own |= {name: sketches[k] for name, sketches in fingerprint.sketches.items()}
+    kinked, n_vertices = fingerprint.kinked, fingerprint.n_vertices
     for name, sketch in own.items():
         error = compute_relative_difference(sketch, right[name])
-        if not error <= choose_sketch_tolerance(name, tolerance.array, kinked=fingerprint.kinked):
+        allowed = choose_sketch_tolerance(
+            name, tolerance.array, kinked=kinked, n_vertices=n_vertices
+        )
+        if not error <= allowed:
             reason = f"mini-batch {k} differs from other systems and the reference"
             return fingerprint, f"{reason}: {name} deviates by {error:.2g}"
     return fingerprint.model_copy(update={"proved": True}), None
@@ -166,6 +173,7 @@ def find_parts_fault(
     tolerance: Tolerance = FLOAT32,
     *,
     kinked: bool = False,
+    n_vertices: int = 0,
 ) -> str | None:
     """Return how a whole mini-batch differs from the sum of its parts, or None.
 
@@ -175,15 +183,24 @@ def find_parts_fault(
     Args:
         n_at_once: Number of instances in the smallest parts.
         kinked: Whether the model's derivatives jump; see Fingerprint.
+        n_vertices: Number of vertices of the mini-batch.
     """
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
-    fault = _find_sum_fault(system, instances, between, tolerance, kinked)
-    return fault or _find_sum_fault(system, instances[:between], n_at_once, tolerance, kinked)
+
+    def choose_tolerance(name: str) -> float:
+        smooth = tolerance.array
+        return choose_sketch_tolerance(name, smooth, kinked=kinked, n_vertices=n_vertices)
+
+    fault = _find_sum_fault(system, instances, between, choose_tolerance)
+    return fault or _find_sum_fault(system, instances[:between], n_at_once, choose_tolerance)
 
 
 def _find_sum_fault(
-    system: System, instances: Sequence[Any], n_at_once: int, tolerance: Tolerance, kinked: bool
+    system: System,
+    instances: Sequence[Any],
+    n_at_once: int,
+    choose_tolerance: Callable[[str], float],
 ) -> str | None:
     parts = [instances[k : k + n_at_once] for k in range(0, len(instances), n_at_once)]
     if len(parts) < 2:
@@ -192,7 +209,7 @@ def _find_sum_fault(
     sums = sum_sketches(list(_sketch_parts(system, parts)))
     for name, sketch in whole.items():
         error = max(abs(a - b) for a, b in zip(sketch[1:], sums[name], strict=True))
-        if not error <= choose_sketch_tolerance(name, tolerance.array, kinked=kinked) * sketch[0]:
+        if not error <= choose_tolerance(name) * sketch[0]:
             return (
                 f"{name} of {len(instances)} instances deviates by"
                 f" {error / max(sketch[0], 1e-30):.2g} from the sum of parts of {n_at_once}"
@@ -209,13 +226,14 @@ def _sketch_parts(system: System, parts: Sequence[Sequence[Any]]) -> Iterator[Ma
 
 
 def compute_fingerprint(
-    system: System, workload: Workload, name: str, *, kinked: bool = False
+    system: System, workload: Workload, name: str, *, kinked: bool = False, n_vertices: int = 0
 ) -> Fingerprint:
     """Run every timed mini-batch once, without an update, and sketch its results.
 
     Args:
         name: Name of the workload (see hash_workload).
         kinked: See Fingerprint.
+        n_vertices: See Fingerprint.
     """
     losses: list[float] = []
     sketches: dict[str, list[Sketch]] = {}
@@ -234,6 +252,7 @@ def compute_fingerprint(
         losses=round_numbers(losses),
         sketches={array: tuple(values) for array, values in sketches.items() if array != "loss"},
         kinked=kinked,
+        n_vertices=n_vertices,
     )
 
 

@@ -31,12 +31,11 @@ from numpy.typing import NDArray
 from dynbatch.harness.contracts.system import Parameters, Result, System
 from dynbatch.harness.measuring.checks.reference import Array, ReferenceAnswer
 from dynbatch.harness.measuring.clock import PhaseClock
-from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance
+from dynbatch.harness.values.precision import EXACT, ROUNDING, TOLERANCES, Tolerance
 
 Rows = EllipsisType | NDArray[np.intp]  # rows of an array: all, or by index
 EVERY = ...
 FLOAT32 = TOLERANCES[EXACT]
-ROUNDING = 2.0**-24  # relative error of each addition to an entry
 N_ADDITIONS = 4  # most additions of a step to an entry outside of lookup tables
 CHANGE_TOLERANCE = 0.05  # relative to the change of the loss or the outputs by one step
 NOISE_GROWTH = 4.0  # deviation of the outputs' change, relative to that of the outputs before it
