@@ -94,44 +94,38 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
-    """Summarize the results in eight bullets; every number is computed from the records.
+    """Summarize the results in five bullets and a line on other machines, all from the records.
 
     Args:
         cpus: see plots.tables.answers.select_answers, for each of CPUS.
     """
     rows, xeon, zen3 = cpus.values()
-    strategies = load_strategies()
-    cavs = strategies.speedup[strategies.label == "Cavs strategy"]
-    medians = strategies.groupby("label").speedup.median()
+    medians = load_strategies().groupby("label").speedup.median()
     close = medians[medians.sub(1).abs() < 0.03].sort_values()
-    behind = medians.drop(close.index).sort_values()
+    slower = medians.drop(close.index).sort_values()
+    clearly = f"clearly (interval beyond a factor of {BETWEEN_RUNS})"
     return "\n".join(
         [
-            "- **Strategy.** None is fastest everywhere. On one engine (second figure),"
-            f" {join_names('ours (`vertex`)', *close.index)} tie in the median (ours"
-            f" {format_span(cavs)} times as fast as Cavs's); ours is"
-            f" {format_slower_strategies(behind)}.",
+            "- **Strategies.** None is fastest everywhere. With equal kernels (second figure),"
+            f" {join_names('ours (`vertex`)', *close.index)} tie in the median; ours is"
+            f" {format_slower_strategies(slower)}.",
             "- **Why.** [Granularity, fusion](docs/glossary.md) and layout matter more than"
             " [policy](docs/critical_share.md) (which batch next): changing only ours to DyNet's"
-            f" agenda multiplies training time by {describe_policies()} (batch size 64).",
-            "- **Frameworks.** The engine is"
-            f" {describe_median(rows, 'framework')} as the fastest one measured:"
-            f" {compare_speeds(rows, 'framework', f' (beyond a factor of {BETWEEN_RUNS})')}. Xeon:"
-            f" {format_span(xeon.speedup_framework)}; Zen 3: {format_span(zen3.speedup_framework)}."
-            f" With OpenBLAS, DyNet's library: median {compare_by_openblas().median():.2f}."
-            f" {count_workloads('torch_compiled')} workloads include `torch.compile` (elementwise"
-            " operators),"
-            f" {count_workloads('tf_dynamic_xla')} TensorFlow XLA.",
-            f"- **C++ by hand** (`{MANUAL}`). {describe_median(rows, 'manual')}:"
-            f" {compare_speeds(rows, 'manual')}, measurably on {count_slightly_slower(rows)}."
-            f" Xeon: {format_span(xeon.speedup_manual)}, clearly slower on"
-            f" {count_classes(xeon, 'manual')[1]}, measurably on {count_slightly_slower(xeon)};"
-            f" Zen 3: {format_span(zen3.speedup_manual)}.",
-            f"- **Slower than frameworks:** {describe_slower(cpus)}.",
-            "- **Confidence.** Zen 5 unless named; 95 % intervals over 9 to 12 rounds"
-            " (strategies: six; policies, Xeon: ranges over three; Zen 3: one).",
+            f" agenda multiplies training time by {describe_policies()}.",
+            f"- **Frameworks.** The engine is {describe_median(rows, 'framework')} as the fastest"
+            f" one: {clearly} faster on {describe_counts(rows, 'framework')}. Slower than"
+            f" {describe_slower(rows)}.",
+            f"- **C++ by hand** (`{MANUAL}`). {describe_median(rows, 'manual')}: clearly faster on"
+            f" {describe_counts(rows, 'manual')}, slightly slower (interval below 1) on"
+            f" {count_slightly_slower(rows)}.",
             f"- **Claims of the papers.** {describe_claims()}",
-            f"- **GPU.** {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
+            "",
+            "One Zen 5 core; 95 % intervals over 9 to 12 rounds (strategies: six; policies: range"
+            " of three). [Other CPUs](docs/results.md#where-the-engine-is-slower): over"
+            f" frameworks {format_span(xeon.speedup_framework)} (Xeon) and"
+            f" {format_span(zen3.speedup_framework)} (Zen 3), over C++"
+            f" {format_span(xeon.speedup_manual)} and {format_span(zen3.speedup_manual)}."
+            f" {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
     )
 
@@ -142,11 +136,11 @@ def describe_median(rows: pd.DataFrame, side: str) -> str:
     return f"{format_span(speedups)} (median {speedups.median():.2f}) times as fast"
 
 
-def compare_speeds(rows: pd.DataFrame, side: str, meaning: str = "") -> str:
+def describe_counts(rows: pd.DataFrame, side: str) -> str:
     """Count the workloads on which the engine is clearly faster, and clearly slower."""
     n_faster, n_slower = count_classes(rows, side)
     n = rows[f"speedup_{side}"].notna().sum()
-    return f"clearly{meaning} faster on {n_faster} of {n} workloads, clearly slower on {n_slower}"
+    return f"{n_faster} of {n} workloads, clearly slower on {n_slower or 'none'}"
 
 
 def count_slightly_slower(rows: pd.DataFrame) -> int:
@@ -208,9 +202,8 @@ def describe_gpu(answers: pd.DataFrame) -> str:
     is_baseline = ~answers.is_engine & (answers.speedup_status == "ok")
     frameworks = sorted(answers.framework[is_baseline].unique())
     return (
-        f"On an {GPU_NAME}, {' and '.join(parts)} times as fast as the fastest of"
-        f" {' and '.join(frameworks)} (without `torch.compile` and CUDA graphs; no others"
-        " measured): [three rounds](docs/gpu.md)."
+        f"[{GPU_NAME}](docs/gpu.md) (three rounds): {' and '.join(parts)} times as fast as the"
+        f" fastest of {' and '.join(frameworks)} (no `torch.compile` or CUDA graphs)."
     )
 
 
@@ -242,45 +235,49 @@ def describe_policies() -> str:
         numbers(ratios(theirs, own, ["model"], "mini_batch_ms"), ["model"], RATIO).value
         for own, theirs in ((ours, agenda), select_policies("policies_timed_operators"))
     )
-    n_ours, n_agenda = (
-        numbers(side, ["model"], "n_batches").set_index("model").value["lattice_lstm"]
-        for side in (ours, agenda)
-    )
     return (
         f"{format_span(cells)} on {len(cells)} models by cells, {format_span(operators)} on"
-        f" {len(operators)} by operators, although lattices need {n_agenda:.0f} batches, not"
-        f" {n_ours:.0f}"
+        f" {len(operators)} by operators"
     )
 
 
-def describe_slower(cpus: Mapping[str, pd.DataFrame]) -> str:
+def build_slower(cpus: Mapping[str, pd.DataFrame]) -> str:
+    """List for each CPU where frameworks are faster than the engine, and how often C++ is."""
+    return "\n".join(
+        f"- {name}: {describe_slower(rows)}. C++ by hand {describe_faster_manual(rows)} of"
+        f" {rows.speedup_manual.notna().sum()} workloads."
+        for name, rows in cpus.items()
+    )
+
+
+def describe_faster_manual(rows: pd.DataFrame) -> str:
+    if rows.speedup_high_manual.isna().all():  # one round has no interval
+        return f"on {(rows.speedup_manual < 1).sum()}"
+    return (
+        f"clearly on {count_classes(rows, 'manual')[1]}, slightly on {count_slightly_slower(rows)}"
+    )
+
+
+def describe_slower(rows: pd.DataFrame) -> str:
     """Name the frameworks against which the whole interval of the speedup is below 1.
 
     A single round has no interval.
     """
-    places: dict[tuple[str, str], list[str]] = {}
-    for name, rows in cpus.items():
-        cpu = name.partition(" ")[2]
-        high = rows.speedup_high_framework.fillna(rows.speedup_framework)
-        for row in rows[high < 1].sort_values("speedup_framework").itertuples():
-            key = str(row.label_framework), str(row.workload)
-            mark = DAGGER * bool(row.speedup_warnings_framework)
-            places.setdefault(key, []).append(f"{cpu} {row.speedup_framework:.2f}{mark}")
+    high = rows.speedup_high_framework.fillna(rows.speedup_framework)
     texts = [
-        f"{label}{describe_merging() if label == 'TorchFold' else ''} on {workload}"
-        f" ({', '.join(where)})"
-        for (label, workload), where in places.items()
+        f"{row.label_framework} on {row.workload} ({row.speedup_framework:.2f}"
+        f"{DAGGER * bool(row.speedup_warnings_framework)}{describe_merging(row.label_framework)})"
+        for row in rows[high < 1].sort_values("speedup_framework").itertuples()
     ]
-    return "; ".join(texts) or "no framework"
+    return ", ".join(texts) or "no framework"
 
 
-def describe_merging() -> str:
+def describe_merging(label: object) -> str:
     """Say that TorchFold merges equal vertices, and how fast the engine is if it does so, too."""
+    if label != "TorchFold":
+        return ""
     speedup = compare_merging().value[0]
-    return (
-        " (merges subtrees of equal words; `vertex_shared`, merging leaves, is"
-        f" {speedup:.1f} times as fast as it)"
-    )
+    return f"; it merges equal subtrees, as does `vertex_shared`, {speedup:.1f} times as fast"
 
 
 def describe_fair_merging() -> str:
@@ -403,6 +400,7 @@ def build_parts() -> dict[MarkedPage, str]:
         MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(load_strategies()),
         MarkedPage(RESULTS, "write_results", "repeatability"): describe_repeatability(),
         MarkedPage(RESULTS, "write_results", "openblas"): describe_openblas(),
+        MarkedPage(RESULTS, "write_results", "slower"): build_slower(cpus),
         MarkedPage(RESULTS, "write_results", "merging"): describe_fair_merging(),
         MarkedPage(RESULTS, "write_results", "graph work"): describe_graph_work(),
         MarkedPage(RESULTS, "write_results", "claims"): build_claims(),
