@@ -70,8 +70,6 @@ class DynetOptions:
             has no batched kernel. Only models with such a variant differ.
         build: "source" (installed by make dynet-native, or for CUDA by make dynet-cuda), "wheel"
             (for the CPU only), or "auto": source if installed.
-        profiling: let DyNet print the times of its batches when the process ends, which slows it
-            down; for scripts/split_dynet_phases.py, not for records.
         profile: time the copies of operands into batches (source build on a CPU only).
     """
 
@@ -81,7 +79,6 @@ class DynetOptions:
     branches: Literal["in_turn", "together"] = "in_turn"
     constants: Literal["once", "each"] = "once"
     build: Literal["auto", "source", "wheel"] = "auto"
-    profiling: bool = False
     profile: bool = False
 
 
@@ -275,7 +272,6 @@ def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights
         mem=format_memory(weights),
         random_seed=settings.seed + 1,  # with 0 DyNet would take a seed from the clock
         autobatch=AUTOBATCH[options.autobatch],
-        profiling=int(options.profiling),
         requested_gpus=int(settings.device == "cuda"),
     )
     return importlib.import_module("dynbatch.systems.on_dynet.runtime")

@@ -1,15 +1,13 @@
 """DyNet: graph segments and phases, decisions by values, batches of matmuls, wide lattices.
 
 All systems are compared with the reference in test_systems_agree.
-Segments of Fig 2 are computed from phase times and the output of DyNet's profiler.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,12 +20,10 @@ from dynbatch.harness.contracts.system import RunSettings, load_adapter
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
 from dynbatch.harness.measuring.clock import NullClock, PhaseClock, Sample
 from dynbatch.harness.reference import run_reference
-from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import autobatch, build
 from dynbatch.systems.on_dynet.segments import GraphSegment, Needed, Part
 from dynbatch.systems.plans.programs import grow_tree
-from scripts.split_dynet_phases import N_PASSES, compute_segments_ms, run_in_process, sum_batches_ms
 from tests.support.instances import build as build_model
 from tests.support.processes import end_python, run_python
 from tests.support.run_adapter import CASES, UNEQUAL, Case, run_case, started, values_of
@@ -321,45 +317,3 @@ def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None
     second = build.hash_sources(tmp_path)
     (tmp_path / "a.cc").rename(tmp_path / "b.cc")
     assert len({first, second, build.hash_sources(tmp_path)}) == 3
-
-
-# --- segments of Fig 2 ---
-
-PRINTED = """BatchSize:3 tanh(a)
-{"construct": 0.1}
-Timing Info:
-      40.5\t45%\tBWD a + a * a
-     0.005\t0.1%\tFWD parameters({10,3}) @ 0x55db52896da0
-      1e-03\t0.001%\tFWD tanh(a)
-        50\t100%\t(total time)
-"""
-
-
-def test_batches_are_summed_by_direction() -> None:
-    found = sum_batches_ms(PRINTED, n_instances=2)
-    assert found == pytest.approx({"FWD": 0.006 / 2 / N_PASSES, "BWD": 40.5 / 2 / N_PASSES})
-
-
-def test_segments_are_all_that_was_timed() -> None:
-    phases = {"construct": 1.0, "forward": 5.0, "backward": 7.0, "update": 0.5}
-    found = compute_segments_ms(phases, {"FWD": 4.0, "BWD": 6.0})
-    assert found == {
-        **{"for graph": 2.0, "for calc": 4.0, "back graph": 1.0, "back calc": 6.0, "update": 0.5}
-    }
-    assert sum(found.values()) == sum(phases.values())
-
-
-def test_passes_run_in_the_environment_of_a_worker(
-    monkeypatch: pytest.MonkeyPatch, make_spec: Callable[..., TrialSpec]
-) -> None:
-    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    seen: dict[str, str] = {}
-
-    def run(command: list[str], **settings: Any) -> SimpleNamespace:
-        seen.update(settings.get("env") or {"no": "environment"})
-        return SimpleNamespace(stdout="")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    run_in_process(make_spec(threads=3), profiling=False)
-    assert seen["OPENBLAS_NUM_THREADS"] == "3"
-    assert "OPENBLAS_CORETYPE" not in seen

@@ -1,4 +1,4 @@
-"""Scripts for GPUs: every model is among their workloads; ceilings are measured anywhere."""
+"""The script that measures a GPU: ceilings and profiles are measured on any device."""
 
 from __future__ import annotations
 
@@ -11,34 +11,9 @@ from dynbatch.harness.engine.backends.cuda.backend import Backend
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.models.seq2seq import Seq2Seq
-from dynbatch.harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
-from dynbatch.harness.values.paths import CONF_DIR
 from scripts import gpu_device
-from scripts.count_gpu_work import WORKLOADS
-
-# The backend has no kernels for the operators of its attention.
-LEFT_TO_STEPWISE = {"berxit"}
-SAME_KERNELS = {Seq2SeqAtOnce: Seq2Seq}  # both have the same vertex functions
-
-
-def test_every_model_is_counted() -> None:
-    same = {model.name for model in SAME_KERNELS}
-    assert {one.model for one in WORKLOADS} | LEFT_TO_STEPWISE | same == {
-        path.stem for path in (CONF_DIR / "model").glob("*.yaml")
-    }
-    assert not LEFT_TO_STEPWISE & {one.model for one in WORKLOADS}
-    assert not {"score_heads", "mix_heads"} & Backend.abilities.operators
-    assert {one.mode for one in WORKLOADS} == {"train", "infer"}
-
-
-def test_uncounted_models_share_functions_with_counted_ones() -> None:
-    for model, counted in SAME_KERNELS.items():
-        assert counted.name in {one.model for one in WORKLOADS}
-        for function in (*model.vertex_types, "output"):
-            assert getattr(model, function) is getattr(counted, function)
 
 
 def test_ceilings_of_a_device_without_launches(monkeypatch: pytest.MonkeyPatch) -> None:
