@@ -1,11 +1,11 @@
-"""HTML report: all experiments of one or several machines on one self-contained page."""
+"""HTML report: all experiments on one self-contained page."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from dynbatch.harness.records.files import replace_whole
 from dynbatch.plots.declaration import GROUP_TITLES
 
 Sheet = dict[str, Any]  # artifacts/NAME.json, see plots/write.py
-Results = dict[str, Any]
 PAPERS = ("Cavs", "DyNet", "ED-Batch", "ACRoBat")
 ANSWERS = "answers"
 OPENING = (ANSWERS, "claims")  # experiments at the top of the page
@@ -27,40 +26,30 @@ N_COLORS = 256  # fewer would change fills visibly
 WIDTH = 1600  # of pictures, in pixels: twice the displayed width
 
 
-def write_report(
-    path: Path, results_dirs: Sequence[Path], names: Collection[str] | None = None
-) -> None:
-    """Write one page about all experiments that were drawn into the given directories.
-
-    Args:
-        results_dirs: one directory, or one for each kind of machine, which it is named after; the
-            page then has a column for each.
-        names: the experiments to show; None: all that were drawn.
-    """
-    kinds = [read_results(folder, path.parent, names) for folder in results_dirs]
-    sections: dict[str, list[tuple[Results, Sheet]]] = {}
-    for kind in kinds:
-        for sheet in kind["sheets"]:
-            sections.setdefault(sheet["name"], []).append((kind, sheet))
+def write_report(path: Path, results_dir: Path, names: Collection[str]) -> None:
+    """Write one page about the named experiments, which were drawn into a directory."""
+    sheets = read_sheets(results_dir, path.parent, names)
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     pages = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    first = [members[0][1] for members in sections.values()]
-    page = pages.get_template("report.html").render(kinds=kinds, sections=sections, sheets=first)
+    page = pages.get_template("report.html").render(
+        sheets=sheets,
+        machine=max((sheet["machine"] for sheet in sheets), key=len),
+        versions={system: v for sheet in sheets for system, v in sheet["versions"].items()},
+    )
     replace_whole(path, page)
 
 
-def read_results(folder: Path, root: Path, names: Collection[str] | None) -> Results:
-    """Read the experiments that were drawn into a directory.
+def read_sheets(folder: Path, root: Path, names: Collection[str]) -> list[Sheet]:
+    """Read the named experiments, which were drawn into a directory.
 
     Args:
         root: directory that links to the files are relative to.
     """
-    paths = sorted((folder / "artifacts").glob("*.json"))
-    paths = [path for path in paths if names is None or path.stem in names]
+    paths = [path for path in (folder / "artifacts").glob("*.json") if path.stem in names]
     if not paths:
         raise OutputError(f"nothing was drawn into {folder}; draw experiments first")
     sheets = []
-    for path in sorted(paths, key=lambda path: path.stem not in OPENING):
+    for path in sorted(paths, key=lambda path: (path.stem not in OPENING, path)):
         sheet = json.loads(path.read_text(encoding="utf-8"))
         sheet["parts"] = [read_part(folder / stem, root) for stem in sheet["stems"]]
         named = [paper for paper in PAPERS if paper in sheet["paper"].partition("(")[0]]
@@ -68,12 +57,7 @@ def read_results(folder: Path, root: Path, names: Collection[str] | None) -> Res
         is_answer = sheet["name"] == ANSWERS
         sheet["answer"] = summarize_answers(folder / f"tables/{ANSWERS}.csv") if is_answer else ""
         sheets.append(sheet)
-    return {
-        "name": folder.resolve().name,
-        "sheets": sheets,
-        "machine": max((sheet["machine"] for sheet in sheets), key=len),
-        "versions": {system: v for sheet in sheets for system, v in sheet["versions"].items()},
-    }
+    return sheets
 
 
 def read_part(stem: Path, root: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
     bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV, a row per round or count
     bench-collect [PLACE ...] --pack DIRECTORY [--latest] # packed files of records and counts
     bench-collect PLACE ... --unpack RESULTS              # a results directory from packed files
-    bench-collect --merge PLACE ... --pack DIRECTORY      # several machines, packed by kind
     bench-collect --status [RESULTS]                      # current state of a pipeline run
 
 A PLACE is a packed file (*.xz), a directory of packed files, a record, or a directory of records;
@@ -18,11 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from dynbatch.harness.errors import ConfigError, RecordError
 from dynbatch.harness.machine.files import check_regular
-from dynbatch.harness.planning.requests import format_pipeline_command
 from dynbatch.harness.records.cross_check import (
     check_builds,
     cross_check_records,
@@ -34,7 +30,6 @@ from dynbatch.harness.records.store import (
     TRIALS,
     RecordSet,
     is_packed,
-    merge,
     read_all_records,
     unpack,
     write_packed,
@@ -59,28 +54,23 @@ def main(typed: list[str]) -> int:
         OUT.check(options.out)  # before reading, which takes time
     if options.status:
         tell_status(places)
-    elif options.merge:
-        _merge(options)
     elif options.pack is not None:
         print_message(pack(read_held(places, latest=options.latest), options.pack, places))
     elif options.unpack is not None:
         print_message(_unpack(places, options.unpack))
     else:
-        _write_table(_to_frame(read_held(places, latest=options.latest)), options.out)
+        _write_table(read_held(places, latest=options.latest), options.out)
     return 0
 
 
-def _write_table(rows: pd.DataFrame, out: Path | None) -> None:
-    if out is None:
-        sys.stdout.write(to_csv(rows))
-    else:
-        replace_whole(out, to_csv(rows))
-
-
-def _to_frame(held: RecordSet) -> pd.DataFrame:
-    """Build the frame; records that contradict others have no number."""
+def _write_table(held: RecordSet, out: Path | None) -> None:
+    """Write a table, in which records that contradict others have no number."""
     records = [record for record in cross_check_records(held.records) if record is not None]
-    return build_frame(records, held.counts)
+    table = to_csv(build_frame(records, held.counts))
+    if out is None:
+        sys.stdout.write(table)
+    else:
+        replace_whole(out, table)
 
 
 def read_held(places: Sequence[Path], *, latest: bool) -> RecordSet:
@@ -89,20 +79,18 @@ def read_held(places: Sequence[Path], *, latest: bool) -> RecordSet:
     Raises:
         RecordError: for a damaged record, for two builds of a system, and if there are no records.
     """
-    return _select_builds(_read_some(places), latest=latest)
+    held = _read_some(places)
+    records = select_latest_builds(held.records) if latest else held.records
+    check_builds(records)
+    return RecordSet(tuple(records), held.counts)
 
 
 def _read_some(places: Sequence[Path]) -> RecordSet:
     held = read_all_records(places)
     if not held:
-        raise RecordError(_describe_missing_records(places))
+        paths = ", ".join(map(str, places))
+        raise RecordError(f"no records in {paths}; run bench first, or choose another directory")
     return held
-
-
-def _select_builds(held: RecordSet, *, latest: bool) -> RecordSet:
-    records = select_latest_builds(held.records) if latest else held.records
-    check_builds(records)
-    return RecordSet(tuple(records), held.counts)
 
 
 def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
@@ -123,22 +111,6 @@ def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
             PACKED.check(folder / name)
     write_packed(held, folder)
     return f"{len(held.records)} records and {len(held.counts)} counts packed in {folder}"
-
-
-def _merge(options: argparse.Namespace) -> None:
-    """Pack the results of several machines by kind of machine, or write them as one table."""
-    by_kind = merge(options.places)
-    if not by_kind:
-        raise RecordError(_describe_missing_records(options.places))
-    if options.pack is not None:
-        for kind, held in by_kind.items():
-            kept = _select_builds(held, latest=options.latest)
-            print_message(pack(kept, options.pack / kind, options.places))
-        command = format_pipeline_command("all", {"records": options.pack})
-        print_message(f"to draw them side by side: {command}")
-        return
-    frames = [_to_frame(held) for held in by_kind.values()]
-    _write_table(pd.concat(frames, ignore_index=True), options.out)
 
 
 def _unpack(places: Sequence[Path], folder: Path) -> str:
@@ -169,13 +141,11 @@ def _check_paths(options: argparse.Namespace) -> None:
 
 
 def _check_flags(options: argparse.Namespace) -> None:
-    does_more = options.pack or options.unpack or options.out or options.latest or options.merge
+    does_more = options.pack or options.unpack or options.out or options.latest
     if options.status and does_more:
         raise ConfigError("--status takes only RESULTS; remove the other arguments")
     if options.status and len(options.places) > 1:
         raise ConfigError("--status takes one results directory; remove the others")
-    if options.merge and options.unpack is not None:
-        raise ConfigError("--merge and --unpack exclude each other; run --merge with --pack first")
     packs = options.pack is not None or options.unpack is not None
     if packs and options.out is not None:
         raise ConfigError("--out excludes --pack and --unpack; remove one")
@@ -183,11 +153,6 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise ConfigError("--unpack has no input; choose a packed file or its directory")
     if options.unpack is not None and options.latest:
         raise ConfigError("--unpack excludes --latest; remove it, or use it with --pack")
-
-
-def _describe_missing_records(places: Sequence[Path]) -> str:
-    paths = ", ".join(map(str, places))
-    return f"no records in {paths}; run bench first, or choose another directory"
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -214,12 +179,6 @@ def _build_parser() -> argparse.ArgumentParser:
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--pack", metavar="DIRECTORY", help="directory for packed files")
     either.add_argument("--unpack", metavar="RESULTS", help="directory for unpacked records")
-    parser.add_argument(
-        "--merge",
-        action="store_true",
-        help="each PLACE is of another machine, with its own records of a trial; contradicting"
-        " records are rejected; --pack makes a directory for each kind of machine",
-    )
     parser.add_argument(
         "--status", action="store_true", help="show the current work of a pipeline run, by node"
     )

@@ -4,8 +4,8 @@
 
 Without a name, it draws all experiments. --records=PLACE draws records of a packed file or
 a directory, also of other machines. --report=FILE also writes the HTML report of the drawn
-experiments; with several --kind=RESULTS_DIR, it shows the results in these directories side by
-side. An experiment that fails has one line; the others are drawn, but the report is not written.
+experiments. An experiment that fails has one line; the others are drawn, but the report is not
+written.
 
 Exit codes: 0 success, 1 a wrong name, configuration or record.
 """
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from dynbatch.harness.contracts.extras import check_extra
-from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.facts import list_usable_cpus
 from dynbatch.harness.measuring.processes.child import bind_to_parent
 from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
@@ -48,13 +48,7 @@ COMMAND = "draw"
 @make_command(COMMAND, again="the same snakemake command")
 def main(typed: list[str]) -> int:
     options = vars(parse(typed))
-    names, kinds = options.pop("names"), options.pop("kind")
-    if kinds:
-        if not options["report"]:
-            raise ConfigError("--kind needs the page to write: add --report=FILE")
-        write_report(options["report"], kinds)
-        return 0
-    return draw(names, options)
+    return draw(options.pop("names"), options)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -63,9 +57,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment of conf/experiment")
     for option in OPTIONS:
         parser.add_argument(f"--{option}")
-    parser.add_argument(
-        "--kind", action="append", help="a directory with drawn results, for --report"
-    )
     return parser.parse_args(arguments)
 
 
@@ -85,16 +76,9 @@ def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
     if not draw_each(names, draw_one):
         return EXIT_USAGE
     if options.get("report"):
-        write_report(str(options["report"]), [choices.results_dir], names)
+        report = importlib.import_module("dynbatch.plots.report")  # the only user of jinja2
+        report.write_report(Path(str(options["report"])), choices.results_dir, names)
     return 0
-
-
-def write_report(
-    file: str, results_dirs: Sequence[str | Path], names: Sequence[str] | None = None
-) -> None:
-    """Write the report page; jinja2 is imported only here."""
-    report = importlib.import_module("dynbatch.plots.report")
-    report.write_report(Path(file), list(map(Path, results_dirs)), names)
 
 
 def list_experiments(choices: Choices) -> list[str]:

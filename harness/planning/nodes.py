@@ -3,7 +3,7 @@
 The head node plans for nodes as their profile describes them; each node checks itself:
 
 nodes:                   # in a file of profiles/, passed to snakemake as --configfile
-  name: h200             # name of this kind of node, a section of the report
+  name: h200             # name of this kind of node in messages
   n_cpus: 16             # CPUs that a job may use
   memory_gib: 120        # memory of a job
   gpu: NVIDIA H200       # driver name of the GPU, or a part of it; default: trials run on the CPU

@@ -1,4 +1,4 @@
-"""Storage of trial and count records, as individual or packed files, and their merging.
+"""Storage of trial and count records, as individual or packed files.
 
 A packed file has one line of JSON per record, with sorted lines and keys, compressed with xz. Equal
 records yield equal bytes, whatever their order and files.
@@ -6,12 +6,11 @@ records yield equal bytes, whatever their order and files.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -19,14 +18,7 @@ from pydantic import ValidationError
 
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.machine.files import read_regular
-from dynbatch.harness.records.count_row import (
-    AnyCount,
-    CountRow,
-    parse_count,
-    read_count,
-    write_count,
-)
-from dynbatch.harness.records.cross_check import collect_machine_facts
+from dynbatch.harness.records.count_row import AnyCount, parse_count, read_count, write_count
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.records.record import (
     SCHEMA_VERSION,
@@ -42,9 +34,6 @@ Key = tuple[str, int]
 MAX_BYTES = 2**30  # limit of unpacked records, as xz can hide gigabytes of zeros in a small file
 ADVICE = "restore the file or pack its records again (bench-collect --pack)"
 _SAFE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
-_UNSAFE = re.compile(r"[^A-Za-z0-9]+")
-_OF_THE_MACHINE = {"schedule_s", "learn_s", "learn_s_ed", "cpu", "counted_at"}
-MAX_LETTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +113,6 @@ def find_packed_files(location: Path) -> list[Path]:
         names = (TRIALS.packed, COUNTS.packed)
         return [path for name in names if (path := location / name).is_file()]
     return [location] if location.suffix == ".xz" else []
-
-
-def list_machine_kinds(folder: Path) -> list[str]:
-    """Return the names of subdirectories with packed records, one for each kind of machine.
-
-    The list is empty if the directory has packed files itself.
-    """
-    if not folder.is_dir() or find_packed_files(folder):
-        return []
-    return sorted(
-        child.name for child in folder.iterdir() if child.is_dir() and find_packed_files(child)
-    )
 
 
 def write_packed(held: RecordSet, folder: Path) -> None:
@@ -279,109 +256,3 @@ def check_safe_name(name: str) -> str:
     if not _SAFE.fullmatch(name) or set(name) == {"."}:
         raise RecordError(f"record name {name!r} is not a valid file name; {ADVICE}")
     return name
-
-
-def merge(places: Iterable[Path]) -> dict[str, RecordSet]:
-    """Merge the records of several machines; return them by the name of the kind of machine.
-
-    Counts do not depend on the machine, except for their seconds. Each kind of machine gets the
-    counts made on its CPU and, for other ids, those of other CPUs.
-
-    Raises:
-        RecordError: Two records of one trial have other inputs, or two of one round and one kind of
-            machine differ; the message names the record and both paths.
-    """
-    held = {location: read_all_records([location]) for location in dict.fromkeys(places)}
-    trials = {location: stored.records for location, stored in held.items()}
-    records = _merge_items(
-        trials,
-        lambda record: (record.trial_id, record.trial.round, name_machine_kind(record)),
-        lambda a, b: a == b,
-    )
-    _check_same_inputs(trials)
-    counts = _merge_items(
-        {location: stored.counts for location, stored in held.items()},
-        lambda row: (row.count_id, row.source_sha256),
-        _is_same_count,
-    )
-    if not records:
-        return {"counts": RecordSet((), tuple(counts))} if counts else {}
-    by_kind: dict[str, list[Record]] = {}
-    for record in records:
-        by_kind.setdefault(name_machine_kind(record), []).append(record)
-    return {
-        kind: RecordSet(tuple(members), _select_counts(members, counts))
-        for kind, members in sorted(by_kind.items())
-    }
-
-
-def name_machine_kind(record: Record) -> str:
-    """Return a path-safe name of a record's kind of machine.
-
-    It has the processor or GPU that computes, the number of CPUs and a hash of the machine's facts.
-    """
-    facts = collect_machine_facts(record.machine)
-    gpus = [gpu.get("name", "") for gpu in record.machine.get("gpus") or ()]
-    processor = gpus[0] if gpus and record.trial.device == "cuda" else str(facts["cpu"])
-    # GPUs matter only if one is used; the facts always include the CPU.
-    identity = [facts, gpus if record.trial.device == "cuda" else []]
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
-    name = _UNSAFE.sub("_", processor).strip("_")[:MAX_LETTERS]
-    return f"{name}-{facts['n_usable_cpus']}_cpus-{digest}"
-
-
-def _merge_items(
-    held: Mapping[Path, Iterable[T]], key: Callable[[T], Hashable], is_same: Callable[[T, T], bool]
-) -> list[T]:
-    """Return one item of each key, in order."""
-    first: dict[Hashable, tuple[Path, T]] = {}
-    for location, items in held.items():
-        for item in items:
-            known_place, known = first.setdefault(key(item), (location, item))
-            if not is_same(known, item):
-                raise RecordError(
-                    f"{known_place} and {location} contradict each other in"
-                    f" {_describe_item(item)}, of the same machine and code; remove one of them"
-                )
-    return [item for _, item in first.values()]
-
-
-def _describe_item(item: object) -> str:
-    if isinstance(item, Record):
-        return f"{item.trial_id}, round {item.trial.round}"
-    return str(getattr(item, "count_id", item))
-
-
-def _is_same_count(a: AnyCount, b: AnyCount) -> bool:
-    """Return whether two counts of one mini-batch and code are equal except for their seconds."""
-    if isinstance(a, CountRow) and isinstance(b, CountRow):
-        return _drop_machine_fields(a) == _drop_machine_fields(b)
-    return type(a) is not type(b) or a.status == b.status  # a failure does not contradict a count
-
-
-def _drop_machine_fields(row: CountRow) -> dict[str, Any]:
-    return {name: value for name, value in asdict(row).items() if name not in _OF_THE_MACHINE}
-
-
-def _check_same_inputs(held: Mapping[Path, Iterable[Record]]) -> None:
-    """Check that all records of a trial, of any machine, have the same inputs."""
-    first: dict[str, tuple[Path, Record]] = {}
-    for location, records in held.items():
-        for record in (candidate for candidate in records if candidate.inputs_sha256 is not None):
-            known_place, known = first.setdefault(record.trial_id, (location, record))
-            if known.inputs_sha256 != record.inputs_sha256:
-                raise RecordError(
-                    f"{known_place} and {location} contradict each other in"
-                    f" {_describe_item(record)}: inputs {str(known.inputs_sha256)[:12]} and"
-                    f" {str(record.inputs_sha256)[:12]}; fix the data of one (bench-data) and"
-                    " measure it again"
-                )
-
-
-def _select_counts(records: Iterable[Record], counts: Sequence[AnyCount]) -> tuple[AnyCount, ...]:
-    cpus = {record.machine.get("cpu") for record in records}
-    here = [row for row in counts if row.cpu in cpus]
-    named = {row.count_id for row in here}
-    # Counts of this CPU take precedence over those of others, which may be of other code.
-    others = {row.count_id: row for row in counts if row.count_id not in named}
-    return (*here, *others.values())

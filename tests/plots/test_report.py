@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dynbatch.harness.commands import draw
+from dynbatch.harness.errors import OutputError
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.config import Composer
 from dynbatch.plots.report import summarize_answers, write_report
 from tests.support.experiments import FIGURE, TABLE, change_systems, run_draw, write_measured
-from tests.support.refusals import read_refusal
+from tests.support.refusals import expect_refusal
 
 pytestmark = pytest.mark.slow  # whole experiments are drawn
-Output = pytest.CaptureFixture[str]
 ANSWERS, HEADLINE = "answers", "headline_tree_lstm_inference"
 MAX_BYTES = 8e6
 
@@ -25,7 +23,7 @@ MAX_BYTES = 8e6
 def build_page(choices: Choices, *names: str) -> str:
     """Return the report of experiments that were drawn."""
     out = choices.results_dir / "report.html"
-    write_report(out, [choices.results_dir], names)
+    write_report(out, choices.results_dir, names)
     assert out.stat().st_size < MAX_BYTES
     return out.read_text(encoding="utf-8")
 
@@ -102,28 +100,7 @@ def test_sheet_has_statuses_models_and_the_machine(choices: Choices, composer: C
     assert sheet["stems"] == [f"tables/{TABLE}_{group}" for group in ("strategies", "systems")]
 
 
-def test_kinds_need_a_report_and_drawn_experiments(tmp_path: Path, capsys: Output) -> None:
-    assert draw.main([f"--kind={tmp_path}"]) == 1
-    read_refusal(capsys, "--kind", "--report=FILE")
-    assert draw.main([f"--report={tmp_path / 'page.html'}", f"--kind={tmp_path}"]) == 1
-    read_refusal(capsys, "nothing was drawn")
-
-
-def test_kinds_of_machines_are_shown_side_by_side(
-    choices: Choices, composer: Composer, tmp_path: Path
-) -> None:
-    """Each experiment is a section, with a column for each kind of machine that measured it."""
-    folders = []
-    for name, names in (("H200-a", (FIGURE, TABLE)), ("A100-b", (TABLE,))):
-        there = replace(choices, results_dir=tmp_path / name)
-        draw_made_up(there, composer, *names)
-        folders.append(str(there.results_dir))
-    out = tmp_path / "report.html"
-    assert draw.main([f"--report={out}", *(f"--kind={folder}" for folder in folders)]) == 0
-    page = out.read_text(encoding="utf-8")
-    assert page.count(f'<section id="{TABLE}">') == page.count(f'<section id="{FIGURE}">') == 1
-    of_table = page.partition(f'<section id="{TABLE}">')[2].partition("</section>")[0]
-    of_figure = page.partition(f'<section id="{FIGURE}">')[2].partition("</section>")[0]
-    assert [of_table.count(f"<h3>{name}</h3>") for name in ("H200-a", "A100-b")] == [1, 1]
-    assert [of_figure.count(f"<h3>{name}</h3>") for name in ("H200-a", "A100-b")] == [1, 0]
-    assert 'href="A100-b/tables/' in of_table, "links lead to its own files"
+def test_without_an_experiment_there_is_no_report(tmp_path: Path) -> None:
+    with expect_refusal("nothing was drawn", kind=OutputError):
+        write_report(tmp_path / "report.html", tmp_path, [])
+    assert not list(tmp_path.iterdir())

@@ -155,6 +155,7 @@ def test_groups_keep_unlike_machines_and_threads_apart(make_record: MakeRecord) 
         make_record(machine=MACHINE | {"cpu": "Other CPU"}),
         make_record(machine=MACHINE | {"usable_cpus": [0]}),
         make_record(machine=MACHINE | {"governor": "powersave"}),
+        make_record(machine=MACHINE | {"memory_bytes": 2**30}),
         plain_record(threads=2),
         make_record(versions=base.versions | {"harness": "2"}),
         make_record(versions=base.versions | {"numpy": "3.0"}),
@@ -162,6 +163,7 @@ def test_groups_keep_unlike_machines_and_threads_apart(make_record: MakeRecord) 
     assert len({hash_group(record) for record in [base, *unlike]}) == len(unlike) + 1
     alike = [
         make_record(machine=MACHINE | {"hostname": "x", "gpus": [{"name": "G", "driver": "1"}]}),
+        make_record(machine=MACHINE | {"memory_bytes": 3 * 2**12}),  # pages
         plain_record(2, hidden_size=9),
         make_record(versions=base.versions | {"fake": "2.0"}),
     ]

@@ -1,4 +1,4 @@
-"""Stored results: packed or in directories, of several machines; errors in one line."""
+"""Stored results: packed or in directories; errors in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynbatch.harness.commands import collect
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.records import store
 from dynbatch.harness.records.count_row import parse_count
@@ -22,21 +21,15 @@ from dynbatch.harness.records.store import (
     COUNTS,
     TRIALS,
     RecordSet,
-    list_machine_kinds,
-    merge,
-    name_machine_kind,
     read_all_records,
     unpack,
     write_packed,
 )
 from tests.support.made_up_counts import LEARNING, failed_row, made_up_row
 from tests.support.records import POINT, content_of, plain_count, plain_record, write_results
-from tests.support.refusals import Output, expect_refusal
+from tests.support.refusals import expect_refusal
 
 Patch = pytest.MonkeyPatch
-GIB = 2**30
-MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": [], "memory_bytes": 8 * GIB}
-OTHER = MACHINE | {"cpu": "Other CPU"}
 SECONDS = st.just(0.0) | st.floats(min_value=1e-9, max_value=1e9)  # times that a clock can return
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SETTINGS = st.recursive(
@@ -216,57 +209,3 @@ def test_superseded_records_are_left_out(tmp_path: Path) -> None:
     assert read_all_records([tmp_path / "raw"]) == RecordSet((new,), (plain_count(),))
     (path,) = tmp_path.rglob("r0.json")
     assert read_record(path) == new
-
-
-def lay_out(folder: Path, *records: Record) -> Path:
-    write_results(folder, list(records), [])
-    return folder
-
-
-def test_one_trial_of_two_kinds_is_two_records(tmp_path: Path) -> None:
-    ours, theirs = (plain_record(changes={"machine": machine}) for machine in (MACHINE, OTHER))
-    places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
-    found = merge(places)
-    kinds = {kind: list(held.records) for kind, held in found.items()}
-    assert kinds == {name_machine_kind(ours): [ours], name_machine_kind(theirs): [theirs]}
-    assert name_machine_kind(ours).startswith("Some_CPU-2_cpus-")
-    assert list(merge([*places, places[0]]).values()) == list(found.values())
-
-
-def test_nodes_of_one_kind_are_one_though_their_memory_differs_by_pages(tmp_path: Path) -> None:
-    ours = plain_record(changes={"machine": MACHINE | {"hostname": "node1"}})
-    fewer = MACHINE | {"hostname": "node2", "memory_bytes": 8 * GIB - 12288}
-    theirs = plain_record(changes={"machine": fewer}, hidden_size=9)
-    found = merge([lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)])
-    (held,) = found.values()
-    assert {record.trial_id for record in held.records} == {ours.trial_id, theirs.trial_id}
-
-
-@pytest.mark.parametrize("machine", [MACHINE, OTHER])
-def test_other_inputs_are_a_contradiction(tmp_path: Path, machine: dict[str, object]) -> None:
-    ours = plain_record(changes={"machine": MACHINE, "inputs_sha256": "a" * 64})
-    theirs = plain_record(changes={"machine": machine, "inputs_sha256": "b" * 64})
-    places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
-    with expect_refusal(ours.trial_id, *map(str, places), kind=RecordError):
-        merge(places)
-
-
-def test_two_measurements_of_one_kind_are_a_contradiction(tmp_path: Path) -> None:
-    changes = ({"machine": MACHINE, "instances_per_s": speed} for speed in (1.0, 2.0))
-    ours, theirs = (plain_record(changes=change) for change in changes)
-    with pytest.raises(RecordError, match=f"{ours.trial_id}, round 0, of the same machine"):
-        merge([lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)])
-
-
-def test_the_command_packs_a_folder_for_each_kind(tmp_path: Path, capsys: Output) -> None:
-    lay_out(tmp_path / "a", plain_record(changes={"machine": MACHINE}))
-    lay_out(tmp_path / "b", plain_record(changes={"machine": OTHER}))
-    places = [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert collect.main(["--merge", *places, "--pack", str(tmp_path / "all")]) == 0
-    assert len(list_machine_kinds(tmp_path / "all")) == 2
-    assert not list_machine_kinds(tmp_path / "all" / list_machine_kinds(tmp_path / "all")[0])
-    assert "side by side" in capsys.readouterr().err
-    assert collect.main(places) == 1, "without --merge they are two unlike records"
-    capsys.readouterr()
-    assert collect.main(["--merge", *places]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3

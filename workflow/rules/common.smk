@@ -25,6 +25,7 @@ from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.planning.pending import find_pending
 from dynbatch.harness.planning.requests import is_only_claims, to_argument
 from dynbatch.harness.planning.locks import begin_run
+from dynbatch.harness.records.store import find_packed_files
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.plots.declaration import read_declaration
 from dynbatch.plots.drawable import hash_drawing_code, select_drawable

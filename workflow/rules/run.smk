@@ -1,4 +1,4 @@
-# Measurements or drawings of one kind of machine.
+# Run that measures and draws, on this machine or as head node of a cluster, and its targets.
 with exit_on_error(): # for errors in --config or conf/
     include: "common.smk"
     if NODES:
