@@ -138,7 +138,7 @@ verify-reference: install
 	$(BIN)/python -m scripts.verify_reference
 
 # The pipeline on a Slurm of its own, which it starts and stops: as root, where Debian's munge,
-# slurmctld, slurmd and slurm-client are installed; and what Kubernetes would be told.
+# slurmctld, slurmd and slurm-client are installed.
 test-cluster:
 	$(MAKE) --always-make install EXTRAS=$(EXTRAS),cluster
 	$(BIN)/python -m pytest -m cluster

@@ -13,7 +13,6 @@ nodes:                   # in a file of profiles/, passed to snakemake as --conf
   constraint: h200
   account: mine          # only if the cluster requires one
   block: 30m             # approximate duration of a job that measures
-  scheduler: slurm       # or kubernetes
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ from dynbatch.harness.machine.facts import Machine, count_usable_cpus, has_cuda_
 from dynbatch.harness.machine.torch_device import explain_unusable_gpu
 from dynbatch.harness.planning.durations import parse_duration
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.checked import Count, OneOf, Text, check_fields, read
+from dynbatch.harness.values.checked import Count, Text, check_fields, read
 
 GIB = 2**30
 LARGEST_GIB = 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-SCHEDULERS = {"slurm": "slurm", "kubernetes": "cluster-generic"}  # with Snakemake's executors
 HERE = ("local", "dryrun", "touch")  # Snakemake executors that run jobs on this machine
 # Fraction of the installed memory that the operating system may reserve.
 KEPT_BY_SYSTEM = 0.1
@@ -56,7 +54,6 @@ class Nodes:
     constraint: Text | None = None
     account: Text | None = None
     block: Text = "30m"
-    scheduler: Annotated[str, OneOf(tuple(SCHEDULERS))] = "slurm"
 
     def __post_init__(self) -> None:
         check_fields(self, "nodes.")
@@ -123,10 +120,10 @@ def read_nodes(config: Mapping[str, Any]) -> Nodes | None:
 
 def check_executor(nodes: Nodes | None, executor: str) -> None:
     """Raise ConfigError if Snakemake's executor does not run jobs on the planned machines."""
-    if nodes is not None and executor != SCHEDULERS[nodes.scheduler]:
+    if nodes is not None and executor != "slurm":
         raise ConfigError(
-            f"nodes are of {nodes.scheduler}, but the executor is {executor};"
-            f" set --workflow-profile profiles/{nodes.scheduler}, or remove nodes"
+            f"the key nodes is set, but the executor is {executor};"
+            " set --workflow-profile profiles/slurm, or remove nodes"
         )
     if nodes is None and executor not in HERE:
         raise ConfigError(

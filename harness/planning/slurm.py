@@ -79,11 +79,11 @@ def _ask(command: Sequence[str]) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
-def run_tool(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command of a scheduler, with a text as its standard input if there is one."""
+def run_tool(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm; raise ConfigError if it does not end in time."""
     try:
         return subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(

@@ -18,7 +18,6 @@ from dynbatch.harness.planning.job_specs import FILE, RunPlan, read_run_plan
 from dynbatch.harness.records.files import replace_whole
 
 FOLDER = ".at_work"  # in the results directory
-NODE_NAMES = ("SLURMD_NODENAME", "BENCH_NODE")  # variables of Slurm and of our Kubernetes jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,8 @@ class AtWork:
 
 
 def find_node_name() -> str:
-    """Return the scheduler's name of this machine, else its host name."""
-    names = (os.environ.get(name) for name in NODE_NAMES)
-    return next(filter(None, names), platform.node())
+    """Return Slurm's name of this machine, else its host name."""
+    return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
 class Notice:

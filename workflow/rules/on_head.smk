@@ -4,12 +4,10 @@ from dynbatch.harness.planning.locks import block_runs
 from dynbatch.harness.planning.slurm import cancel, check_slurm, list_jobs, check_idle_nodes
 from dynbatch.harness.terminal.status import forget_all
 
-ON_SLURM = NODES.scheduler == "slurm"
-if ON_SLURM:
-    check_slurm(NODES.partition)
+check_slurm(NODES.partition)
 
 N_CPUS = NODES.n_cpus
-# A job that measures has its node exclusively; on Kubernetes, profiles/kubernetes/job.yaml ensures that.
+# A job that measures has its node exclusively.
 MEASURE_JOB = {
     **NODES.resources,
     "mem_mb": NODES.memory_mib,
@@ -32,19 +30,13 @@ def prepare_nodes():
         with block_runs(RESULTS) as is_alone:
             if is_alone:
                 end_lost_jobs()
-        if ON_SLURM:
-            check_idle_nodes(NODES, RESULTS, notify)
+        check_idle_nodes(NODES, RESULTS, notify)
         write_orders_of_counts()
 
 
 def end_lost_jobs():
-    """Cancel the jobs of a killed Snakemake, which would measure the same trials as this run.
-
-    On Kubernetes, Snakemake itself finds them again.
-    """
+    """Cancel the jobs of a killed Snakemake, which would measure the same trials as this run."""
     forget_all(RESULTS)
-    if not ON_SLURM:
-        return
     # Counts are not canceled, because they may be of another results directory.
     ours = {f"rule_measure_wildcards_{name}" for name in JOBS}
     lost = [job for job, comment in list_jobs(Path.cwd()).items() if comment in ours]
