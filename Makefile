@@ -9,7 +9,7 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := torch,gpu,dynet,tensorflow,jax,torchfold,geometric,plots,pipeline,lexicon,test,dev
+EXTRAS := torch,gpu,dynet,tensorflow,jax,torchfold,geometric,plots,pipeline,test,dev
 # The pipeline's options, e.g. make all CONFIG="scale=paper threads=2"
 CONFIG ?=
 # More for Snakemake, e.g. make all SNAKEMAKE=--quiet. Not its --config: of two, it takes the last.

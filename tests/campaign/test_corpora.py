@@ -140,28 +140,20 @@ def judge(name: str, kind: str, files: Mapping[str, bytes], answer: Answer, whol
     assert fault or answer.n_read == n_expected
 
 
-def read_whole(corpus: str) -> Answer:
-    """Read undamaged files; skips if that is not possible here."""
-    whole = read(corpus, files_of(corpus))
-    if "jieba" in whole.refusal:
-        pytest.skip(whole.refusal)
-    return whole
-
-
 @pytest.mark.parametrize("name", NAMES)
 @examples(30, 300)
 @given(data=st.data())
 def test_damaged_files(name: str, data: st.DataObject) -> None:
-    files, whole = files_of(name), read_whole(name)
+    files = files_of(name)
     file = data.draw(st.sampled_from(list(files)))
     kind, content = data.draw(damages_of(files[file]))
     damaged = {**files, file: content}
-    judge(name, kind, damaged, read(name, damaged), whole)
+    judge(name, kind, damaged, read(name, damaged), read(name, files))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_undamaged_files_are_well_formed_and_all_are_read(name: str) -> None:
-    assert read_whole(name).n_read == count_instances(name, files_of(name)) > 1
+    assert read(name, files_of(name)).n_read == count_instances(name, files_of(name)) > 1
     assert set(CHECKS) == set(NAMES)
 
 
@@ -314,17 +306,6 @@ def _end_of_lattice(rows: Sequence[Sequence[int]], at: int) -> int:
     return end + 1
 
 
-def _weibo_lexicon(files: Mapping[str, str]) -> int:
-    """Count sentences, separated by blank lines; a line is a character, a tab and a label."""
-    blocks = re.split(r"\n\n+", "\n".join(_lines(files["weibo/train.conll"])).lstrip("\n"))
-    for block in blocks:
-        for line in block.split("\n"):
-            word, tab, label = line.partition("\t")
-            _need(bool(tab and label and not re.search(r"\s", label)), f"no row: {line[:40]}")
-            _need(bool(word), f"no character: {line[:40]}")
-    return len(blocks)
-
-
 CHECKS: dict[str, Callable[[Mapping[str, str]], int]] = {
     "sst": _sst,
     "ptb": _ptb,
@@ -332,5 +313,4 @@ CHECKS: dict[str, Callable[[Mapping[str, str]], int]] = {
     "iwslt15": _iwslt15,
     "ud_ewt": _ud_ewt,
     "weibo_lattice": _weibo_lattice,
-    "weibo_lexicon": _weibo_lexicon,
 }

@@ -329,7 +329,7 @@ def test_all_of_xnli_may_be_of_one_length() -> None:
 
 
 SHARING: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in ("sst", "ptb", "iwslt15", "weibo_lattice", "weibo_lexicon")),
+    *((name, {}) for name in ("sst", "ptb", "iwslt15", "weibo_lattice")),
     *((f"{name}_synthetic", {}) for name in ("sst", "ptb", "iwslt15", "lattice")),
     *((name, {"steps": 4}) for name in ("ptb", "ptb_synthetic")),
 ]

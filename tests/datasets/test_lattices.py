@@ -1,9 +1,8 @@
-"""Lattices from files, from text with a lexicon, and generated: their content, and errors."""
+"""Lattices from files and generated ones: their content."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,24 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynbatch.datasets import weibo_lexicon
 from dynbatch.datasets.parts.reading import LazyInstances, split_text
 from dynbatch.datasets.weibo_lattice import read_lattices
-from dynbatch.datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_sentences
 from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.contracts.corpus import Corpus, draw_mini_batches
 from dynbatch.harness.contracts.model import ModelSizes
 from dynbatch.harness.contracts.policy import load_policy
-from dynbatch.harness.errors import DataError
 from dynbatch.harness.granularity.released import build_released_graph
 from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.values.instances import Lattice
 from tests.support.corpora import change_lattices, load, load_shipped, write_corpus
-from tests.support.processes import end_python
-from tests.support.refusals import raising
-
-Patch = pytest.MonkeyPatch
 
 
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
@@ -112,129 +104,6 @@ def test_statistics_of_real_files(data_root: Path, split: str, reported: dict[st
         assert lattice.tokens.max() < corpus.get_size("words")
         for start, end in pairwise(lattice.arc_start[1:]):  # words are longest first
             assert np.all(np.diff(lattice.sources[start + 1 : end]) > 0)
-
-
-WORDS = frozenset({"北京", "京市", "北京市", "北海", "海市"})
-
-
-@pytest.fixture
-def _few_words(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(weibo_lexicon, "_read_lexicon", lambda: Lexicon("five words", WORDS, "abc"))
-
-
-@pytest.fixture
-def _fresh_lexicon() -> Iterator[None]:
-    """Clear the cached lexicon before and after a test."""
-    weibo_lexicon._read_lexicon.cache_clear()
-    yield
-    weibo_lexicon._read_lexicon.cache_clear()
-
-
-def arcs_into(lattice: Lattice, state: int) -> list[tuple[int, int]]:
-    """Return source and token of every incoming arc, in order."""
-    arcs = slice(lattice.arc_start[state], lattice.arc_start[state + 1])
-    return list(zip(lattice.sources[arcs].tolist(), lattice.tokens[arcs].tolist(), strict=True))
-
-
-@given(
-    st.text("abc", max_size=12),
-    st.frozensets(st.text("abc", min_size=2, max_size=5)),
-    st.integers(1, 6),
-)
-def test_every_word_is_found_where_it_ends(
-    sentence: str, words: frozenset[str], max_length: int
-) -> None:
-    into = Lexicon("some words", words, "").find_words(sentence, max_length)
-    assert len(into) == len(sentence)
-    for end, found in enumerate(into, 1):
-        before = sentence[:end]
-        fit = [word for word in words if before.endswith(word) and len(word) <= max_length]
-        assert found == sorted(fit, key=len, reverse=True)
-
-
-def test_jieba_s_dictionary_is_read_without_its_code() -> None:
-    code = (
-        "import sys; from dynbatch.datasets.weibo_lexicon import load_jieba_lexicon;"
-        "words = load_jieba_lexicon().words;"
-        "print(len(words), min(map(len, words)), max(map(len, words)), 'jieba' in sys.modules)"
-    )
-    done = end_python("-c", code)
-    assert (done.stdout, done.stderr) == ("337465 2 16 False\n", "")
-    assert load_jieba_lexicon() is load_jieba_lexicon()
-
-
-@pytest.mark.usefixtures("_fresh_lexicon")
-def test_missing_jieba_error_gives_install_command(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(weibo_lexicon, "distribution", raising(PackageNotFoundError("jieba")))
-    write_corpus("weibo_lexicon", tmp_path)
-    with pytest.raises(DataError, match="package jieba is not installed; run `pip"):
-        load("weibo_lexicon", tmp_path)
-
-
-@pytest.mark.usefixtures("_fresh_lexicon")
-def test_a_jieba_without_its_dictionary_is_an_error(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(weibo_lexicon, "FILE", "jieba/nothing.txt")
-    with pytest.raises(DataError, match=r"cannot read .*nothing\.txt .* --force-reinstall jieba"):
-        load_jieba_lexicon()
-
-
-def test_another_dictionary_is_refused(tmp_path: Path) -> None:
-    write_corpus("weibo_lexicon", tmp_path)
-    with pytest.raises(DataError, match=r"the dictionary of jieba .* expected 00; run `pip inst"):
-        load("weibo_lexicon", tmp_path, sha256={"lexicon": "00"})
-
-
-@pytest.mark.usefixtures("_few_words")
-def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path) -> None:
-    write_corpus("weibo_lexicon", tmp_path)
-    corpus = load("weibo_lexicon", tmp_path)
-    first, second = corpus.instances
-    assert corpus.sizes == {"characters": 5 + 1, "words": 3 + 1, "classes": 3 + 1}
-    assert first.tags.tolist() == [0, 1, 2, 2, 3]
-    assert [arcs_into(first, state) for state in range(5)] == [
-        [],
-        [(0, 0)],
-        [(1, 1), (0, 0)],
-        [(2, 2), (0, 1), (1, 2)],
-        [(3, 3)],
-    ]
-    assert arcs_into(second, 1) == [(0, 4)]
-    assert arcs_into(second, 3) == [(2, 1), (1, 0)]
-    assert corpus.source.endswith("with the words of five words")
-
-
-@pytest.mark.usefixtures("_few_words")
-def test_entries_absent_from_training_split_are_unknown(tmp_path: Path) -> None:
-    write_corpus("weibo_lexicon", tmp_path)
-    corpus = load("weibo_lexicon", tmp_path, "dev")
-    assert corpus.sizes == {"characters": 6, "words": 4, "classes": 4}
-    assert arcs_into(corpus.instances[0], 2) == [(1, 5), (0, 3)]
-    assert arcs_into(corpus.instances[0], 3) == [(2, 2), (1, 3)]
-
-
-@pytest.mark.usefixtures("_few_words")
-def test_words_may_be_short(tmp_path: Path) -> None:
-    write_corpus("weibo_lexicon", tmp_path)
-    assert load("weibo_lexicon", tmp_path, max_word_length=2).instances[0].n_arcs == 4 + 2
-    assert load("weibo_lexicon", tmp_path, max_word_length=1).instances[0].n_arcs == 4
-
-
-def test_digits_and_long_characters_keep_their_place() -> None:
-    text = "80\tO\r\n811\tO\r\n\ufffd\ufffd0\tO\n8\tO\n"
-    (sentence,) = read_sentences(split_text(Path("a file"), text.encode(), ""))
-    assert sentence.characters == ("8", "8", "\ufffd\ufffd", "8")
-    assert sentence.text == "88\ufffd8"
-
-
-def test_statistics_of_the_real_text_with_jieba_s_words(data_root: Path) -> None:
-    corpus = load_shipped("weibo_lexicon", data_root)
-    found = dict(describe_corpus(corpus))
-    assert corpus.sizes == {"words": 8386, "characters": 3129, "classes": 18}
-    assert found["instances"] == "1350 (lattice)"
-    assert found["arcs"] == "73778 characters and 22670 words"
-    assert found["arcs into a state"] == "0: 1350, 1: 52674, 2: 19675, 3: 1293, 4: 135, 5: 1"
-    assert found["word lengths"] == "2: 20231, 3: 1731, 4: 695, 5: 10, 6: 1, 7: 2"
-    assert found["words"] == "8386 rows, 8385 used in this split"
 
 
 # --- generated lattices ---

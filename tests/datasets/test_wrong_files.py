@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from dynbatch.datasets import weibo_lexicon
 from dynbatch.datasets.parts.reading import decode_text
-from dynbatch.datasets.weibo_lexicon import Lexicon
 from dynbatch.harness.contracts.corpus import Corpus, hash_inputs
 from dynbatch.harness.contracts.home import find_home
 from dynbatch.harness.errors import DataError
@@ -26,15 +23,6 @@ from tests.support.corpora import (
 )
 from tests.support.corpora import change_lattices as changed
 from tests.support.processes import in_time
-
-OWN_LEXICON = weibo_lexicon._read_lexicon
-
-
-@pytest.fixture(autouse=True)
-def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = Lexicon("two words", frozenset({"北京", "京市"}), "abc")
-    monkeypatch.setattr(weibo_lexicon, "_read_lexicon", lambda: few)
-
 
 # Wrong lines between right ones, each with its reason.
 TREES = {
@@ -92,11 +80,6 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "ud_ewt": [
         ("\n".join([word("1", "a", "X", "0", "root"), "", *lines, ""]), reason)
         for lines, reason in PARSED
-    ],
-    "weibo_lexicon": [
-        ("北0 O\n", ":1: expected a character, a tab and a label, got '北0 O'"),
-        ("北0\tO\n\t\n北0\tO\n", r":2: expected a character, a tab and a label, got '\t'"),
-        ("北0\tO\n北0\tO\tO\n", ":2: "),
     ],
     "weibo_lattice": [
         (changed(7, "3 2 7 0 31 3 32"), ":7: an arc into state 3 comes from itself"),
@@ -187,17 +170,10 @@ def test_pairs_that_are_none_are_named(files: dict[str, str], reason: str, tmp_p
     assert refused("iwslt15", tmp_path).startswith(f"{folder}/{reason.format(folder)}")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("weibo_lexicon", "北0\tO\n\n京0\tB-SUN\n", "conll:3: label 'B-SUN' is not in the"),
-        ("wikiner", "Ann|I-PER .|O\nAnn|I-ORG .|O\n", "txt:2: tag 'I-ORG' is not in the"),
-    ],
-)
-def test_unknown_label_is_named(name: str, content: str, reason: str, tmp_path: Path) -> None:
-    folder = write_corpus(name, tmp_path, dev=content)
-    line = refused(name, tmp_path, "dev")
-    assert line.startswith(f"{folder}/dev.{reason}")
+def test_unknown_label_is_named(tmp_path: Path) -> None:
+    folder = write_corpus("wikiner", tmp_path, dev="Ann|I-PER .|O\nAnn|I-ORG .|O\n")
+    line = refused("wikiner", tmp_path, "dev")
+    assert line.startswith(f"{folder}/dev.txt:2: tag 'I-ORG' is not in the")
     assert ": expected one of " in line
 
 
@@ -224,12 +200,11 @@ def test_every_reader_tolerates_harmless_changes(name: str, change: str, tmp_pat
         assert same(load(name, tmp_path), expected)
 
 
-@pytest.mark.parametrize("name", ["ud_ewt", "weibo_lexicon"])
-def test_several_blank_lines_separate_sentences_as_one_does(name: str, tmp_path: Path) -> None:
-    file = first_file(name, tmp_path)
-    expected = load(name, tmp_path)
+def test_several_blank_lines_separate_sentences_as_one_does(tmp_path: Path) -> None:
+    file = first_file("ud_ewt", tmp_path)
+    expected = load("ud_ewt", tmp_path)
     file.write_text("\n" + file.read_text().replace("\n\n", "\n\n\n"))
-    assert same(load(name, tmp_path), expected)
+    assert same(load("ud_ewt", tmp_path), expected)
 
 
 AS_TEXT = "; save the file as UTF-8 with line feeds"
@@ -255,8 +230,6 @@ def test_readers_refuse_damaged_files_in_one_line(name: str, change: str, tmp_pa
     spoil, reason = REFUSED[change]
     file.write_bytes(spoil(file.read_bytes()))
     line = refused(name, tmp_path)
-    if name == "weibo_lexicon" and change.startswith("UTF-16"):
-        reason = AS_TEXT  # UTF-16 of non-ASCII text may be invalid UTF-8
     assert line.startswith(f"{file}")
     assert line.endswith(reason)
 
@@ -310,15 +283,3 @@ def test_the_first_line_that_is_wrong_is_named() -> None:
     with pytest.raises(DataError, match=r"^here:2: not UTF-8 text"):
         decode_text(b"a\n\xff\n\0", "here")
     assert decode_text(b"a\nb", "here") == "a\nb"
-
-
-def test_lexicons_are_decoded_like_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "dict.txt"
-    package = SimpleNamespace(version="0", locate_file=lambda _: file)
-    monkeypatch.setattr(weibo_lexicon, "distribution", lambda _: package)
-    read_anew = OWN_LEXICON.__wrapped__
-    file.write_bytes(b"\xef\xbb\xbfab 3 n\r\nbc 2 n\r\n")
-    assert read_anew().words == {"ab", "bc"}
-    file.write_bytes(b"ab 3 n\rbc 2 n\r")
-    with pytest.raises(DataError, match=r"dict\.txt:1: a carriage return without"):
-        read_anew()

@@ -17,7 +17,6 @@ from tests.support.pipelines import write_conf, write_experiment
 STAND_INS = {
     "sst": ("sst", "sst_synthetic"),
     "weibo_lattice": ("lattice", "lattice_synthetic"),
-    "weibo_lexicon": ("weibo", "lattice_synthetic"),
 }
 # Directory, development file and training file of datasets that fall back to the development file.
 IN_PARTS = {

@@ -79,10 +79,6 @@ LATTICES = """2
 1 0 8
 
 """
-LABELLED = {
-    "train": "北0\tB-GPE.NAM\n京1\tI-GPE.NAM\n市2\tI-GPE.NAM\n80\tO\n\n的0\tO\n北0\tO\n京1\tO\n",
-    "dev": "北0\tO\n海1\tO\n市2\tO\n",
-}
 # Files of every corpus that is read from files; the first one has the vocabulary.
 EXCERPTS: dict[str, Mapping[str, str]] = {
     "sst": {"train.txt": TINY, "dev.txt": TINY},
@@ -91,7 +87,6 @@ EXCERPTS: dict[str, Mapping[str, str]] = {
     "ud_ewt": {f"{part}.conllu": text for part, text in UD.items()},
     "iwslt15": IWSLT,
     "weibo_lattice": {"train.txt": LATTICES, "dev.txt": LATTICES},
-    "weibo_lexicon": {f"{part}.conll": text for part, text in LABELLED.items()},
 }
 READERS = sorted(EXCERPTS)
 
