@@ -22,7 +22,6 @@ from dynbatch.harness.contracts.policy import load_policy
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.models.drnn import Place
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
@@ -35,6 +34,7 @@ from dynbatch.harness.vertex.operators import OPERATORS
 from dynbatch.systems.on_core import acrobat, reference, vertex
 from tests.support.engine_runs import prepared, run
 from tests.support.instances import build, random_instances
+from tests.support.interpreter import interpret
 from tests.support.program_models import BERXIT, DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
 from tests.support.refusals import expect_refusal
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.contracts.policy import list_policy_names
 from dynbatch.harness.engine.switches import Switches
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.model import make_recorded_model
 from dynbatch.harness.reference import run_reference
@@ -24,6 +23,7 @@ from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.schedule import check_schedule
 from tests.support.engine_runs import BOTH, prepared, run
 from tests.support.engine_runs import SWITCHES as COMPILED
+from tests.support.interpreter import interpret
 from tests.support.pairwise import pairwise_choices
 from tests.support.policies import schedule_by
 from tests.support.run_programs import SEED, check_result

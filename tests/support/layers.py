@@ -25,7 +25,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("dynbatch.harness.granularity.",),
     ("dynbatch.harness.engine.",),
     ("dynbatch.harness.reference",),
-    ("dynbatch.harness.interpreter",),
     ("dynbatch.harness.trials.",),
     ("dynbatch.harness.records.", "dynbatch.harness.planning."),
     ("dynbatch.systems.",),

@@ -14,7 +14,6 @@ from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.object_code import load_ir
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.system import Result, RunSettings
-from dynbatch.harness.interpreter import interpret
 from dynbatch.harness.models.stack_rnn import StackRNN
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.compiling import programs
@@ -29,6 +28,7 @@ from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Chain
 from dynbatch.systems.on_core.acrobat import Adapter
+from tests.support.interpreter import interpret
 from tests.support.scripted_programs import Scripted, ScriptedModel
 
 PLAIN = RecordingOptions()

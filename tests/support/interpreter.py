@@ -1,8 +1,7 @@
-"""NumPy reference for programs: evaluates one instance at a time, in float64.
+"""Independent oracle for recorded programs: evaluates one instance at a time, in float64.
 
 It runs a program in program order and builds no graph: each call of a block is computed
-immediately, branches run one after the other, and waits return immediately. The results of graphs
-of programs are checked against it.
+immediately, branches run one after the other, and waits return immediately.
 """
 
 from __future__ import annotations
