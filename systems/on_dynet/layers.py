@@ -26,7 +26,7 @@ def classify_states(weights: Any, states: Sequence[Any], labels: Sequence[int]) 
     """Return loss and scores of all states, in their order.
 
     The classifier is one call over the mini-batch, as in most systems. In DyNet this takes three
-    lines, and it is faster (docs/systems.md).
+    lines, and it is faster.
     """
     logits = weights.expr(True) * dy.concatenate_to_batch(list(states))
     return GraphSegment(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, list(labels))), [logits])

@@ -146,7 +146,7 @@ class ScanOptions:
 
     Attributes:
         widths: maximum number of widths for the columns of sentences and lattices, or the chunks of
-            trees. More widths reduce padding and increase compile time (docs/systems.md).
+            trees. More widths reduce padding and increase compile time.
         multiple: multiple to which numbers of rows are rounded up, so that few programs are
             compiled.
         chunk: maximum number of tree vertices, or of words of lattices, that are computed together;
@@ -309,9 +309,8 @@ def choose_compiler_options(platform: str, cpu: str) -> dict[str, str | bool]:
     """Return XLA's options other than its defaults, for a platform and a processor of this name.
 
     XLA prefers vectors of 256 bits. On Intel's processors and AMD's Zen 5, whose units are as wide,
-    most models are faster with 512 (docs/systems.md); other processors have not been tried. On a
-    GPU, XLA tries many kernels for every matmul; on an H200, Tree-LSTM's programs were not compiled
-    after 150 s.
+    most models are faster with 512; other processors have not been tried. On a GPU, XLA tries many
+    kernels for every matmul; on an H200, Tree-LSTM's programs were not compiled after 150 s.
     """
     if platform in ("gpu", "cuda"):
         return {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}

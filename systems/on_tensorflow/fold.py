@@ -1,6 +1,6 @@
 """TensorFlow Fold, re-implemented on TensorFlow 2: dynamic batching by depth in one while loop.
 
-Other forms of the loop were slower (docs/systems.md).
+Other forms of the loop were slower.
 
 Source: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017, and its release,
 tensorflow_fold/loom/loom.py, `_construct_loom_layer` and its callers.

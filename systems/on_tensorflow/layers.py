@@ -188,7 +188,7 @@ def compute_linear_cross_entropy(hidden: Any, W: Any, b: Any | None, labels: Any
     """Return the summed negative log likelihood of the labels, with a hand-written derivative.
 
     The derivative uses tf.nn.softmax, whose oneDNN kernel is faster than the operation of
-    sparse_softmax_cross_entropy_with_logits (docs/systems.md).
+    sparse_softmax_cross_entropy_with_logits.
 
     Args:
         hidden: (n, n_inputs).

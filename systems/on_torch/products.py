@@ -7,7 +7,7 @@ Intel's. On one Zen 5 core, 1,400 rows by weights of
 instead of 76 and 74; 64, 32, 16 and 8 rows by weights of 256 x 1,024 are 2.0, 1.7, 1.5 and 1.3
 times as fast. A call of oneDNN costs more, 14 to 20 µs: 4 rows by 256 x 1,024 and 64 by 64 x 256
 take equally long in both, and 1 and 8 rows by 64 x 256 take 14 and 19 µs instead of 4 and 7. On an
-Intel Xeon, MKL makes all networks of `torch_levels` that were tried faster (docs/systems.md).
+Intel Xeon, MKL makes all networks of `torch_levels` that were tried faster.
 
 torch.tanh also calls MKL, which takes 2.3 ns per element; sigmoid takes 0.3 ns. 64 rows of 64, 128
 and 256 take 10, 19 and 38 µs, and 5, 5 and 8 µs by sigmoid; 8 rows of 128 take equally long.
@@ -26,7 +26,7 @@ from torch.nn import functional
 from dynbatch.harness.machine.facts import read_cpu_model
 
 HAS_ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-# MKL is the faster one on Intel's processors, and on others without AVX-512 (docs/systems.md).
+# MKL is the faster one on Intel's processors, and on others without AVX-512.
 _HAS_MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
 _HAS_AVX2_ONLY = torch.backends.cpu.get_cpu_capability() == "AVX2"
 _USES_MKL = _HAS_MKL and ("Intel" in read_cpu_model() or _HAS_AVX2_ONLY)

@@ -50,7 +50,7 @@ class LatticeLSTM(Lattices):
     """Equations of dynbatch.harness.models.lattice_lstm.
 
     Up to MAX_FUSED, DyNet's operator for all gates is faster; for larger sizes, separate gates
-    with W x as an operator of its own are faster (docs/systems.md).
+    with W x as an operator of its own are faster.
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
@@ -128,7 +128,7 @@ class LatticeGRU(Lattices):
     """Equations of dynbatch.harness.models.lattice_gru, r and z together.
 
     z h + (1 - z) n is written n + z (h - n), because DyNet has no batched kernel of 1 - z. Other
-    forms are slower (docs/systems.md).
+    forms are slower.
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
@@ -226,7 +226,7 @@ class GatedLatticeLSTM(Lattices):
 
     A quotient p / q of positive q is written p exp(-log q), because DyNet has no batched kernel of
     quotients. Up to MAX_FUSED, DyNet's operator for gates is faster; for larger sizes, separate
-    gates with W x as an operator of its own are faster (docs/systems.md).
+    gates with W x as an operator of its own are faster.
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:

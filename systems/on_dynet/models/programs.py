@@ -166,7 +166,7 @@ class DRNNNetwork:
     """Equations of harness/models/drnn.py; trees grow as in recursion, children before siblings.
 
     DyNet does not batch the product of a vector and a number. A product with ones, which is
-    batched, is not faster (docs/systems.md).
+    batched, is not faster.
     """
 
     def __init__(self, model: DRNN, store: ParameterStore) -> None:

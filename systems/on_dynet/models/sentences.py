@@ -34,8 +34,8 @@ class VarLSTMNetwork(Sentences):
     """Equations of dynbatch.harness.models.var_lstm, with DyNet's own LSTM.
 
     All words of the mini-batch share one matmul with W_out, which is most of the arithmetic. Other
-    forms, and LSTMs from other operators, are slower (docs/systems.md). vanilla_lstm_h is not used:
-    it has the signature of vanilla_lstm_c, so that DyNet may batch a cell with an output.
+    forms, and LSTMs from other operators, are slower. vanilla_lstm_h is not used: it has the
+    signature of vanilla_lstm_c, so that DyNet may batch a cell with an output.
     """
 
     def __init__(self, model: VarLSTM, store: ParameterStore) -> None:
@@ -238,7 +238,7 @@ def read_side_by_side(
     """Return the outputs of an LSTM over several sentences as a mini-batch of all words, in order.
 
     The longest sentence comes first, and a sentence that has ended leaves the mini-batch. Nothing
-    is padded, which is 1.2 to 1.9 times as fast as padding (docs/systems.md).
+    is padded, which is 1.2 to 1.9 times as fast as padding.
 
     Args:
         first: its states before a sentence; empty if they are zeros.

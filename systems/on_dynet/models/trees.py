@@ -34,7 +34,7 @@ class TreeLSTM(Trees):
     """Equations of dynbatch.harness.models.tree_lstm, with one affine transform per gate.
 
     The operators are those of DyNet's own benchmark, except that c is one sum of three and that the
-    classifier is called once: the fastest of several forms (docs/systems.md).
+    classifier is called once: the fastest of several forms.
 
     Attributes:
         zeros_at_leaves: add a separate zero constant at every leaf, as in the first version of

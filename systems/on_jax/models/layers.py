@@ -49,7 +49,7 @@ def compute_linear_cross_entropy(hidden: Array, weight: Array, bias: Array, labe
 
     The exponentials of the logits are computed once, and the gradients reuse them in place: rows
     are scaled on the narrow side of the matmuls. The bias is an additional row of the weight, and
-    its gradient one of the weight's gradient. Other forms were slower (docs/systems.md).
+    its gradient one of the weight's gradient. Other forms were slower.
     """
     loss: Array = _loss(_append_ones(hidden), _append_bias(weight, bias), labels)[0]
     return loss

@@ -63,7 +63,7 @@ def compute_states(
 
     The states are in a TensorArray. One loop over all vertices with a tf.cond on the vertex type
     would be slower: the branch that is not taken has gradients of zeros, as large as its matrices,
-    which are added at every vertex (docs/systems.md).
+    which are added at every vertex.
 
     Args:
         x: (n_leaves, n_inputs), inputs of leaves.

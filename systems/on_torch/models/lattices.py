@@ -203,7 +203,7 @@ class Levels(LatticeNet, Batched):
     """All lattices in parallel, step by step; one classifier call for all states.
 
     Words are computed in as few batches as possible, h and c separately, and tanh by sigmoid. Other
-    variants were slower (docs/systems.md, "Variants that were tried").
+    variants were slower.
     """
 
     def __init__(self, steps: Any, model: Model) -> None:

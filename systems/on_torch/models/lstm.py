@@ -1,7 +1,6 @@
 """LSTMs along the sentences of a mini-batch, by hand and by nn.LSTM, from positions to positions.
 
-Columnwise is the fastest method in training; docs/systems.md, "Variants that were tried", has the
-numbers.
+Columnwise is the fastest method in training.
 """
 
 from __future__ import annotations

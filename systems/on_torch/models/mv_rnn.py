@@ -63,8 +63,7 @@ class RecursiveMatrices(Recursive):
 class Levels(Batched):
     """All vertices of a level at once, with a derivative written by hand.
 
-    Faster than autograd over levels, and than writing matrices where their parents read them;
-    docs/systems.md, "Variants that were tried", has the numbers.
+    Faster than autograd over levels, and than writing matrices where their parents read them.
     """
 
     def __init__(self, model: Model) -> None:

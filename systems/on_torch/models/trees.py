@@ -235,8 +235,7 @@ class Levels(Batched):
     """All vertices of a level at once, with a derivative written by hand.
 
     The classifier runs once, over all vertices. Vertices of two types are never batched together,
-    although their weights are equal. Faster than autograd over levels; docs/systems.md, "Variants
-    that were tried", has the numbers.
+    although their weights are equal. Faster than autograd over levels.
     """
 
     def __init__(self, net: type[TreeNet], model: Model, *, cell: type[TreeCell]) -> None:
