@@ -3,13 +3,11 @@
 Each module of harness/policies/ that defines `schedule` or `learn` is a policy.
 `schedule(graph) -> Schedule` forms batches; it is a function or an ArrayPolicy.
 `learn(graphs, settings, workload)` returns a learned
-policy, which is called with a graph, and `load(file, workload)` loads a saved one. `policy=auto`
-tries every policy without learning, unless its module defines `EXCLUDED_FROM_AUTO`, a string with
-the reason.
+policy, which is called with a graph, and `load(file, workload)` loads a saved one.
 
 A module may have several policies: a dict `POLICIES` names the function of each, and a dict
-`LEARNED_POLICIES` the object with its `learn` and `load`. EXCLUDED_FROM_AUTO is then also a dict.
-All of these are literals, because they are read without importing (and compiling) the module.
+`LEARNED_POLICIES` the object with its `learn` and `load`. Both are literals, because they are read
+without importing (and compiling) the module.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from dynbatch.harness.values.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]
 OrderAndStarts = tuple[IntArray, IntArray]  # Schedule.order and Schedule.starts
-AUTO = "auto"  # instead of a policy's name: the system chooses a policy by measuring
 _FOLDER = ROOT / "harness" / "policies"
 VARIANTS = ("released", "intended")
 FALLBACKS = ("last", "agenda", "sufficient")
@@ -160,13 +157,11 @@ class _Entry:
 
     Attributes:
         attribute: Name of the policy in its module; None for the module itself.
-        auto_exclusion: Reason why `policy=auto` does not try it, or None if it does.
     """
 
     module: str
     attribute: str | None
     is_learned: bool = False
-    auto_exclusion: str | None = None
 
 
 @functools.cache
@@ -186,25 +181,24 @@ def _read_entries(file: Path) -> dict[str, _Entry]:
     try:
         return dict(_parse_entries(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
     except (SyntaxError, ValueError, AttributeError):
-        return {file.stem: _Entry(file.stem, "schedule", auto_exclusion="invalid module")}
+        return {file.stem: _Entry(file.stem, "schedule")}
 
 
 def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
-    literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "EXCLUDED_FROM_AUTO"))
+    literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES"))
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     targets = (target for node in body if isinstance(node, ast.Assign) for target in node.targets)
     defined |= {target.id for target in targets if isinstance(target, ast.Name)}
-    reasons, to_learn = literals.get("EXCLUDED_FROM_AUTO", {}), "must be learned first"
     for name, attribute in literals.get("POLICIES", {}).items():
-        yield name, _Entry(module, attribute, auto_exclusion=reasons.get(name))
+        yield name, _Entry(module, attribute)
     for name, attribute in literals.get("LEARNED_POLICIES", {}).items():
-        yield name, _Entry(module, attribute, is_learned=True, auto_exclusion=to_learn)
-    if literals.keys() & {"POLICIES", "LEARNED_POLICIES"}:
+        yield name, _Entry(module, attribute, is_learned=True)
+    if literals:
         return
     if "schedule" in defined:
-        yield module, _Entry(module, "schedule", auto_exclusion=reasons or None)
+        yield module, _Entry(module, "schedule")
     elif "learn" in defined:
-        yield module, _Entry(module, None, is_learned=True, auto_exclusion=to_learn)
+        yield module, _Entry(module, None, is_learned=True)
 
 
 def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str, Any]:
@@ -218,28 +212,18 @@ def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str
     }
 
 
-def explain_auto_exclusion(name: str) -> str | None:
-    """Return the reason from a policy's file why `policy=auto` does not try it, or None."""
-    return _list_entries()[name].auto_exclusion
-
-
 def list_policy_names() -> tuple[str, ...]:
     """Return the names of all policies, found without importing (and so compiling) any of them."""
     return tuple(_list_entries())
 
 
-def check_policy_name(name: str, *, may_choose: bool = False) -> None:
-    if name in list_policy_names() or (may_choose and name == AUTO):
+def check_policy_name(name: str) -> None:
+    known = list_policy_names()
+    if name in known:
         return
-    if name == AUTO:
-        raise ConfigError(
-            f"policy={AUTO} runs a model, which only `bench` can; choose a policy:"
-            f" {', '.join(list_policy_names())}"
-        )
     reason = ""
     if name in {path.stem for path in _FOLDER.glob("*.py")}:
         reason = f" (harness/policies/{name}.py defines neither schedule nor learn)"
-    known = (*((AUTO,) if may_choose else ()), *list_policy_names())
     reason = reason or suggest_name(name, known)
     raise ConfigError(f"policy={name} is unknown{reason}; choose one of {', '.join(known)}")
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.harness.contracts.choice import Choice, Report, Stopwatch
 from dynbatch.harness.contracts.extras import describe_installation, explain_outdated_version
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.contracts.options import NoOptions, format_options, import_named, read_options
@@ -111,7 +110,6 @@ class System(ABC):
     computes: bool = True  # False: performs no arithmetic that could be checked
     places_inputs: bool = False  # True: `load` places inputs, because only arithmetic is measured
     learns: bool = False  # True: `learn` must learn a policy after `prepare`
-    chooses: bool = False  # True: `choose` must choose settings after `prepare`
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -132,20 +130,6 @@ class System(ABC):
 
     def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
         """Learn a batching policy on one mini-batch, once, before the first load."""
-
-    def choose(
-        self,
-        mini_batches: Sequence[Sequence[Any]],
-        stopwatch: Stopwatch,
-        report: Report = lambda words: None,
-    ) -> Choice:
-        """Choose how to run by running a few mini-batches, once, without updating the weights.
-
-        Args:
-            stopwatch: The harness's stopwatch, because systems must not read the time.
-            report: Receives a progress line before each long step.
-        """
-        raise NotImplementedError("this system has nothing to choose")
 
     def compile_for(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most compile nothing
         """Trace and compile everything that depends on the shapes of this mini-batch.

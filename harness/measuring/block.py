@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +61,9 @@ from dynbatch.harness.trials.spec import TrialSpec
 
 USUAL_BYTES = 2**30  # expected memory of a process before any of the block is known
 CLOSED_S = 10.0  # time to end after a worker's socket is closed
-AUTO = "auto"  # policy that compares alternatives by their times
 _CHUNK_BYTES = 65536
 
 Outcome = Record | BenchError
-Hear = Callable[[int, str], None]
 Settled = Callable[[int, Outcome], None]
 
 
@@ -86,13 +83,12 @@ class BlockEntry:
 
 
 def _ignore(_: int, __: object) -> None:
-    """Ignore a progress line or an outcome."""
+    """Ignore an outcome."""
 
 
 def measure_block(
     entries: Sequence[BlockEntry],
     servers: ForkServers,
-    hear: Hear = _ignore,
     settled: Settled = _ignore,
 ) -> list[Outcome]:
     """Measure one repetition of a block; return each entry's record, or the error that refused it.
@@ -100,7 +96,6 @@ def measure_block(
     No exception, including an interruption, leaves a process, a log or a partial file.
 
     Args:
-        hear: Receives the number of an entry and a progress line of its worker.
         settled: Receives the number of an entry and its outcome as soon as it is known.
 
     Raises:
@@ -111,7 +106,7 @@ def measure_block(
     with ExitStack() as stack:
         folder = stack.enter_context(make_temporary_folder())
         watch = Watch(stack.enter_context(contain_descendants()))
-        block = _Block(entries, servers, folder, watch, hear, settled)
+        block = _Block(entries, servers, folder, watch, settled)
         stack.enter_context(_end_all(block))
         block.run()
     return [block.outcomes[number] for number in range(len(entries))]
@@ -218,19 +213,16 @@ class _Block:
         servers: ForkServers,
         folder: Path,
         watch: Watch,
-        hear: Hear,
         settled: Settled,
     ) -> None:
         self.seats: dict[int, _Seat] = {}
         self.outcomes: dict[int, Outcome] = {}
         self._entries, self._servers, self._folder, self._watch = entries, servers, folder, watch
-        self._hear, self._settled = hear, settled
+        self._settled = settled
         self._name = uuid.uuid4().hex[:12]
         self._cycle = 0
         self._anchor: int | None = None  # of later parts
-        choosing = [n for n, entry in enumerate(entries) if entry.spec.policy == AUTO]
-        others = [n for n in range(len(entries)) if n not in choosing]
-        self._waiting = deque([*choosing, *others])
+        self._waiting = deque(range(len(entries)))
         self._alone: deque[int] = deque()  # entries that need too much memory together with others
         self._tried: set[int] = set()  # entries that had no memory together with others
         self._needed: dict[int, int] = {}  # bytes that evicted entries used
@@ -265,9 +257,6 @@ class _Block:
 
     def _may_start(self, number: int) -> bool:
         preparing = [seat for seat in self.seats.values() if not seat.is_prepared]
-        chooses = self._entries[number].spec.policy == AUTO
-        if any(seat.entry.spec.policy == AUTO for seat in preparing) or (chooses and preparing):
-            return False  # its alternatives are timed, so nothing else may run
         if len(preparing) >= self._n_at_once:
             return False
         if len(self.seats) <= 1:
@@ -292,10 +281,7 @@ class _Block:
             entry.log.touch()
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
-        hear = partial(self._hear, number)
-        worker = launch_worker(
-            entry.spec, entry.path, entry.log, folder, self._name, hear, self._servers
-        )
+        worker = launch_worker(entry.spec, entry.path, entry.log, folder, self._name, self._servers)
         self.seats[number] = _Seat(entry, worker)
 
     def _run_cycles(self) -> None:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from dynbatch.harness.contracts.choice import Stopwatch
 from dynbatch.harness.contracts.system import PHASES
 from dynbatch.harness.machine.process import disable_collector
 
@@ -118,15 +117,6 @@ def time_call(
     clock.start()
     result = work()
     return result, clock.stop().total_s
-
-
-def make_stopwatch(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Stopwatch:
-    """Return the stopwatch with which a system may compare alternatives (System.choose)."""
-
-    def measure_seconds(work: Callable[[], object]) -> float:
-        return time_call(work, synchronize, now_ns)[1]
-
-    return measure_seconds
 
 
 def measure_empty_sample_s(synchronize: Callable[[], None], now_ns: Now = now_ns) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.contracts.timeline import Details
 from dynbatch.harness.errors import BenchError, UnsupportedTrial
-from dynbatch.harness.measuring.clock import Now, NullClock, make_stopwatch, now_ns, pause_collector
+from dynbatch.harness.measuring.clock import Now, NullClock, now_ns, pause_collector
 from dynbatch.harness.measuring.processes.child import refuse
 from dynbatch.harness.records.files import replace_whole
 from dynbatch.harness.trials.spec import TrialSpec
@@ -66,13 +66,11 @@ def trace_trial(spec: TrialSpec) -> str:
 
 
 def prepare_and_warm_up(system: System, workload: Workload) -> None:
-    """Prepare a system, let it learn or choose, and warm up and load its first mini-batch."""
+    """Prepare a system, let it learn, and warm up and load its first mini-batch."""
     system.prepare(workload.model, workload.weights)
     first = workload.mini_batches[0]
     if system.learns:
         system.learn(first)
-    if system.chooses:
-        system.choose(workload.mini_batches, make_stopwatch(system.synchronize))
     system.compile_for(first)
     for _ in range(N_WARM):
         system.load(first)

@@ -52,7 +52,7 @@ from dynbatch.harness.measuring.checks.timed_check import (
     settle_untimed_gap_s,
     sum_pass_losses,
 )
-from dynbatch.harness.measuring.clock import make_stopwatch, measure_empty_sample_s, time_call
+from dynbatch.harness.measuring.clock import measure_empty_sample_s, time_call
 from dynbatch.harness.measuring.passes import (
     Passes,
     TimedSamples,
@@ -67,7 +67,6 @@ from dynbatch.harness.measuring.processes.child import (
     end_fork,
     is_out_of_memory,
     refuse,
-    report_progress,
 )
 from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software, query_system
 from dynbatch.harness.measuring.turns import Turns, TurnsFromParent
@@ -190,10 +189,6 @@ def _prepare(workload: Workload, system: System, measured: Measured) -> None:
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
         _, measured.learn_s = time_call(learn, system.synchronize)
-    if system.chooses:
-        stopwatch = make_stopwatch(system.synchronize)
-        choose = partial(system.choose, workload.mini_batches, stopwatch, report_progress)
-        measured.policy_choice, measured.policy_search_s = time_call(choose, system.synchronize)
     _compile(workload, system, measured)
     end_fork()
     measured.effective_options = list_effective_options(system)

@@ -364,7 +364,7 @@ def _hash_file(key: str, path: Path, wanted: str) -> str:
 def _check(spec: TrialSpec, dataset: DatasetFile, conf_dir: Path, needs_labels: bool) -> None:
     check_loader_options(spec.loader, spec.dataset_options)
     if spec.policy is not None:
-        check_policy_name(spec.policy, may_choose=True)
+        check_policy_name(spec.policy)
     if spec.policy is not None and "policy" not in spec.system_options:
         raise ConfigError(
             f"policy={spec.policy}, but system={spec.system} has no policy option;"

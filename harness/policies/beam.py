@@ -43,10 +43,6 @@ from dynbatch.harness.values.graph import UNBATCHABLE, Graph
 from dynbatch.harness.values.schedule import Schedule
 
 POLICIES = {"beam_2": "schedule_by_2_states", "beam_20": "schedule_by_20_states"}
-EXCLUDED_FROM_AUTO = {
-    "beam_2": "its search takes longer than the batches it saves",
-    "beam_20": "its search takes longer than the batches it saves",
-}
 REGRET = 1.0  # batches per unit of a score not chosen; tuned like the weights in urgency.py
 
 

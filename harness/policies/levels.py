@@ -45,7 +45,6 @@ POLICIES = {
     "inline_depth": "schedule_by_inline_depth",
     "unbatched": "schedule_unbatched",
 }
-EXCLUDED_FROM_AUTO = {"unbatched": "it does not batch; for comparison only"}
 
 
 @compiled

@@ -15,7 +15,6 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dynbatch.harness.contracts.choice import Choice
 from dynbatch.harness.contracts.system import PHASES, Phase
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.machine.facts import describe_machine, find_used_gpu
@@ -42,6 +41,9 @@ Status = Literal[
 # Nothing was measured, and the cause (a killed process, a missing framework, a file) may be fixed.
 TRIED_AGAIN = frozenset({"crash", "unsupported", "invalid_data", "machine_mismatch"})
 LIMITED = frozenset({"oom", "timeout"})
+# Fields that records until December 2026 have, mostly null: the search of policy=auto, which chose
+# a policy by timing several. Other unknown fields are refused.
+_DELETED_FIELDS = frozenset({"policy_choice", "policy_search_s"})
 SAME = 1e-6  # relative tolerance: another version of NumPy may round a throughput differently
 
 
@@ -92,7 +94,6 @@ class Measured(BaseModel):
         instances_per_s: Throughput of the median turn that counts.
         phases_s: Median per mini-batch of each phase in marked passes; null if the system cannot
             separate a phase.
-        policy_choice: The chosen policy and the candidates, with policy=auto.
         compile_s: Time of `prepare` and of compiling for mini-batches' shapes before the passes.
         n_compilations: Number of programs traced or compiled, and of captured CUDA graphs, without
             those of the check; null if a system does not compile for shapes.
@@ -123,8 +124,6 @@ class Measured(BaseModel):
     instances_per_s: float | None = None
     phases_s: dict[Phase, float | None] = Field(default_factory=make_empty_phases)
     learn_s: float | None = None
-    policy_search_s: float | None = None
-    policy_choice: Choice | None = None
     compile_s: float | None = None
     n_compilations: int | None = None
     n_warmup: int | None = None
@@ -188,6 +187,13 @@ class Record(Measured):
     started_at: str
     finished_at: str
     command: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_deleted_fields(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if name not in _DELETED_FIELDS}
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

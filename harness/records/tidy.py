@@ -59,7 +59,7 @@ SETTINGS = ("split", "order", "embedding_size", "learning_rate")
 RECORDED = (  # numbers under the names of a record's fields
     *("instances_per_s", "n_instances", "n_mini_batches", "n_batches", "lower_bound"),
     *("n_launches", "n_copies", "bytes_copied", "bytes_touched", "n_flop"),
-    *("data_movement_fraction", "n_compilations", "compile_s", "learn_s", "policy_search_s"),
+    *("data_movement_fraction", "n_compilations", "compile_s", "learn_s"),
     *("unseen_slowdown", "peak_memory_bytes", "baseline_memory_bytes"),
 )
 PHASE_SECONDS = tuple(f"{phase}_s" for phase in PHASES)
@@ -132,7 +132,7 @@ _KEYS = (
 )
 COLUMNS = (
     *(*_KEYS, "status", "reason", "warnings", "weak_build", *RECORDED, *PHASE_SECONDS),
-    *("check", "max_rel_err", "policy_choice", *COUNTED, *QUANTITIES),
+    *("check", "max_rel_err", *COUNTED, *QUANTITIES),
     *("trial_id", "group", "group_facts", "build", "versions", "effective_options", "cpu", "gpu"),
     *("inputs_key", "inputs_sha256", "source_sha256", "day", "started_at", "command"),
     *("block", "cpu_share", "n_turns", "n_disturbed", "turns", "passes_s"),
@@ -235,9 +235,6 @@ def build_record_row(record: Record, *, passes: bool = False) -> dict[str, Any]:
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in PHASES}
     row |= {"check": record.check.status if record.check else ""}
     row |= {"max_rel_err": record.check.max_rel_err if record.check else np.nan}
-    row |= {
-        "policy_choice": json.dumps(asdict(record.policy_choice)) if record.policy_choice else ""
-    }
     row |= {"trial_id": record.trial_id, "group": hash_group(record), "build": hash_build(record)}
     row |= {"group_facts": json.dumps(collect_group_facts(record), sort_keys=True)}
     row |= {"versions": json.dumps(record.versions, sort_keys=True)}

@@ -18,7 +18,7 @@ from typing import Any
 
 import hydra
 
-from dynbatch.harness.contracts.policy import AUTO, list_policy_names
+from dynbatch.harness.contracts.policy import list_policy_names
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.cgroup import read_cpu_quota
 from dynbatch.harness.machine.facts import read_cpu_model
@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str]) -> list[BenchJob]:
     _ask_hydra(rest, conf_dir)
     if any(argument in ("-h", "--help") for argument in flags):
         print(describe_keys(conf_dir / f"{CONFIG_NAME}.yaml"))
-        print(f"\nPolicies: {', '.join((AUTO, *list_policy_names()))}")
+        print(f"\nPolicies: {', '.join(list_policy_names())}")
     return []
 
 

@@ -178,7 +178,7 @@ class _Run:
             with self._report_errors(position):
                 folders.check(measurement.folder)
                 settled = find_without_measuring(
-                    measurement, self._present, partial(self._write_progress, position)
+                    measurement, self._present, partial(self._write_note, position)
                 )
                 if settled is None:
                     missing.append(position)
@@ -197,12 +197,9 @@ class _Run:
                 folders.check(self.planned[position].folder)
                 self._settle(position, result, kept=False)
 
-        def hear(number: int, text: str) -> None:
-            self._write_progress(missing[number], text)
-
         try:
             with self._hold_gpu(missing):
-                measure_block(entries, self._servers, hear, settle)
+                measure_block(entries, self._servers, settle)
         except OutputError:
             for position in missing:
                 if self.records[position] is None:
@@ -216,9 +213,9 @@ class _Run:
         holder = first.spec.command or first.spec.trial_id
         return hold_used_gpu(devices, first.results_dir, holder, print_error)
 
-    def _write_progress(self, position: int, text: str) -> None:
+    def _write_note(self, position: int, text: str) -> None:
         system = self.planned[position].spec.system
-        self.reporter.write_progress(f"{system}: {text}")
+        self.reporter.write_note(f"{system}: {text}")
 
     def _settle(self, position: int, record: Record, kept: bool) -> None:
         self.records[position] = record
@@ -260,7 +257,7 @@ def _write_trace(measurement: Measurement, trace: Path, record: Record, outcome:
 
 
 def find_without_measuring(
-    measurement: Measurement, present: Present, hear: Callable[[str], None]
+    measurement: Measurement, present: Present, note: Callable[[str], None]
 ) -> tuple[Record, bool] | None:
     """Return the record of a round that need not be measured, and whether it was reused.
 
@@ -284,7 +281,7 @@ def find_without_measuring(
             return record, True
         change = present.find_change(record, spec)
         if change is not None:
-            hear(f"existing record is superseded: {change}")
+            note(f"existing record is superseded: {change}")
     check_room(measurement.folder)
     nodes = measurement.nodes
     fault = None if nodes is None else nodes.explain_mismatch(describe_machine())

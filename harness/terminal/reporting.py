@@ -58,8 +58,6 @@ def format_summary(record: Record, path: Path) -> str:
             f"phases, in passes of their own: {', '.join(times) or 'no separate phases'}",
             _describe_work(record),
         ]
-    if record.policy_choice is not None and record.policy_search_s is not None:
-        lines.append(f"{record.policy_choice.words}, in {record.policy_search_s:.1f} s")
     if record.effective_options:
         lines += filter(None, (_describe_options(record), _describe_compilation(record)))
     if record.check is not None:
@@ -79,12 +77,11 @@ def _describe_options(record: Record) -> str:
     """Return effective options that no switch sets, and those that differ from the request."""
     asked = record.config.get("system_options", {})
     names = [name for name in SHOWN_OPTIONS if name in record.effective_options]
-    chosen = ("policy", "granularity") if record.policy_choice else ()
     way = [f"{name} {record.effective_options[name]}" for name in names]
     lost = [
         f"{name}={value} instead of {format_value(asked[name])}"
         for name, value in record.effective_options.items()
-        if name in asked and name not in (*names, *chosen)
+        if name in asked and name not in names
         if format_value(asked[name]) not in (value, "auto")
     ]
     return ", ".join(["ran with " + ", ".join(way), *lost] if way else lost)
@@ -154,8 +151,8 @@ class Reporter:
     def show_trial(self, text: str) -> None:
         self._progress.update(self._task, now=text, refresh=True)
 
-    def write_progress(self, text: str) -> None:
-        """Write a line about the current trial's progress, before its timing starts."""
+    def write_note(self, text: str) -> None:
+        """Write a line about the current trial before it is measured."""
         self._write(f"  {text}")
 
     def write_result(self, text: str) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynbatch.harness.contracts.networks import find_network_modules
-from dynbatch.harness.contracts.policy import AUTO, list_policy_names
 from dynbatch.harness.engine.switches import DEFAULT_BACKENDS
 from dynbatch.harness.machine.source_code import find_mentions, find_module_file, hash_code
 from dynbatch.harness.trials.spec import TrialSpec
@@ -78,8 +77,6 @@ class SourceHashes:
             *find_texts((spec.policy, spec.model, spec.system_options)),
             *(name.rpartition(".")[2] for name in roots),
         }
-        if AUTO in (spec.policy, spec.system_options.get("policy")):
-            named.update(list_policy_names())
         if spec.system_options.get("backend", "auto") == "auto":
             named.update(DEFAULT_BACKENDS.get(spec.device, ()))
         adapter = self._read(spec.adapter)

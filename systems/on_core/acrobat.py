@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from dynbatch.harness.contracts.model import Model, Weights
-from dynbatch.harness.contracts.policy import AUTO, Policy
+from dynbatch.harness.contracts.policy import Policy
 from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings
 from dynbatch.harness.engine.backend import LiveSegments
 from dynbatch.harness.engine.live import LiveEngine
@@ -389,7 +389,7 @@ def _explain_deferral(settings: RunSettings, options: AcrobatOptions) -> str | N
     if options.execution != "auto":
         return None if options.is_live else "execution=deferred"
     policy = settings.policy or options.policy
-    if policy not in (BY_DEPTH, AUTO):
+    if policy != BY_DEPTH:
         return f"compiled code plans graph segments by policy={BY_DEPTH} only, got policy={policy}"
     return _explain_not_live(settings, options)
 
@@ -407,6 +407,4 @@ def _explain_not_live(settings: RunSettings, options: AcrobatOptions) -> str | N
         if value != needed:
             got = f"expected {name}={needed}, got {name}={value}"
             return f"execution=interleaved is not allowed: {got}"
-    if (settings.policy or options.policy) == AUTO:
-        return "execution=interleaved is not allowed: expected a named policy, got policy=auto"
     return None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
-from dynbatch.harness.contracts.choice import Choice, Report, Stopwatch
 from dynbatch.harness.contracts.model import Model, Weights, explain_untrainable
 from dynbatch.harness.contracts.policy import (
-    AUTO,
     Policy,
     check_policy_name,
     compile_policy,
@@ -32,13 +30,16 @@ from dynbatch.harness.engine.engine import Engine
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.work import compute_arranged_work
 from dynbatch.harness.errors import ConfigError, ScheduleError, UnsupportedTrial
+from dynbatch.harness.granularity.operators import OperatorModel
+from dynbatch.harness.granularity.vertices import VertexModel
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
-from dynbatch.harness.policies.parts.segments import select_first_segment
-from dynbatch.harness.programs.model import describe_program_execution, uses_arrays
+from dynbatch.harness.policies.parts.segments import schedule_in_segments, select_first_segment
+from dynbatch.harness.programs.model import (
+    describe_program_execution,
+    translate_programs,
+    uses_arrays,
+)
 from dynbatch.harness.values.schedule import check_schedule
-from dynbatch.systems.on_core.choosing import choose, list_candidates
-from dynbatch.systems.on_core.laboratory import Laboratory
-from dynbatch.systems.on_core.prepared import NoClock, PreparedModel, prepare_model
 
 DEFAULT_POLICY = "frontier"
 
@@ -48,15 +49,14 @@ class CoreOptions(Switches):
     """The engine's switches and `policy`, which RunSettings.policy overrides.
 
     Attributes:
-        policy: default batching policy of the preset. "auto" chooses the policy and also the
-            granularity, whatever the switch `granularity` is (choosing.py).
+        policy: default batching policy of the preset.
     """
 
     policy: str = DEFAULT_POLICY
 
     def __post_init__(self) -> None:
         Switches.__post_init__(self)  # super() fails in dataclasses with slots
-        check_policy_name(self.policy, may_choose=True)
+        check_policy_name(self.policy)
         if self.backend not in (known := ("auto", *list_backends())):
             raise ConfigError(
                 f"backend={self.backend} is unknown; choose one of {', '.join(known)}"
@@ -65,6 +65,16 @@ class CoreOptions(Switches):
     @property
     def switches(self) -> Switches:
         return Switches(**{item.name: getattr(self, item.name) for item in fields(Switches)})
+
+
+class NoClock:
+    """Clock that ignores the marks of a run that is not measured."""
+
+    def mark(self, phase: str) -> None:
+        """Ignore the end of a phase."""
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Ignore the fractions of phases."""
 
 
 class Adapter(System):
@@ -77,12 +87,8 @@ class Adapter(System):
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
         self.policy_name = settings.policy or self.options.policy
-        self.switches = self.options.switches
         self.learns = is_learned(self.policy_name) and settings.learning.file is None
-        self.chooses = self.policy_name == AUTO
-        if self.chooses:
-            self._candidates = list_candidates(self.switches)
-        elif not is_learned(self.policy_name):
+        if not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
         self._backend: Backend | None = None
         self._n_programs: int | None = None  # before the last run of compile_for
@@ -97,38 +103,35 @@ class Adapter(System):
         return explain_untrainable(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Trace, differentiate, lower and compile, unless the granularity is still to be chosen."""
-        if self.chooses:
-            self._unprepared = model, weights
-            return
-        self._take(prepare_model(model, weights, self.switches, self.settings, self.engine_type))
-        switches, learning = self.switches, self.settings.learning
+        """Trace, differentiate, lower and compile.
+
+        Raises:
+            UnsupportedTrial: As for Engine.
+        """
+        switches, settings = self.options.switches, self.settings
+        translate_programs(model)
+        self.model = (
+            OperatorModel(model)
+            if switches.granularity == "operator"
+            else VertexModel(
+                model, deduplicate_inputs=switches.deduplicate_inputs, outputs=switches.outputs
+            )
+        )
+        self.engine = self.engine_type(
+            self.model.functions,
+            self.model.output,
+            weights,
+            switches,
+            settings.device,
+            train=settings.mode == "train",
+            threads=settings.threads,
+        )
+        self._backend = self.engine.backend
         self.workload = format_workload_name(model.name, switches.granularity, switches.outputs)
         if self.learns:
             compile_policy(self.policy_name)
         elif is_learned(self.policy_name):
-            self.policy = learn_policy(self.policy_name, [], learning, self.workload)
-
-    def _take(self, prepared: PreparedModel) -> None:
-        self._prepared = prepared
-        self.model, self.engine = prepared.model, prepared.engine
-        self._backend = self.engine.backend
-
-    def choose(
-        self,
-        mini_batches: Sequence[Sequence[Any]],
-        stopwatch: Stopwatch,
-        report: Report = lambda words: None,
-    ) -> Choice:
-        """Choose policy and granularity, and reuse the engine that they were tried on."""
-        model, weights = self._unprepared
-        lab = Laboratory(model, weights, self.switches, self.settings, mini_batches, stopwatch)
-        choice = choose(self._candidates, lab, len(mini_batches), report)
-        chosen = choice.chosen
-        self.policy_name, self.policy = chosen.policy, lab.prepare_policy(chosen.policy)
-        self.switches = replace(self.switches, granularity=chosen.granularity)
-        self._take(lab.prepare_granularity(chosen.granularity))
-        return choice
+            self.policy = learn_policy(self.policy_name, [], settings.learning, self.workload)
 
     def learn(self, instances: Sequence[Any]) -> None:
         """Learn the policy on the graph of one mini-batch, or on its first segment."""
@@ -156,10 +159,19 @@ class Adapter(System):
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule (policy and memory layout), forward, backward, update."""
-        arranged = self._prepared.arrange_mini_batch(self.instances, self.policy, clock)
-        self.mini_batch, self.schedule = arranged
-        self._prepared.compute(clock)
-        if self.settings.mode == "train" and update:
+        mini_batch = self.model.mini_batch(self.instances)
+        clock.mark("construct")
+        schedule = schedule_in_segments(self.policy, mini_batch.graph)
+        self.engine.arrange(mini_batch, schedule)
+        clock.mark("schedule")
+        self.mini_batch, self.schedule = mini_batch, schedule
+        self.engine.forward()
+        clock.mark("forward")
+        if self.settings.mode != "train":
+            return
+        self.engine.backward()
+        clock.mark("backward")
+        if update:
             self.engine.update(self.settings.learning_rate)
             clock.mark("update")
 
@@ -220,8 +232,7 @@ class Adapter(System):
 
     def effective_options(self) -> dict[str, str]:
         """Return the switches that the backend honors, and facts about the run."""
-        chosen = {"policy": self.policy_name} if self.chooses else {}
-        return chosen | self.engine.facts() | self.describe_program_runner()
+        return self.engine.facts() | self.describe_program_runner()
 
     def describe_program_runner(self) -> dict[str, str]:
         """Return whether compiled code or Python runs the model's programs, and why.

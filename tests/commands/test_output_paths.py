@@ -18,7 +18,7 @@ from dynbatch.harness.commands.collect import main as collect
 from dynbatch.harness.commands.schedule import main as schedule
 from dynbatch.harness.counts import sequential
 from dynbatch.harness.machine.facts import describe_machine
-from dynbatch.harness.measuring.block import BlockEntry, Hear, Settled
+from dynbatch.harness.measuring.block import BlockEntry, Settled
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.records import files
 from dynbatch.harness.records.count_row import AnyCount
@@ -169,7 +169,7 @@ def measured(make_record: MakeRecord, monkeypatch: Patch) -> Measured:
     """Return the list of measured hidden sizes; measuring is replaced by a fast function."""
     found: Measured = []
 
-    def run(entries: Sequence[BlockEntry], _: ForkServers, __: Hear, settled: Settled) -> None:
+    def run(entries: Sequence[BlockEntry], _: ForkServers, settled: Settled) -> None:
         for number, entry in enumerate(entries):
             found.append(entry.spec.hidden_size)
             machine = describe_machine().to_dict()

@@ -89,7 +89,7 @@ def block_of(specs: list[TrialSpec], folder: Path) -> Any:
     """Return a block whose workers a test replaces."""
     entries = [entry_of(spec, folder, str(k)) for k, spec in enumerate(specs)]
     watch = SimpleNamespace(used_bytes={})
-    return block._Block(entries, ForkServers(), folder, watch, print, print)
+    return block._Block(entries, ForkServers(), folder, watch, print)
 
 
 def cycles_of(record: Record) -> set[int]:
@@ -332,18 +332,6 @@ def test_an_evicted_system_waits_until_others_have_ended(
     assert not made._may_start(3)
     del made.seats[1], made.seats[2]
     assert made._may_start(3)
-
-
-def test_nothing_starts_beside_a_system_that_times_its_alternatives(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    made = block_of([make_spec(policy=policy) for policy in (None, "auto", None)], tmp_path)
-    made._n_at_once = 3
-    assert list(made._waiting) == [1, 0, 2], "it comes first"
-    made.seats[1] = SimpleNamespace(entry=made._entries[1], is_prepared=False)
-    assert not made._may_start(0)
-    made.seats[1].is_prepared = True
-    assert made._may_start(0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")

@@ -1,4 +1,4 @@
-"""Child processes: running a module, progress lines, refusals, exit, and last output."""
+"""Child processes: running a module, refusals, exit, and last output."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ import pytest
 
 from dynbatch.harness.errors import BenchError, ConfigError, DataError, OutputError
 from dynbatch.harness.measuring.processes import child
-from dynbatch.harness.measuring.processes.child import REFUSED, refuse, report_progress
-from dynbatch.harness.measuring.processes.child_output import (
-    BoundedLog,
-    ChildOutput,
-    read_last_line,
-    read_refusal,
-)
+from dynbatch.harness.measuring.processes.child import REFUSED, refuse
+from dynbatch.harness.measuring.processes.child_output import read_last_line, read_refusal
 from tests.support.odd_files import fail_on_full_disk
 from tests.support.processes import end_python
 from tests.support.refusals import expect_refusal
@@ -125,23 +120,3 @@ def test_last_words(tmp_path: Path, printed: str, begins: str, ends: str) -> Non
     assert message.endswith(ends)
     assert bool(message) == bool(printed)
     assert len(message) <= 500
-
-
-def test_child_progress_is_forwarded_line_by_line_while_running(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    report_progress("schedules\na mini-batch")
-    message = capfd.readouterr().out.encode()
-    heard: list[str] = []
-    reading, writing = os.pipe()
-    with (tmp_path / "log").open("wb", buffering=0) as file:
-        output = ChildOutput(reading, BoundedLog(file), heard.append)
-        long = b"x" * 100_000
-        for chunk in (b"noise\nsays now: no\n", message[:3], message[3:], long, message, message):
-            os.write(writing, chunk[:60_000])
-            output.take_chunk()
-        assert heard == ["schedules a mini-batch"] * 2, "what follows noise is a line's end"
-        os.close(writing)
-        output.take_rest()
-    os.close(reading)
-    assert (tmp_path / "log").read_bytes().count(message) == 3

@@ -1,4 +1,4 @@
-"""Numbers of tables with their own modules: auto, walks, data movement, swapped types, answers."""
+"""Numbers of tables with their own modules: walks, data movement, swapped types, answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dynbatch.harness.contracts.choice import Candidate, Choice
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import Choices, PlannedTrial
 from dynbatch.harness.planning.grid import EXPERIMENT, list_experiment_names
@@ -33,40 +32,6 @@ from dynbatch.plots.tables.swapped_types import (
 from dynbatch.plots.tables.walks import SHARE
 from tests.support.experiments import Load, build_tables, change_systems, select_number
 from tests.support.random_graphs import minimum_batches
-
-
-def change_policy(trial: PlannedTrial, round_: int) -> dict[str, Any]:
-    seconds = {"auto": 1.03, "agenda": 2.0, "critical_share": 1.0}[str(trial.settings["policy"])]
-    changes: dict[str, Any] = {"instances_per_s": 1 / seconds / (1 + round_)}
-    if trial.settings["policy"] == "auto":
-        policy = "frontier" if round_ < 2 else "depth"
-        chosen = Candidate(policy=policy, granularity="vertex", tried_s=1.0)
-        other = Candidate(policy="agenda", granularity="operator", tried_s=2.0)
-        changes["policy_choice"] = Choice(candidates=(other, chosen), n_mini_batches=1, n_tries=3)
-        changes["policy_search_s"] = 1.5 + round_
-    return changes
-
-
-@pytest.mark.parametrize(
-    ("scale", "chosen", "search_s"),
-    [
-        ("smoke", "frontier, vertices (1 of 1)", 1.5),
-        ("medium", "frontier, vertices (2 of 3); depth, vertices (1 of 3)", 2.5),
-    ],
-)
-def test_auto_is_compared_with_the_best_fixed_choice(
-    load: Load, scale: str, chosen: str, search_s: float
-) -> None:
-    (table,) = build_tables(load("auto_choice", change_policy, scale))
-    for setting, numbers in table.numbers.groupby("setting"):
-        auto = select_number(numbers, policy="auto")
-        assert (auto.chosen, auto.policy_search_s, auto.granularity) == (chosen, search_s, "")
-        best = select_number(numbers, is_best=True)
-        assert (best.policy, best.granularity) == ("critical_share", "vertex")
-        assert select_number(numbers, quantity="excess_percent").value == pytest.approx(3.0)
-        assert table.cells.loc[setting, "excess time of auto (%)"].startswith("+3.0")
-        assert table.cells.loc[setting, "best fixed choice"] == "critical_share, vertices"
-
 
 FACTORS = {"fusion": 2.0, "hoisting": 0.8, "policy": 1.5}
 

@@ -74,7 +74,6 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
     (policies / "several.py").write_text(
         "POLICIES = {'one': 'by_one', 'two': 'by_two', 'gone': 'by_gone'}\n"
         "LEARNED_POLICIES = {'machine': 'MACHINE'}\n"
-        "EXCLUDED_FROM_AUTO = {'two': 'it is slow'}\n"
         "def by_one(graph): return 1\n"
         "def by_two(graph): return 2\n"
         "class MACHINE:\n"
@@ -86,8 +85,6 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
     assert policy.is_learned("machine")
     learned = policy.learn_policy("machine", [], policy.LearningSettings(), "a model")
     assert learned == (0, "a model")  # type: ignore[comparison-overlap]
-    reasons = [policy.explain_auto_exclusion(name) for name in list_policy_names()]
-    assert reasons == [None, "must be learned first", None, "it is slow", None]
     with pytest.raises(ConfigError, match=r"policy=gone cannot be imported: .*by_gone"):
         load_policy("gone")
     with pytest.raises(ConfigError, match=r"several.py defines neither"):

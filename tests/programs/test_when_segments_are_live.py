@@ -167,16 +167,6 @@ def test_fallback_to_deferred_execution_reports_the_reason(
         )
 
 
-def test_a_policy_that_is_chosen_runs_ahead() -> None:
-    settings = settings_of(policy="auto")
-    assert Adapter.skip(DRNN_MODEL, settings) is None
-    assert "policy=auto" in str(Adapter(settings).deferred_reason)
-    asked = settings_of(policy="auto", execution="interleaved")
-    reason = "expected a named policy, got policy=auto"
-    assert reason in str(Adapter.skip(DRNN_MODEL, asked))
-    assert Adapter.skip(DRNN_MODEL, settings_of(execution="interleaved")) is None
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -190,6 +180,7 @@ def test_model_without_a_program_needs_none_and_is_reported(options: dict[str, A
     model, reason = build("tree_fc", SIZES), "model tree_fc has no program"
     assert reason in str(Adapter.skip(model, settings_of(**options)))
     assert Adapter.skip(model, settings_of()) is None
+    assert Adapter.skip(DRNN_MODEL, settings_of(**options)) is None
     adapter = adapter_of(model)
     run(adapter, TREES)
     facts = adapter.effective_options()

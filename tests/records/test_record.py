@@ -50,6 +50,15 @@ def test_of_a_trial_that_died_nothing_is_made_up(make_spec: MakeSpec) -> None:
         measured.compile_seconds = 1.0  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("choice", [None, {"candidates": [], "n_tries": 3}])
+def test_deleted_fields_of_old_records_are_ignored(tmp_path: Path, choice: object) -> None:
+    record = plain_record(policy="auto" if choice else None)
+    deleted = {"policy_choice": choice, "policy_search_s": 1.5 if choice else None}
+    path = tmp_path / "r0.json"
+    path.write_text(json.dumps(record.model_dump(mode="json") | deleted))
+    assert read_record(path) == record
+
+
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
@@ -58,6 +67,7 @@ def test_of_a_trial_that_died_nothing_is_made_up(make_spec: MakeSpec) -> None:
         (lambda text: text.replace('"status": "ok"', '"status": "fine"'), "status"),
         (lambda text: text.replace('"status": "ok",', ""), "status"),
         (lambda text: text.replace('"reason"', '"raeson"'), "raeson"),
+        (lambda text: f"[{text}]", "an object"),
     ],
 )
 def test_damaged_record_is_named(tmp_path: Path, damage: Callable[[str], str], fault: str) -> None:

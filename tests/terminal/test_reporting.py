@@ -45,7 +45,7 @@ def test_help_describes_every_key_and_lists_policies(flag: str, capsys: Output) 
     assert main([flag]) == 0
     printed = capsys.readouterr().out
     assert f"\n{describe_keys(CONF_DIR / 'bench.yaml')}\n" in printed
-    assert printed.splitlines()[-1] == f"Policies: auto, {', '.join(list_policy_names())}"
+    assert printed.splitlines()[-1] == f"Policies: {', '.join(list_policy_names())}"
     assert "mode: train # train: forward" in printed
 
 
@@ -127,16 +127,16 @@ def test_a_terminal_gets_a_bar_and_a_log_gets_lines(capsys: Output) -> None:
     with Reporter(2, console) as reporter:
         for words in ("first", "second"):
             reporter.show_trial(words)
-            reporter.write_progress(f"chooses for {words} [now]")
+            reporter.write_note(f"note on {words} [now]")
             reporter.write_result(f"{words} done [ok]")
     assert "[1/2] first done [ok]" in screen.getvalue()
-    assert "  chooses for second [now]" in screen.getvalue()
+    assert "  note on second [now]" in screen.getvalue()
     assert capsys.readouterr() == ("", "")
     with Reporter(1, Console(file=screen, force_terminal=False)) as reporter:
         reporter.show_trial("only")
-        reporter.write_progress("chooses")
+        reporter.write_note("note")
         reporter.write_result("only done")
-    assert capsys.readouterr().err == "  chooses\n[1/1] only done\n"
+    assert capsys.readouterr().err == "  note\n[1/1] only done\n"
 
 
 def test_nothing_is_drawn_while_a_worker_runs(make_spec: MakeSpec, tmp_path: Path) -> None:

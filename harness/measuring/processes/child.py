@@ -1,4 +1,4 @@
-"""Entry point of a child process: binds it to its parent, and reports progress and refusals.
+"""Entry point of a child process: binds it to its parent, and reports refusals.
 
     python -m dynbatch.harness.measuring.processes.child PARENT_PID MODULE ARGUMENT...
 
@@ -32,7 +32,6 @@ from dynbatch.harness.machine.process import freeze_new_objects
 
 REFUSED = 64  # exit code of a worker that refuses its trial (EX_USAGE of sysexits)
 FORKED = 70  # exit code of a fork that returned from a system's code
-PROGRESS_PREFIX = "now: "  # prefix of a progress line, which the parent passes on immediately
 LEFT_OUT = "BENCH_LEFT_OUT"  # lists the variables removed from a worker's environment
 START = "BENCH_START"  # how a worker has started: one of the two following
 IMPORTED, FROM_SERVER = "imports of its own", "forked after its imports"
@@ -96,11 +95,6 @@ def claim_process() -> None:
     """Make this process, which has been forked, the one that measures; see `end_fork`."""
     global _PID
     _PID = os.getpid()
-
-
-def report_progress(text: str) -> None:
-    """Print a progress line, which the parent passes on while this process is running."""
-    print(PROGRESS_PREFIX + " ".join(text.split()), flush=True)
 
 
 def refuse(spec_path: Path, error: BenchError) -> int:

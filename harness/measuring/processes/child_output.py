@@ -1,24 +1,23 @@
-"""Output of a child process: bounded logs, progress lines, last words and refusals."""
+"""Output of a child process: bounded logs, last words and refusals."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 
 from dynbatch.harness import errors
 from dynbatch.harness.errors import BenchError, OutputError
-from dynbatch.harness.measuring.processes.child import PROGRESS_PREFIX, REFUSED, locate_refusal
+from dynbatch.harness.measuring.processes.child import REFUSED, locate_refusal
 
 KEPT_BYTES = 512 * 2**10  # logged bytes of a child's first output, and as many of its last
 _SHOWN = 500  # characters of a child's last output in messages
 _LEFT_OUT = " ... "
 _TRACEBACK = "Traceback (most recent call last):"
 _CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
-_PROGRESS_BYTES = PROGRESS_PREFIX.encode()
 
 
 class BoundedLog:
@@ -60,16 +59,12 @@ class ChildOutput:
 
     Args:
         pipe: File descriptor of the reading end.
-        hear: Receives the child's progress lines (see child.report_progress) and no other output.
     """
 
-    def __init__(
-        self, pipe: int, log: BoundedLog, hear: Callable[[str], None] = lambda words: None
-    ) -> None:
+    def __init__(self, pipe: int, log: BoundedLog) -> None:
         os.set_blocking(pipe, False)
         self.pipe, self.is_over = pipe, False
-        self._log, self._hear = log, hear
-        self._unfinished = b""  # the incomplete last line, cut to the length of a progress line
+        self._log = log
 
     def take_rest(self) -> None:
         """Read the rest of the pipe without waiting for more."""
@@ -84,12 +79,6 @@ class ChildOutput:
         data = os.read(self.pipe, _CHUNK_BYTES)
         self.is_over = not data
         self._log.write(data)
-        *lines, unfinished = (self._unfinished + data).split(b"\n")
-        self._unfinished = unfinished[:_SHOWN]
-        for line in lines:
-            if line.startswith(_PROGRESS_BYTES):
-                message = line[len(_PROGRESS_BYTES) :][:_SHOWN]
-                self._hear(message.decode(errors="replace"))
 
 
 def read_last_line(log: Path) -> str:

@@ -10,7 +10,6 @@ import site
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +42,6 @@ from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.trials.sources import WORKER, SourceHashes, read_harness_versions
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import IMPORT_ROOT, ROOT, is_checkout
-
-Hear = Callable[[str], None]
 
 TRACER = "dynbatch.harness.measuring.tracer"
 _ANSWER_S = 30.0  # Python starts in a fraction of a second, or in several from a slow disk
@@ -129,7 +126,6 @@ def launch_worker(
     log: Path,
     folder: Path,
     block: str,
-    hear: Hear,
     servers: ForkServers,
 ) -> Launched:
     """Start the worker of one round of a trial, which will write its record to `path`.
@@ -138,7 +134,6 @@ def launch_worker(
         log: File for the worker's output.
         folder: Directory for its spec.
         block: Name of its block.
-        hear: Receives the worker's progress lines.
         servers: Fork servers, for workers that can be forked.
 
     Raises:
@@ -158,7 +153,6 @@ def launch_worker(
         build_worker_environment(spec) | {WORKER_MARK: mark},
         spec.limits,
         log,
-        hear,
         has_channel=True,
         fork=fork,
     )

@@ -99,7 +99,6 @@ class ChildProcess:
         environment: Mapping[str, str],
         limits: Limits,
         log: Path,
-        hear: Callable[[str], None] = lambda words: None,
         *,
         has_channel: bool = False,
         fork: Fork | None = None,
@@ -117,7 +116,7 @@ class ChildProcess:
             self._start(command, environment, has_channel, fork)
         except OSError as error:
             self._failure = _explain_failed_start(error)
-        self.output = self._make_output(hear)
+        self.output = self._make_output()
         self._end_descriptor = _open_end_descriptor(self.pid)
 
     def _start(
@@ -147,11 +146,11 @@ class ChildProcess:
             for end in theirs:
                 end.close()
 
-    def _make_output(self, hear: Callable[[str], None]) -> ChildOutput | None:
+    def _make_output(self) -> ChildOutput | None:
         if self._process is None:
             return None
         assert self._process.stdout is not None  # a pipe, see _start
-        return ChildOutput(self._process.stdout.fileno(), BoundedLog(self._file), hear)
+        return ChildOutput(self._process.stdout.fileno(), BoundedLog(self._file))
 
     @property
     def pid(self) -> int | None:
