@@ -15,7 +15,6 @@ from dynbatch.harness.contracts.extras import describe_installation, explain_out
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.contracts.options import NoOptions, format_options, import_named, read_options
 from dynbatch.harness.contracts.policy import LearningSettings
-from dynbatch.harness.contracts.timeline import Part
 from dynbatch.harness.errors import ConfigError, UnsupportedTrial
 
 Parameters = Mapping[str, NDArray[np.floating[Any]]]
@@ -155,21 +154,6 @@ class System(ABC):
         In mode "train": construct, schedule, forward, backward and, if `update`, one step of plain
         SGD on the summed loss; in mode "infer": construct, schedule and forward (loss included).
         """
-
-    def run_traced(self, clock: Clock, part: Part) -> None:
-        """Run as `run` does, with each batch and each separable kernel as a part.
-
-        This is for timelines only, because separate parts take longer than a whole run. If a system
-        separates no parts, the timeline shows only its phases.
-        """
-        self.run(clock)
-
-    def listing(self) -> Mapping[str, Sequence[str]]:
-        """Return readable lines of the programs that `run` executes, by name.
-
-        They are written to a timeline's file. A system without such programs returns none.
-        """
-        return {}
 
     @abstractmethod
     def result(self) -> Result:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.harness.contracts.timeline import Details, Part
 from dynbatch.harness.engine.lowering.plan import Abilities, Plan, Ref
 from dynbatch.harness.engine.rows.fields import Index
 from dynbatch.harness.engine.rows.layout import Layout, RowRules
@@ -31,7 +30,6 @@ from dynbatch.harness.values.schedule import Schedule
 from dynbatch.harness.vertex.shared_products import RowBlock
 
 EVERY = slice(None)
-Naming = Callable[[str, int, int], tuple[str, Details]]  # from stage, type id and position
 _FOLDER = ROOT / "harness" / "engine" / "backends"
 
 
@@ -176,49 +174,26 @@ class Backend(ABC):
     def run_together(self, runs: Sequence[Run]) -> None:
         """Run stages one after the other, each with its batches (type id, position) (k, 2).
 
-        They are everything in Arrangement.forward, everything in Arrangement.backward, or one
-        batch. A position may be ALL_ROWS, that is all rows of a function in one call: in stages
-        before and after the batches, and in the backward stage of an output function.
+        They are everything in Arrangement.forward, or in one of its segments, or everything in
+        Arrangement.backward. A position may be ALL_ROWS, that is all rows of a function in one
+        call: in stages before and after the batches, and in the backward stage of an output
+        function.
         """
 
-    def run_segments(
-        self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
-    ) -> Callable[[], float]:
+    def run_segments(self, segments: Sequence[Segment]) -> Callable[[], float]:
         """Run all graph segments, each completely with its outputs, one after the other.
 
         The loss of a segment is read before the next segment starts, unless losses stay on a device
         until they are requested.
-
-        Args:
-            run: Runs a segment instead of `run_together`, for a timeline.
 
         Returns:
             A function that returns the sum of the losses.
         """
         losses: list[Callable[[], float]] = []
         for segment in segments:
-            (run or self.run_together)(segment.runs)
+            self.run_together(segment.runs)
             losses.append(self.defer_losses(segment.losses))
         return lambda: sum(loss() for loss in losses)
-
-    def run_traced(self, runs: Sequence[Run], part: Part, describe: Naming) -> None:
-        """Run each batch separately, as a part of a timeline.
-
-        Args:
-            describe: Returns the name and details of a batch.
-        """
-        for stage, batches in runs:
-            for batch in batches:
-                name, details = describe(stage, *batch.tolist())
-                with part("batch", name, details) as counts:
-                    before = self.tally.n_launches, self.tally.bytes_copied
-                    self._run_batch_in_parts(stage, batch, part)
-                    counts["kernels"] = self.tally.n_launches - before[0]
-                    counts["bytes copied"] = self.tally.bytes_copied - before[1]
-
-    def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
-        """Run one batch (type id, position) (2,), with kernels as parts if they are separable."""
-        self.run_together([(stage, batch[None])])
 
     @abstractmethod
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
@@ -272,10 +247,6 @@ class Backend(ABC):
 
     def list_versions(self) -> dict[str, str]:
         """Return the versions of the libraries that compute."""
-        return {}
-
-    def format_programs(self) -> Mapping[str, Sequence[str]]:
-        """Return the program of each stage as readable lines."""
         return {}
 
     def read_peak_memory(self) -> int | None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.harness.contracts.timeline import Part
 from dynbatch.harness.engine.backend import (
     Arrangement,
     Backend,
@@ -32,14 +29,12 @@ from dynbatch.harness.engine.rows.launches import split_into_launches
 from dynbatch.harness.engine.rows.layout import Layout, plan_layout
 from dynbatch.harness.engine.rows.segments import (
     ALL_ROWS,
-    Run,
     Segment,
     SharedStages,
     plan_segments,
     plan_shared_stages,
 )
 from dynbatch.harness.engine.switches import Switches
-from dynbatch.harness.engine.work import describe_batch
 from dynbatch.harness.errors import ScheduleError, UnsupportedTrial
 from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import MiniBatch
@@ -108,7 +103,6 @@ class Engine:
         self.has_segments = False
         self.loss: Callable[[], float]
         self._known_around: dict[bytes, SharedStages] = {}
-        self._part: Part | None = None
 
     @property
     def _shares(self) -> bool:
@@ -225,8 +219,7 @@ class Engine:
         """
         tally, begin = self.backend.tally, self.backend.read_ticks()
         tally.n_launches = tally.bytes_copied = 0
-        run = None if self._part is None else self._run_together
-        self.loss = self.backend.run_segments(self.laid_out.segments, run)
+        self.loss = self.backend.run_segments(self.laid_out.segments)
         tally.n_cycles += self.backend.read_ticks() - begin
 
     def backward(self) -> None:
@@ -236,24 +229,8 @@ class Engine:
         """
         begin = self.backend.read_ticks()
         self.backend.clear_gradients()
-        self._run_together(self.laid_out.arrangement.backward)
+        self.backend.run_together(self.laid_out.arrangement.backward)
         self.backend.tally.n_cycles += self.backend.read_ticks() - begin
-
-    def _run_together(self, runs: Sequence[Run]) -> None:
-        if self._part is None:
-            self.backend.run_together(runs)
-        else:
-            describe = partial(describe_batch, self.plans, self.laid_out.arrangement)
-            self.backend.run_traced(runs, self._part, describe)
-
-    @contextmanager
-    def record_parts(self, part: Part) -> Iterator[None]:
-        """Run batch by batch inside this context, each batch as a part of a timeline."""
-        self._part = part
-        try:
-            yield
-        finally:
-            self._part = None
 
     def update(self, learning_rate: float) -> None:
         """Take one step of plain SGD."""

@@ -91,8 +91,6 @@ class LiveEngine(Engine):
 
     def can_keep(self) -> bool:
         """Return whether compiled code can plan segments here, as the policy inline_depth does."""
-        if self._part is not None:  # a timeline shows each batch
-            return False
         self._lower_functions()
         if self._kept_for is not self.fields:
             reorder = self.switches.layout == "read_order"
@@ -137,7 +135,7 @@ class LiveEngine(Engine):
     def run_segment(self) -> None:
         """Compute the segment that was arranged last."""
         tally, begin = self.backend.tally, self.backend.read_ticks()
-        self._run_together(self.laid_out.arrangement.forward)
+        self.backend.run_together(self.laid_out.arrangement.forward)
         tally.n_cycles += self.backend.read_ticks() - begin
 
     def finish(self, outputs: IntArray, pulls: dict[str, IntArray]) -> None:

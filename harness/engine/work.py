@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES
-from dynbatch.harness.contracts.timeline import Details
 from dynbatch.harness.engine.backend import Arrangement
 from dynbatch.harness.engine.lowering.plan import (
     BufferName,
@@ -159,31 +158,6 @@ def _is_of_edges(plan: Plan, name: BufferName) -> bool:
     return plan.buffers[name].domain == EDGE
 
 
-def describe_step(plan: Plan, step: Step) -> str:
-    """Describe a step in a few words."""
-    return " ".join(_list_step_terms(plan, step))
-
-
-def _list_step_terms(plan: Plan, step: Step) -> Iterator[str]:
-    if isinstance(step, MatmulStep):
-        yield from ("product", step.parameter, *(("transposed",) if step.transposed else ()))
-    elif isinstance(step, GatherStep):
-        yield from ("gather", step.state)
-    elif isinstance(step, ScatterAddStep):
-        yield from ("add to children's", step.state)
-    elif isinstance(step, SinkStep):
-        node = plan.nodes[step.node]
-        yield from ("gradient of", node.name)
-    elif isinstance(step, SoftmaxLossStep):
-        yield "softmax and loss"
-    elif isinstance(step, ElementwiseStep):
-        yield from dict.fromkeys(plan.nodes[i].op for i in step.nodes)
-    elif isinstance(step, OperatorStep):
-        yield plan.nodes[step.node].op
-    else:
-        yield {CopyStep: "copy", PackStep: "bring parameters together"}[type(step)]
-
-
 @dataclass(frozen=True, slots=True)
 class TotalWork:
     """Floating-point operations, and bytes that steps read and write (see the module)."""
@@ -215,20 +189,6 @@ def compute_arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> Total
         for type_id, n_rows, n_edges, n_batches in _group_by_type(rows, batches.tolist()):
             total += compute_stage_work(plans[type_id], stage, n_rows, n_edges, n_batches)
     return total
-
-
-def describe_batch(
-    plans: Mapping[int, Plan], rows: Arrangement, stage: str, type_id: int, position: int
-) -> tuple[str, Details]:
-    """Return the name of a batch on a timeline, and its rows, steps and work."""
-    plan = plans[type_id]
-    n_rows, n_edges = _count_rows_and_edges(rows, type_id, position)
-    work = compute_stage_work(plan, stage, n_rows, n_edges, 1)
-    steps = ", ".join(describe_step(plan, step) for step in plan.list_steps(stage))
-    location = "all batches" if position == ALL_ROWS else f"batch {position}"
-    details: Details = {"stage": stage, "place": location, "rows": n_rows, "steps": steps}
-    details |= {"FLOP": work.n_flop, "bytes touched": work.n_bytes}
-    return f"{plan.name} x {n_rows}", details
 
 
 def _group_by_type(

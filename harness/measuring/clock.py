@@ -132,22 +132,6 @@ def measure_empty_sample_s(synchronize: Callable[[], None], now_ns: Now = now_ns
     return max(statistics.median(samples_s), min((s for s in samples_s if s > 0), default=0.0))
 
 
-class NullClock:
-    """Clock without readings, for runs that are not measured."""
-
-    def mark(self, phase: str) -> None:
-        if phase not in PHASES:
-            raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")
-
-    def divide(self, shares: Mapping[str, float]) -> None:
-        """Accept fractions of a time.
-
-        Raises:
-            ValueError: See check_shares.
-        """
-        check_shares(shares)
-
-
 def check_shares(shares: Mapping[str, float]) -> None:
     """Check that fractions of a time belong to phases, are not negative and sum to at most 1."""
     for phase in shares:

@@ -100,7 +100,6 @@ class BenchConfig(trial_spec.Settings):
     scale: Annotated[str, OneOf(SCALES)] | None = None
     results_dir: Place
     out: Place | None = None
-    trace: Place | None = None
     cpu: Annotated[int, Ge(0), Le(LARGEST_CPU)] | None = None
     force: bool
     on_invalid_data: Annotated[str, OneOf(ON_INVALID_DATA)]

@@ -5,7 +5,6 @@ All points are checked before the first trial starts. Hydra handles flags such a
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -49,16 +48,7 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.checked import check_count
 from dynbatch.harness.values.paths import CONF_DIR
 
-
-def is_trace(content: bytes) -> bool:
-    try:
-        return isinstance(json.loads(content)["traceEvents"], list)
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
 OUT = Output("out=", "a record", is_record, (".json",))
-TRACE = Output("trace=", "a timeline", is_trace, (".json",))
 # Keys that the experiment defines itself, or that do not belong to a single trial.
 _NOT_PASSED_ON = (
     "experiment",
@@ -66,7 +56,6 @@ _NOT_PASSED_ON = (
     "rounds",
     "round",
     "out",
-    "trace",
     "cpu",
     "force",
     "on_invalid_data",
@@ -183,11 +172,6 @@ def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement
     measurements = list(unique.values())
     if len({measurement.path for measurement in measurements}) < len(measurements):
         raise ConfigError("out is one file for several records; remove it, or set one for each")
-    traces = [item.trace for item in measurements if item.trace is not None]
-    if len(set(traces)) < len(traces):
-        raise ConfigError(
-            "trace is one file for several trials or rounds; remove it, or set one for each"
-        )
     for folder in dict.fromkeys(measurement.folder for measurement in measurements):
         check_writable(folder)
     return measurements
@@ -215,10 +199,6 @@ def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
     else:
         if config.out is not None:
             raise ConfigError("out is one record, an experiment has many; set results_dir")
-        if config.trace is not None:
-            raise ConfigError(
-                "trace is of one trial, an experiment has many; choose one trial instead"
-            )
         first = 0
         choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
         specs, n_rounds = plan_experiment(config.experiment, choices, config.rounds, extra)
@@ -266,15 +246,10 @@ def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Me
     path = locate_record(results, spec) if config.out is None else Path(config.out)
     if config.out is not None:
         OUT.check(path)
-    trace = None if config.trace is None else Path(config.trace)
-    if trace is not None:
-        TRACE.check(trace)
-        if trace.resolve() == path.resolve():
-            raise ConfigError(f"trace={trace} is the file of the record; choose another file")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.on_invalid_data == "record"
     spec = replace(spec, command=command)
-    return Measurement(spec, results, path, log, config.force, keeps, trace=trace)
+    return Measurement(spec, results, path, log, config.force, keeps)
 
 
 def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> Iterator[str]:

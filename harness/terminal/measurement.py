@@ -13,7 +13,7 @@ from dynbatch.harness.errors import BenchError, OutputError
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
-from dynbatch.harness.measuring.processes.launch import record_unmeasured, run_tracer
+from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.planning.nodes import Nodes
@@ -47,7 +47,6 @@ class Measurement:
         force: whether to measure again if there is a valid record.
         records_invalid_data: whether invalid data gives a record instead of an error.
         nodes: required kind of machine; None: any.
-        trace: path of a timeline; None: none is written.
         unsupported: reason why this machine cannot run the trial, which is then recorded without
             starting a process; None: unknown.
     """
@@ -59,7 +58,6 @@ class Measurement:
     force: bool
     records_invalid_data: bool
     nodes: Nodes | None = None
-    trace: Path | None = None
     unsupported: str | None = None
 
     @property
@@ -141,9 +139,6 @@ def measure_each(
         n_there = sum(measurement.path.exists() for measurement in planned)
         stop.add_note(f"{n_there} of {len(planned)} records are saved")
         raise
-    for measurement, record in zip(planned, run.records, strict=True):
-        if record is not None and measurement.trace is not None:
-            _write_trace(measurement, measurement.trace, record, run.outcome)
     run.outcome.records = [record for record in run.records if record is not None]
     return run.outcome
 
@@ -242,18 +237,6 @@ class _Run:
             self.reporter.write_result(line)
             if refusal is not None:
                 self.outcome.refuse(refusal)
-
-
-def _write_trace(measurement: Measurement, trace: Path, record: Record, outcome: Outcome) -> None:
-    """Write the timeline of a measured trial, or report the reason why there is none."""
-    try:
-        if record.status != "ok":
-            raise BenchError(f"trace={trace} is not written: the trial is {record.status}")
-        run_tracer(measurement.spec, trace, measurement.log)
-    except BenchError as error:
-        outcome.refuse(error)
-        return
-    print(f"timeline: {trace} (open it in ui.perfetto.dev)")
 
 
 def find_without_measuring(

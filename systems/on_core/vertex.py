@@ -24,7 +24,6 @@ from dynbatch.harness.contracts.system import (
     RunSettings,
     System,
 )
-from dynbatch.harness.contracts.timeline import Part
 from dynbatch.harness.engine.backend import Backend, choose_backend, list_backends
 from dynbatch.harness.engine.engine import Engine
 from dynbatch.harness.engine.switches import Switches
@@ -174,14 +173,6 @@ class Adapter(System):
         if update:
             self.engine.update(self.settings.learning_rate)
             clock.mark("update")
-
-    def run_traced(self, clock: Clock, part: Part) -> None:
-        """Run batch by batch, and kernel by kernel if the backend can."""
-        with self.engine.record_parts(part):
-            self.run(clock)
-
-    def listing(self) -> Mapping[str, Sequence[str]]:
-        return self.engine.backend.format_programs()
 
     def result(self) -> Result:
         """Return loss, outputs, gradients and counters of the last run, and check its schedule."""

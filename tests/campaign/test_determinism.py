@@ -19,12 +19,12 @@ import pytest
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.machine.process import measure_resident_bytes
-from dynbatch.harness.measuring.clock import NullClock
-from dynbatch.harness.measuring.tracer import prepare_and_warm_up
+from dynbatch.harness.measuring.clock import make_stopwatch
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
 from dynbatch.harness.values.paths import CONF_DIR
+from tests.support.fake_time import NullClock
 from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
 
 SYSTEMS = sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml"))
@@ -69,12 +69,21 @@ def prepare(name: str) -> tuple[Workload, System]:
         refused = adapter.skip(workload.model, settings)
         if refused is None:
             system = adapter(settings)
-            prepare_and_warm_up(system, workload)
-            for mini_batch in workload.mini_batches:
-                system.compile_for(mini_batch)
+            prepare_system(system, workload)
             return workload, system
         reason = refused
     raise UnsupportedTrial(reason)
+
+
+def prepare_system(system: System, workload: Workload) -> None:
+    """Prepare a system, let it learn or choose, and compile for all mini-batches."""
+    system.prepare(workload.model, workload.weights)
+    if system.learns:
+        system.learn(workload.mini_batches[0])
+    if system.chooses:
+        system.choose(workload.mini_batches, make_stopwatch(system.synchronize))
+    for mini_batch in workload.mini_batches:
+        system.compile_for(mini_batch)
 
 
 def step(workload: Workload, system: System, n_steps: int, until: float) -> dict[str, Any]:

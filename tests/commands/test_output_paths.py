@@ -52,9 +52,8 @@ def _make_device(path: Path) -> None:
 OBJECTS = {**THERE, **IMPOSSIBLE, "device": (_make_device, "is a device")}
 
 
-def _bench(path: Path, key: str = "out") -> int:
-    results = f"results_dir={path.parents[1] / 'results'}"
-    return bench([*NULL, results, f"{key}={path}"])
+def _bench(path: Path) -> int:
+    return bench([*NULL, f"results_dir={path.parents[1] / 'results'}", f"out={path}"])
 
 
 def _pack(file: Path) -> int:
@@ -72,7 +71,6 @@ def _schedule(*words: str) -> int:
 # By output: name of the file, and command that writes it.
 OUTPUTS: dict[str, tuple[str, Callable[[Path], int]]] = {
     "bench out": ("r0.json", _bench),
-    "bench trace": ("timeline.json", lambda path: _bench(path, "trace")),
     "schedule out": ("rows.json", lambda path: _schedule(f"out={path}")),
     "schedule csv": ("rows.csv", lambda path: _schedule(f"out={path}")),
     "save_policy": ("policy", lambda path: _schedule(f"save_policy={path}")),

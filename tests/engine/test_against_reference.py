@@ -26,12 +26,12 @@ from tests.support.engine_runs import (
     ONE_BY_ONE,
     POLICIES,
     SWITCHES,
-    NullClock,
     all_switches,
     disagreements,
     prepared,
     run,
 )
+from tests.support.fake_time import NullClock
 from tests.support.pairwise import pairwise_choices
 from tests.support.random_programs import RandomModel, Recipe, recipes, sketches
 from tests.support.sketch_models import Sketch

@@ -5,9 +5,6 @@ A new backend in harness/engine/backends/ is found by name and tested here witho
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +12,6 @@ import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
-from dynbatch.harness.contracts.timeline import Details
 from dynbatch.harness.engine import engine
 from dynbatch.harness.engine.backend import (
     Backend,
@@ -114,44 +110,6 @@ def test_record_explains_the_skipped_backend(monkeypatch: Patch) -> None:
     assert "instead_of" not in Setting("tree_lstm").engine.facts()
     monkeypatch.setattr(engine, "explain_passed_over", lambda *_: "backend=cuda: busy")
     assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
-
-
-@pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
-def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
-    """A timeline has every batch, or every launch if batches run together."""
-    if kind is KINDS["cuda"] and name == "seq2seq":
-        pytest.skip("Triton's interpreter takes long for its many phases")
-    setting, kinds, depth = Setting(name, kind=kind), Counter[str](), [0]
-
-    @contextmanager
-    def part(kind: str, name: str, details: Details) -> Iterator[Details]:
-        assert name
-        kinds[kind] += 1
-        depth[0] += 1
-        assert depth[0] <= 2, "kernels have no parts"
-        yield details
-        depth[0] -= 1
-
-    together = setting.backend.facts()["backend"] == "cuda"
-    loss = setting.train(setting.instances)
-    gradients = setting.backend.gradients()
-    n_launches = setting.backend.tally.n_launches
-    with setting.engine.record_parts(part):
-        np.testing.assert_allclose(setting.train(setting.instances), loss, rtol=1e-6)
-    for key, gradient in setting.backend.gradients().items():
-        # Rows may be summed in another order, which changes a sum by units of its largest terms.
-        units = 4 * np.finfo(np.float32).eps * float(np.abs(gradients[key]).max(initial=0.0))
-        np.testing.assert_allclose(gradient, gradients[key], rtol=1e-5, atol=max(1e-7, units))
-    assert setting.backend.tally.n_launches == n_launches or together
-    if together:
-        assert kinds["kernel"] > 0
-    else:
-        arranged = setting.engine.laid_out.arrangement
-        runs = [*arranged.forward, *arranged.backward]
-        assert kinds["batch"] == sum(len(batches) for _, batches in runs)
-    n_before = kinds.total()
-    setting.train(setting.instances)
-    assert kinds.total() == n_before, "afterwards it runs as before"
 
 
 @pytest.mark.parametrize("name", [*NAMES, "two_pulls", "seq2seq"])

@@ -33,7 +33,6 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
 )
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
-from dynbatch.harness.engine.backends.cuda.program import Phase, read_program
 from dynbatch.harness.engine.backends.cuda.splitting import MAX_PARTS, WANTED_TILES, place_sums
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
@@ -52,7 +51,14 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.harness.vertex.subgraph.columns import Pack, ParameterPart
 from tests.support.engine_runs import Setting
-from tests.support.walked_backend import NAMES, WalkedBackend, modules_of, walked_setting
+from tests.support.walked_backend import (
+    NAMES,
+    Phase,
+    WalkedBackend,
+    modules_of,
+    read_program,
+    walked_setting,
+)
 
 Change = Callable[[TileKind], TileKind]
 Keep = Callable[[UnbatchedKind], bool]

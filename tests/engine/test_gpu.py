@@ -17,12 +17,12 @@ from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import (
     ONE_BY_ONE,
     POLICIES,
-    NullClock,
     all_switches,
     disagreements,
     prepared,
     run,
 )
+from tests.support.fake_time import NullClock
 
 if not torch.cuda.is_available():  # reporting hundreds of skipped tests takes seconds
     pytest.skip("torch sees no CUDA device here", allow_module_level=True)

@@ -26,13 +26,13 @@ from dynbatch.harness.engine.backends.cuda.launching import (
     Staging,
 )
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
-from dynbatch.harness.engine.backends.cuda.program import read_program
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
-from tests.support.engine_runs import NullClock, prepared
-from tests.support.walked_backend import Launch, Walk, WalkedBackend
+from tests.support.engine_runs import prepared
+from tests.support.fake_time import NullClock
+from tests.support.walked_backend import Launch, Walk, WalkedBackend, read_program
 
 Patch = pytest.MonkeyPatch
 N_PASSES = 3

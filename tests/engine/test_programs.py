@@ -1,7 +1,6 @@
 """Programs of the CPU backend: bounds checks, allocations, data movement, and graph segments.
 
-One call executes all segments in order, with losses in between. test_backends.py compares the
-losses with those of segment after segment, in a timeline.
+One call executes all segments in order, with losses in between.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import ONE_BY_ONE, NullClock, disagreements, prepared, run
+from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
+from tests.support.fake_time import NullClock
 from tests.support.kernel_calls import text_of
 
 LARGE = 10**6

@@ -15,7 +15,8 @@ from dynbatch.harness.errors import ScheduleError
 from dynbatch.systems.on_core import prepared as adapters
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
-from tests.support.engine_runs import POLICIES, CountingBackend, NullClock, prepared, run
+from tests.support.engine_runs import POLICIES, CountingBackend, prepared, run
+from tests.support.fake_time import NullClock
 
 Patch = pytest.MonkeyPatch
 MODELS = ("seq2seq", "parser")

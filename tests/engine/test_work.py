@@ -11,9 +11,16 @@ from dynbatch.harness.contracts.model import ModelSizes, trace_functions
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.engine.backends.compiled.backend import Backend
 from dynbatch.harness.engine.lowering.lower import lower
-from dynbatch.harness.engine.lowering.plan import STAGES, MatmulStep, Plan, SinkStep, Step
+from dynbatch.harness.engine.lowering.plan import (
+    STAGES,
+    MatmulStep,
+    OperatorStep,
+    Plan,
+    SinkStep,
+    Step,
+)
 from dynbatch.harness.engine.switches import Switches
-from dynbatch.harness.engine.work import compute_arranged_work, compute_work, describe_step
+from dynbatch.harness.engine.work import compute_arranged_work, compute_work
 from dynbatch.harness.models.berxit import Berxit
 from dynbatch.systems import products
 from dynbatch.systems.on_core.vertex import Adapter
@@ -85,7 +92,7 @@ def test_counters_tell_them() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
-def test_every_step_of_every_model_has_work_and_words(name: str, granularity: str) -> None:
+def test_every_step_of_every_model_has_work(name: str, granularity: str) -> None:
     model, _, weights = example(name)
     adapter = prepared(model, weights, Switches(granularity=granularity), "agenda")
     for plan in adapter.engine.plans.values():
@@ -94,14 +101,17 @@ def test_every_step_of_every_model_has_work_and_words(name: str, granularity: st
                 work = compute_work(plan, step)
                 assert min(work.n_flop, work.n_bytes, work.n_bytes_a_batch) >= 0
                 assert work.n_flop + work.n_bytes + work.n_bytes_a_batch > 0
-                assert describe_step(plan, step)
 
 
 def test_heads_meet_their_own_columns_only() -> None:
     n, h = 3, 4  # tokens, and columns of two heads
     model = Berxit(ModelSizes(h, {"words": 7, "classes": 3}), tokens=n, head_size=2)
     plan = lower(trace_functions(model)["layer"], Switches(), Backend.abilities, train=False)
-    steps = {describe_step(plan, step): compute_work(plan, step).n_flop for step in plan.batch}
+    steps = {
+        plan.nodes[step.node].op: compute_work(plan, step).n_flop
+        for step in plan.batch
+        if isinstance(step, OperatorStep)
+    }
     assert steps["score_heads"] == steps["mix_heads"] == 2 * n * n * h
     assert steps["softmax"] == 4 * 2 * n * n
     assert steps["layer_norm"] == 6 * n * h

@@ -1,4 +1,4 @@
-"""Clock, timelines, warm-up and timed passes, with a fake source of time: every value is exact."""
+"""Clock, warm-up and timed passes, with a fake source of time: every value is exact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from dynbatch.harness.contracts.system import Clock, Counters
 from dynbatch.harness.machine.noise import Scheduling
 from dynbatch.harness.measuring.clock import (
-    NullClock,
     PhaseClock,
     Sample,
     measure_empty_sample_s,
@@ -30,10 +29,8 @@ from dynbatch.harness.measuring.passes import (
     take_turns,
     warm_up,
 )
-from dynbatch.harness.measuring.tracer import Span, Timeline, format_trace
-from dynbatch.harness.terminal.command_line import is_trace
 from dynbatch.harness.trials.spec import Timing
-from tests.support.fake_time import FakeTime, Scripted, checked
+from tests.support.fake_time import FakeTime, Scripted
 from tests.support.measured import OwnTurns
 
 
@@ -89,9 +86,8 @@ def test_shares_of_a_whole_run_are_not_booked(time: FakeTime, clock: PhaseClock)
 )
 def test_invalid_shares_are_rejected(clock: PhaseClock, shares: dict[str, float]) -> None:
     clock.start()
-    for refusing in (clock, NullClock()):
-        with pytest.raises(ValueError, match=r"invalid shares|unknown phase"):
-            refusing.divide(shares)
+    with pytest.raises(ValueError, match=r"invalid shares|unknown phase"):
+        clock.divide(shares)
 
 
 def test_runs_do_not_leak_into_each_other(time: FakeTime, clock: PhaseClock) -> None:
@@ -125,7 +121,7 @@ def test_a_clock_refuses_misuse(time: FakeTime, clock: PhaseClock) -> None:
         clock.start()
     whole = PhaseClock(lambda: None, time)
     whole.start(marked=False)
-    for refusing in (clock, whole, NullClock()):
+    for refusing in (clock, whole):
         with pytest.raises(ValueError, match="unknown phase 'compute'"):
             refusing.mark("compute")
 
@@ -377,54 +373,3 @@ def test_phase_medians_are_none_for_unmeasured_phases() -> None:
         "backward": None,  # never marked
         "update": None,  # marked, but not among the phases that the system separates
     }
-
-
-# --- timelines ---
-
-
-def test_spans_include_waiting_and_are_in_the_trace_event_format(time: FakeTime) -> None:
-    timeline = Timeline(lambda: time.move(0.5), time)  # every reading waits for the device
-    time.move(2)
-    timeline.mark("construct")
-    with timeline.record_span("batch", "leaf x 3", {"rows": 3}) as details:
-        time.move(1)
-        with timeline.record_span("kernel", "product W", {}):
-            time.move(4)
-        details["kernels"] = 1
-    timeline.mark("forward")
-    spans = timeline.spans
-    text = format_trace("a run", {"whole": spans[:1], "in parts": spans}, {"trial": "x"})
-    events = checked(text)
-    shown = [(e["tid"], e["cat"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    assert shown == [
-        (1, "phase", "construct", 0.0, 2500.0),
-        (2, "phase", "construct", 0.0, 2500.0),
-        (2, "kernel", "product W", 4500.0, 4500.0),
-        (2, "batch", "leaf x 3", 3000.0, 6500.0),
-        (2, "phase", "forward", 2500.0, 7500.0),
-    ]
-    assert [e["args"] for e in events if e.get("cat") == "batch"] == [{"rows": 3, "kernels": 1}]
-    named = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert named == {1: "whole", 2: "in parts"}
-    # A track may be empty.
-    assert [e["ph"] for e in checked(format_trace("a run", {"none": []}, {}))] == ["M"] * 3
-
-
-def test_no_span_ends_before_it_begins() -> None:
-    with pytest.raises(ValueError, match="ends at 1, before 2"):
-        Span("phase", "forward", 2, 1, {})
-
-
-@pytest.mark.parametrize(
-    ("content", "ours"),
-    [
-        (format_trace("a run", {}, {}).encode(), True),
-        (b'{"traceEvents": 1}', False),
-        (b'{"status": "ok"}', False),
-        (b"[]", False),
-        (b"no JSON", False),
-        (b"\xff", False),
-    ],
-)
-def test_timeline_is_distinguished_from_other_files(content: bytes, ours: bool) -> None:
-    assert is_trace(content) == ours

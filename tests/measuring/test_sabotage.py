@@ -15,10 +15,10 @@ import pytest
 from dynbatch.harness.measuring import passes, worker
 from dynbatch.harness.measuring.checks import mini_batch_check, reference_check, timed_check
 from dynbatch.harness.measuring.checks.reference_check import Verdict
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
 from tests.support import saboteurs
+from tests.support.fake_time import NullClock
 from tests.support.measured import MakeSpec, measure, measure_at, spec_of
 
 Patch = pytest.MonkeyPatch

@@ -25,7 +25,8 @@ from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.log import DONE
 from dynbatch.harness.programs.writer import Body, CallWriter
 from dynbatch.systems.on_core.acrobat import Adapter
-from tests.support.engine_runs import ONE_BY_ONE, NullClock, run
+from tests.support.engine_runs import ONE_BY_ONE, run
+from tests.support.fake_time import NullClock
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
 from tests.support.run_programs import MADE_BY_PYTHON, Decides, check_result, live_adapter
 from tests.support.scripted_programs import (

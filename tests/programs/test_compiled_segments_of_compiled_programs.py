@@ -25,7 +25,8 @@ from dynbatch.harness.programs.compiling import programs as compiled_programs
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.model import make_recorded_model, uses_arrays
 from dynbatch.systems.on_core.acrobat import Adapter
-from tests.support.engine_runs import NullClock, run
+from tests.support.engine_runs import run
+from tests.support.fake_time import NullClock
 from tests.support.instances import build, random_instances
 from tests.support.processes import count_given_out
 from tests.support.run_programs import MADE_BY_PYTHON, OwnArrays, check_result, infer_adapter

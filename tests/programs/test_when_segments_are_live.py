@@ -5,8 +5,7 @@ Mini-batches whose programs wait are interleaved; those built from arrays are on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.system import RunSettings
-from dynbatch.harness.contracts.timeline import Details
 from dynbatch.harness.programs.compiling.programs import CompiledPrograms
 from dynbatch.harness.programs.fibers import Fibers
 from dynbatch.harness.programs.model import ProgramModel
@@ -22,10 +20,10 @@ from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_core import vertex
 from dynbatch.systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
-from tests.support.engine_runs import NullClock, run
+from tests.support.engine_runs import run
 from tests.support.instances import build
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
-from tests.support.run_programs import SEED, check_result, live_adapter
+from tests.support.run_programs import SEED, check_result
 from tests.support.scripted_programs import Choose, Scripted, ScriptedModel
 
 SINCE = "deferred_reason"
@@ -197,21 +195,3 @@ def test_live_segments_count_the_work_of_those_that_are_recorded_ahead() -> None
     assert found["interleaved"].n_flop == found["deferred"].n_flop
     assert found["interleaved"].n_batches == found["deferred"].n_batches
     assert 0 < found["interleaved"].bytes_touched <= found["deferred"].bytes_touched
-
-
-def test_a_timeline_shows_every_batch_of_live_segments() -> None:
-    batch = [Scripted((Choose(0, k, (1, 2)),), k) for k in range(4)]
-    adapter = live_adapter(ScriptedModel())
-    whole = run(adapter, batch)
-    parts: list[tuple[str, str]] = []
-
-    @contextmanager
-    def part(kind: str, name: str, details: Details) -> Iterator[Details]:
-        parts.append((kind, name))
-        yield details
-
-    adapter.run_traced(NullClock(), part)
-    np.testing.assert_array_equal(adapter.result().outputs, whole.outputs)
-    batches = [name for kind, name in parts if kind == "batch"]
-    assert len(batches) >= whole.counters.n_batches
-    assert any(name.startswith("unary") for name in batches)

@@ -21,12 +21,12 @@ from dynbatch.harness.engine.lowering.plan import STAGES, Plan, Ref
 from dynbatch.harness.engine.rows.segments import ALL_ROWS, Run
 from dynbatch.harness.engine.switches import LAYOUTS, Switches
 from dynbatch.harness.granularity.vertices import VertexModel
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.policies.parts.segments import schedule_in_segments
 from dynbatch.harness.reference import ReferenceResult, run_reference
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
+from tests.support.fake_time import NullClock
 
 LEARNING_RATE = 0.1
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")

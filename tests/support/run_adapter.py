@@ -22,9 +22,9 @@ from dynbatch.harness.contracts.model import Model, ModelSizes, Weights, draw_in
 from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.contracts.system import Result, RunSettings, System
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.reference import ReferenceResult
 from dynbatch.harness.values.instances import Tree
+from tests.support.fake_time import NullClock
 from tests.support.instances import build, random_instances
 
 # Cases of systems that are slow to compile. torch.compile takes seconds per hidden size, so its

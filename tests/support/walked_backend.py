@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,8 +41,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
 from dynbatch.harness.engine.backends.cuda.launching import Launches
 from dynbatch.harness.engine.backends.cuda.memory import DeviceMemory
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
-from dynbatch.harness.engine.backends.cuda.module import KernelModule
-from dynbatch.harness.engine.backends.cuda.program import Phase, Rows, read_program
+from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
 from dynbatch.harness.engine.backends.cuda.text import write_expression
 from dynbatch.harness.engine.backends.cuda.words import FloatArray, WordArray, Words
 from dynbatch.harness.engine.switches import Switches
@@ -56,6 +56,42 @@ NAMES: dict[str, Any] = {
     "tanh": np.tanh,
     "sigmoid": lambda x: (0.5 * np.tanh(0.5 * x) + 0.5).astype(np.float32),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Range of a function's rows (or edges).
+
+    Attributes:
+        state_row: index of the first row among the rows of the states.
+    """
+
+    start: int
+    n: int
+    state_row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInstruction:
+    """Kind over a range of rows."""
+
+    kind: Kind
+    rows: Rows
+
+
+Phase = list[DeviceInstruction]
+
+
+def read_program(module: KernelModule, program: Words) -> list[Phase]:
+    """Decode a program into phases; values after its end are ignored."""
+    n_phases = int(program[0])
+    ends = program[1 : 2 + n_phases].tolist()
+    table = program[2 + n_phases :][: ends[-1] * WORDS].reshape(-1, WORDS).tolist()
+    instructions = [
+        DeviceInstruction(module.entries[number].kind, Rows(start, n, state_row))
+        for number, start, n, state_row, *_ in table
+    ]
+    return [instructions[first:last] for first, last in pairwise(ends)]
 
 
 class PoisonedMemory(DeviceMemory):
@@ -87,10 +123,6 @@ class WalkedBackend(cuda.Backend):
     def _list_work(self, *kernels: str) -> Launches:
         return [(Any, self._prepared.count_phases(kernel)) for kernel in kernels]  # type: ignore[misc]
 
-    def _start_phase(self, kernel: str, number: int) -> None:
-        self.tally.n_launches += 1
-        self._walk(*self._bound(kernel), number)
-
     def _bound(self, kernel: str) -> tuple[Launch, Words, Mapping[WordArray, tuple[int, int]]]:
         """Return kernels and addresses that a launch binds; words are read when it runs."""
         lengths = list(map(len, self._prepared.indices))
@@ -101,16 +133,11 @@ class WalkedBackend(cuda.Backend):
         return Launch(module, KERNELS.index(kernel), floats), words, indices
 
     def _walk(
-        self,
-        launch: Launch,
-        words: Words,
-        indices: Mapping[WordArray, tuple[int, int]],
-        number: int | None = None,
+        self, launch: Launch, words: Words, indices: Mapping[WordArray, tuple[int, int]]
     ) -> None:
-        """Run all phases, or one of them."""
+        """Run all phases."""
         found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
-        phases = self.phases(launch.module, words[words[launch.slot] :])
-        for phase in phases if number is None else phases[number : number + 1]:
+        for phase in self.phases(launch.module, words[words[launch.slot] :]):
             Walk(launch, found).phase(phase)
 
 

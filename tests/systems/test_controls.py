@@ -13,12 +13,12 @@ import pytest
 from dynbatch.harness.contracts.model import Model, draw_initial_weights, trace_functions
 from dynbatch.harness.engine import torch_cuda
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.systems import copies, products
 from dynbatch.systems.on_dynet import autobatch
 from dynbatch.systems.on_torch import bounds, compiled, eager, fused, levels
 from dynbatch.systems.products import ParameterMatmul, count_rows, list_matmuls
 from tests.support.engine_models import EXAMPLES
+from tests.support.fake_time import NullClock
 from tests.support.refusals import check_line
 from tests.support.run_adapter import CASES, small_settings, started
 

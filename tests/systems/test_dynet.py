@@ -18,12 +18,13 @@ import pytest
 from dynbatch.harness.contracts.model import ModelSizes
 from dynbatch.harness.contracts.system import RunSettings, load_adapter
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
-from dynbatch.harness.measuring.clock import NullClock, PhaseClock, Sample
+from dynbatch.harness.measuring.clock import PhaseClock, Sample
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet import autobatch, build
 from dynbatch.systems.on_dynet.segments import GraphSegment, Needed, Part
 from dynbatch.systems.plans.programs import grow_tree
+from tests.support.fake_time import NullClock
 from tests.support.instances import build as build_model
 from tests.support.processes import end_python, run_python
 from tests.support.run_adapter import CASES, UNEQUAL, Case, run_case, started, values_of

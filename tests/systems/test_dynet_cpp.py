@@ -17,10 +17,10 @@ import pytest
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.system import load_adapter
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.systems.on_dynet import build
 from dynbatch.systems.on_dynet.cpp import adapter as cpp
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
+from tests.support.fake_time import NullClock
 from tests.support.instances import build as build_model
 from tests.support.processes import run_python
 from tests.support.run_adapter import CASES, SIZES, UNEQUAL, small_settings, started

@@ -17,7 +17,6 @@ from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.parts.trees import Kinds
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_jax import scan
@@ -26,6 +25,7 @@ from dynbatch.systems.on_jax.models.lstm import lay_out_columns
 from dynbatch.systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
 from dynbatch.systems.on_jax.scan import Adapter
 from dynbatch.systems.plans.lattices import plan_lattice_rows
+from tests.support.fake_time import NullClock
 from tests.support.instances import build, random_instances
 from tests.support.run_adapter import (
     SIZES,

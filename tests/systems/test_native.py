@@ -16,9 +16,9 @@ import pytest
 from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.errors import UnsupportedTrial
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.systems.native import library
 from dynbatch.systems.native.adapter import Adapter
+from tests.support.fake_time import NullClock
 from tests.support.instances import build, draw_trees, random_instances
 from tests.support.refusals import expect_refusal
 from tests.support.run_adapter import SIZES, UNEQUAL, assert_alike, found_by, small_settings

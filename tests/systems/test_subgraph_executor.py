@@ -13,7 +13,6 @@ from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.models.cell import CELLS, CellModel
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.paths import CONF_DIR
@@ -21,6 +20,7 @@ from dynbatch.harness.vertex.operators import Node
 from dynbatch.systems.on_core.subgraph import Adapter, BlockExecutor, bind_kernel
 from tests.support import engine_runs
 from tests.support.engine_models import tree
+from tests.support.fake_time import NullClock
 from tests.support.instances import PAIRS, build
 
 SIZES = ModelSizes(6, {"words": 5, "classes": 5})

@@ -12,7 +12,7 @@ from dynbatch.harness.contracts.model import ModelSizes
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
-from dynbatch.harness.measuring.clock import NullClock
+from tests.support.fake_time import NullClock
 from tests.support.instances import build, random_instances
 from tests.support.refusals import expect_refusal
 from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started

@@ -24,7 +24,6 @@ from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.contracts.system import System
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.measuring.checks.reference_check import compute_relative_error
-from dynbatch.harness.measuring.clock import NullClock
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch import layers, products
 from dynbatch.systems.on_torch.autograd import Adapter as Autograd
@@ -40,6 +39,7 @@ from dynbatch.systems.on_torch.rows import arrange_columns
 from dynbatch.systems.on_torch.torchfold import Adapter as TorchFold
 from dynbatch.systems.on_torch.torchfold import convert_trees, fold_trees, package
 from tests.support.engine_models import tree
+from tests.support.fake_time import NullClock
 from tests.support.instances import draw_trees
 from tests.support.processes import run_python
 from tests.support.refusals import check_line

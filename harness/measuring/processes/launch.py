@@ -17,7 +17,6 @@ from pathlib import Path
 from dynbatch.harness.contracts.extras import PROJECT
 from dynbatch.harness.errors import BenchError, DataError, OutputError
 from dynbatch.harness.machine.files import drop_leftovers
-from dynbatch.harness.machine.folders import make_temporary_folder
 from dynbatch.harness.measuring.processes.child import IMPORTED, LEFT_OUT, START, has_memory_error
 from dynbatch.harness.measuring.processes.child_output import read_last_line, read_refusal
 from dynbatch.harness.measuring.processes.fork_server import ForkedProcess, ForkServers, ServerKey
@@ -26,9 +25,7 @@ from dynbatch.harness.measuring.processes.supervise import (
     ChildProcess,
     Ending,
     explain_death,
-    supervise_child,
 )
-from dynbatch.harness.records.files import convert_write_errors
 from dynbatch.harness.records.record import (
     Measured,
     Record,
@@ -43,7 +40,6 @@ from dynbatch.harness.trials.sources import WORKER, SourceHashes, read_harness_v
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import IMPORT_ROOT, ROOT, is_checkout
 
-TRACER = "dynbatch.harness.measuring.tracer"
 _ANSWER_S = 30.0  # Python starts in a fraction of a second, or in several from a slow disk
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _THREAD_VARIABLES = (
@@ -190,39 +186,6 @@ def settle_round(
     if record.status != "crash":
         drop_log(log)
     return record
-
-
-def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
-    """Write the timeline of a trial's first mini-batch to `path`, using a separate process.
-
-    Args:
-        log: File for the process's output; deleted unless the process fails.
-
-    Raises:
-        BenchError: The timeline cannot be made or written; nothing is written then.
-    """
-    with convert_write_errors(log):
-        log.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with make_temporary_folder() as folder:
-            spec_path = _write_spec(spec, folder)
-            ending = supervise_child(
-                find_interpreter(spec),
-                (TRACER, str(spec_path), str(path.resolve())),
-                build_worker_environment(spec),
-                spec.limits,
-                log,
-            )
-            refusal = read_refusal(spec_path, ending.returncode)
-    finally:
-        drop_leftovers(path)
-    if refusal is not None:
-        drop_log(log)
-        raise refusal
-    if ending.returncode != 0:
-        reason = ending.reason or explain_death(ending.returncode or 0, read_last_line(log))
-        raise BenchError(f"trace={path} was not written: {reason}; see {log}")
-    drop_log(log)
 
 
 def _write_spec(spec: TrialSpec, folder: Path) -> Path:

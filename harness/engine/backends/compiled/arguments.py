@@ -74,9 +74,6 @@ class ArgumentKind(StrEnum):
     COUNT = auto()
 
 
-OF_PARAMETERS = frozenset((ArgumentKind.PARAMETER, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN))
-
-
 class CopyOf(NamedTuple):
     """A copy of a parameter W, made once per update.
 
@@ -307,7 +304,7 @@ class Operand:
     """Rows of an array: the first row, the bytes between rows, and the bytes to the first column.
 
     Attributes:
-        width: Bytes of a row that are read or written, for checks and listings; 0: unknown.
+        width: Bytes of a row that are read or written, for checks; 0: unknown.
     """
 
     array: Argument

@@ -25,7 +25,7 @@ from dynbatch.harness.engine.backends.compiled.memory import (
     yield_row_gradients,
 )
 from dynbatch.harness.engine.backends.compiled.operators import OPERATORS
-from dynbatch.harness.engine.backends.compiled.program import StageProgram, list_stage
+from dynbatch.harness.engine.backends.compiled.program import StageProgram
 from dynbatch.harness.engine.cpu_kernels import blas, loss_kernels
 from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import LossSums
@@ -221,12 +221,10 @@ class Backend(backend.Backend):
         for part in [[call] for call in calls] if self._calls_each_batch else [calls]:
             self._run_and_count(partial(self._team.run, part))
 
-    def run_segments(
-        self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
-    ) -> Callable[[], float]:
+    def run_segments(self, segments: Sequence[Segment]) -> Callable[[], float]:
         """Run all segments that were planned together, and add up their losses, in one call."""
-        if run is not None or not isinstance(segments, Segments) or self._calls_each_batch:
-            return super().run_segments(segments, run)
+        if not isinstance(segments, Segments) or self._calls_each_batch:
+            return super().run_segments(segments)
         columns = [self._memory.view_rows(loss.type_id, loss.ref) for loss in segments.losses]
         if any(len(column) != 1 for column in columns):
             return super().run_segments(segments)
@@ -377,15 +375,6 @@ class Backend(backend.Backend):
         calls = "one call a batch" if self._calls_each_batch else "one call a pass"
         facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": calls}
         return facts | {"threads": self._team.describe_threads(self.threads)}
-
-    def format_programs(self) -> Mapping[str, Sequence[str]]:
-        """Return the program of each stage, one line per instruction."""
-        return {
-            stage if type_id is None else f"{stage} of function {type_id}": list(
-                list_stage(stage, program.instructions)
-            )
-            for (stage, type_id), program in self._programs.items()
-        }
 
     def list_versions(self) -> dict[str, str]:
         """Return the versions of the compiler and of the library that multiplies."""

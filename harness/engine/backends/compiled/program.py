@@ -10,7 +10,7 @@ batches.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from dynbatch.harness.compiler.pointers import (
 )
 from dynbatch.harness.compiler.registry import hash_modules, helper
 from dynbatch.harness.engine.backends.compiled.arguments import (
-    OF_PARAMETERS,
     AddressTable,
     Argument,
     ArgumentKind,
@@ -60,7 +59,6 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     THREAD,
     UNLESS_APART,
     N,
-    Register,
     share,
 )
 from dynbatch.harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
@@ -68,7 +66,7 @@ from dynbatch.harness.engine.cpu_kernels.team import Call, wait_at_barrier
 from dynbatch.harness.engine.cpu_kernels.vectors import (
     LANES,
 )
-from dynbatch.harness.engine.lowering.plan import BufferName, Plan
+from dynbatch.harness.engine.lowering.plan import Plan
 from dynbatch.harness.values.arrays import IntArray
 
 # A program: the first function's id, the number of functions, a head for each, then steps.
@@ -295,48 +293,6 @@ def write_program(
         edges = Argument(ArgumentKind.EDGE_START, type_id=t)
         head[EDGES] = place_of(edges) if has_edges(t) else NO_PLACE
     return np.array([first, n_functions, *heads.ravel().tolist(), *body], dtype=np.int64)
-
-
-def list_stage(stage: str, instructions: Mapping[int, tuple[Instruction, ...]]) -> Iterator[str]:
-    """Yield the lines of a stage's program."""
-    for type_id, steps in instructions.items():
-        yield f"{stage}, function {type_id}"
-        for instruction in steps:
-            operands = ", ".join(map(list_operand, instruction.operands))
-            constants = (
-                f"; {', '.join(map(str, instruction.constants))}" if instruction.constants else ""
-            )
-            yield f"  {instruction.name}({operands}{constants}){_format_conditions(instruction)}"
-
-
-def list_operand(operand: Operand) -> str:
-    """Format an operand: array, row and first column."""
-    text = list_array(operand.array)
-    if operand.register != Register.ZERO:
-        text += f"[{operand.register.name.lower()}"
-        text += f" * {operand.pitch}]"
-    if operand.offset:
-        text += f" + {operand.offset}"
-    return text if operand.run is None else f"{text} or in place"
-
-
-def list_array(array: Argument) -> str:
-    """Format an array by its kind and identity."""
-    terms = [] if array.kind in OF_PARAMETERS else [str(array.type_id)]
-    if array.of != "":
-        key = array.of
-        terms.append(f"{key.role}:{key.of}" if isinstance(key, BufferName) else str(key))
-    return f"{array.kind.replace('_', '')}<{' '.join(terms)}>"
-
-
-def _format_conditions(instruction: Instruction) -> str:
-    conditions = [f"taken={instruction.taken.name.lower()}"] if instruction.taken else []
-    conditions += (
-        [f"count={instruction.count.name.lower()}"] if instruction.count is not Register.N else []
-    )
-    conditions += ["unless in place"] if instruction.unless is not None else []
-    conditions += ["whole only"] if instruction.whole_only else []
-    return f"  # {', '.join(conditions)}" if conditions else ""
 
 
 class StageProgram:

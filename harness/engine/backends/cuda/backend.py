@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dynbatch.harness.compiler.registry import load_generated
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.harness.contracts.timeline import Details, Part
-from dynbatch.harness.engine.backend import EVERY, Arrangement, Naming
+from dynbatch.harness.engine.backend import EVERY, Arrangement
 from dynbatch.harness.engine.backends.cuda.kinds import MatrixForm, Tiling
 from dynbatch.harness.engine.backends.cuda.launching import (
     GraphLauncher,
@@ -34,7 +33,6 @@ from dynbatch.harness.engine.backends.cuda.memory import (
 )
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
-from dynbatch.harness.engine.backends.cuda.program import Phase, read_program
 from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
 from dynbatch.harness.engine.backends.cuda.triton_setup import (
     explain_failing_kernel,
@@ -212,31 +210,17 @@ class Backend(TorchBackend):
         if kernels == BACKWARD:  # a pass without an update compiles everything, too
             self._launcher.prepare(UPDATE, self._list_work(UPDATE))
 
-    def run_segments(
-        self, segments: Sequence[Segment], run: Callable[[Sequence[Run]], None] | None = None
-    ) -> Callable[[], float]:
+    def run_segments(self, segments: Sequence[Segment]) -> Callable[[], float]:
         """Start the program of all graph segments.
 
         Returns:
             Function that sums the losses when it is called.
         """
-        (run or self.run_together)(
-            [stage_run for segment in segments for stage_run in segment.runs]
-        )
+        self.run_together([run for segment in segments for run in segment.runs])
         return self._loss
 
     def _loss(self) -> float:
         return sum(float(losses.sum()) for losses in self._results.list_losses())
-
-    def run_traced(self, runs: Sequence[Run], part: Part, describe: Naming) -> None:
-        """Run the current mini-batch phase by phase, for a timeline."""
-        assert self._prepared is not None
-        for name in _select_kernels(runs):
-            phases = read_program(self._preparation.modules[name], self.programs[name])
-            for number, phase in enumerate(phases):
-                with part("kernel", f"{name}, phase {number}", _describe_launch(phase)):
-                    self._launch(name).start(number)
-                    self.tally.n_launches += 1
 
     def _start(self, *kernels: str) -> None:
         work = self._run(*kernels)
@@ -352,13 +336,6 @@ class Backend(TorchBackend):
     def list_versions(self) -> dict[str, str]:
         """Return the versions of torch and Triton."""
         return {"torch": torch.__version__, "triton": metadata.version("triton")}
-
-
-def _describe_launch(phase: Phase) -> Details:
-    """Return the details of a launch, for a timeline."""
-    kinds = dict.fromkeys(type(instruction.kind).__name__ for instruction in phase)
-    n_rows = sum(instruction.rows.n for instruction in phase)
-    return {"kinds": ", ".join(kinds), "instructions": len(phase), "rows": n_rows}
 
 
 def _select_kernels(runs: Sequence[Run]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -226,42 +225,6 @@ def _write(
 INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages whose batches are independent
 NO_BATCHES: IntArray = np.zeros((0, 2), dtype=np.int32)
 NO_KINDS: IntArray = np.zeros((0, 3), dtype=np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Range of a function's rows (or edges).
-
-    Attributes:
-        state_row: index of the first row among the rows of the states.
-    """
-
-    start: int
-    n: int
-    state_row: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInstruction:
-    """Kind over a range of rows."""
-
-    kind: Kind
-    rows: Rows
-
-
-Phase = list[DeviceInstruction]
-
-
-def read_program(module: KernelModule, program: Words) -> list[Phase]:
-    """Decode a program into phases; values after its end are ignored."""
-    n_phases = int(program[0])
-    ends = program[1 : 2 + n_phases].tolist()
-    table = program[2 + n_phases :][: ends[-1] * WORDS].reshape(-1, WORDS).tolist()
-    instructions = [
-        DeviceInstruction(module.entries[number].kind, Rows(start, n, state_row))
-        for number, start, n, state_row, *_ in table
-    ]
-    return [instructions[first:last] for first, last in pairwise(ends)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.harness.contracts.timeline import Part
 from dynbatch.harness.engine.backend import EVERY, Arrangement
 from dynbatch.harness.engine.backends.stepwise.kernels import KERNELS
 from dynbatch.harness.engine.backends.stepwise.parameters import StepwiseParameters
@@ -28,7 +27,6 @@ from dynbatch.harness.engine.rows.segments import ALL_ROWS, Loss, Run
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda
 from dynbatch.harness.engine.torch_parameters import TorchBackend
-from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.precision import EXACT
 from dynbatch.harness.vertex.shared_products import RowBlock
 
@@ -101,12 +99,6 @@ class Backend(TorchBackend):
                     self._executors[type_id].run_all(stage)
                 else:
                     self._executors[type_id].run_batch(stage, batch)
-
-    def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
-        """Run one batch, with every step as a kernel."""
-        executor = self._executors[int(batch[0])]
-        with executor.record_parts(part):
-            self.run_together([(stage, batch[None])])
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return a NumPy copy."""

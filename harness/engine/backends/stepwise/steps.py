@@ -6,15 +6,13 @@ of one batch, or all rows of the type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES
-from dynbatch.harness.contracts.timeline import Part
 from dynbatch.harness.engine.backends.stepwise.kernels import KERNELS, multiply, multiply_rows
 from dynbatch.harness.engine.backends.stepwise.rows import Bound, Matrix, Run, Scope
 from dynbatch.harness.engine.lowering.plan import (
@@ -35,7 +33,6 @@ from dynbatch.harness.engine.lowering.plan import (
     name_state_buffer,
 )
 from dynbatch.harness.engine.rows.fields import NOT_CONTIGUOUS
-from dynbatch.harness.engine.work import describe_step
 
 
 def compile_product(bound: Bound, step: MatmulStep) -> Run:
@@ -222,22 +219,6 @@ class TypeExecutor:
         for step in self.stages[stage]:
             step(scope)
 
-    @contextmanager
-    def record_parts(self, part: Part) -> Iterator[None]:
-        """Run every step as a part of a timeline inside this context."""
-        plain = self.stages
-        self.stages = {
-            stage: [
-                _as_part(part, describe_step(self.plan, step), run)
-                for step, run in zip(self.plan.list_steps(stage), runs, strict=True)
-            ]
-            for stage, runs in plain.items()
-        }
-        try:
-            yield
-        finally:
-            self.stages = plain
-
     def collect_value(self, ref: Ref) -> Tensor:
         """Return columns of all rows, in the order of the batches."""
         geometry = self.bound.geometry
@@ -251,11 +232,3 @@ class TypeExecutor:
         if type(step) not in COMPILE:
             raise TypeError(f"this backend does not support {type(step).__name__}")
         return COMPILE[type(step)](self.bound, step)
-
-
-def _as_part(part: Part, name: str, run: Run) -> Run:
-    def run_in_part(scope: Scope) -> None:
-        with part("kernel", name, {}):
-            run(scope)
-
-    return run_in_part
