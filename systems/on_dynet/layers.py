@@ -1,4 +1,4 @@
-"""Parts of DyNet models: parameters in a graph, classifier, LSTM gates, parallel programs."""
+"""Parts of DyNet models: parameters in a graph, classifier, parallel programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import dynet as dy
 
-from dynbatch.systems.on_dynet.runtime import ParameterStore
 from dynbatch.systems.on_dynet.segments import GraphSegment, Needed
 
 R = TypeVar("R")
@@ -30,67 +29,6 @@ def classify_states(weights: Any, states: Sequence[Any], labels: Sequence[int]) 
     """
     logits = weights.expr(True) * dy.concatenate_to_batch(list(states))
     return GraphSegment(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, list(labels))), [logits])
-
-
-class FusedGates:
-    """DyNet's operator for i, f, o and g together, from W x + U h + b.
-
-    Args:
-        order: gates in the order of the shared columns, such as "fiog"; an absent gate gets zeros
-            as weights.
-    """
-
-    def __init__(self, store: ParameterStore, suffix: str, order: str) -> None:
-        self._matrices = [store.add_lstm_gates(f"{letter}{suffix}", order) for letter in "WU"]
-        self._biases = dict(zip(order, store.add_vectors(f"b{suffix}", len(order)), strict=True))
-
-    def begin(self) -> tuple[Any, Any, Any]:
-        """Add the parameters to a new graph, and return W, U and b in the operator's form."""
-        W, U = add_to_graph(self._matrices)
-        of_gates = {gate: b.expr(True) for gate, b in self._biases.items()}
-        # The operator adds 1 to f, which the biases already include.
-        of_gates["f"] = of_gates["f"] - 1.0
-        for gate in "ifog":
-            if gate not in of_gates:
-                of_gates[gate] = dy.zeros(of_gates["f"].dim()[0])
-        b = dy.concatenate([of_gates[gate] for gate in "ifog"])
-        # DyNet adds the gradient of an operand that all nodes of a batch share at the first row of
-        # the batch that computed it. reshape is never batched, so that this is the right row.
-        self._weights = W, U, dy.reshape(b, b.dim()[0])
-        return self._weights
-
-    def __call__(self, x: Any, h: Any) -> Any:
-        """Return the activated gates i, f, o and g, concatenated."""
-        return dy.vanilla_lstm_gates(x, h, *self._weights)
-
-
-class HoistedGates:
-    """Separate gates, each W x + b plus U h: DyNet batches W x + b over all inputs in advance."""
-
-    def __init__(self, store: ParameterStore, suffix: str, n: int) -> None:
-        self._parameters = [
-            store.add_vectors(f"b{suffix}", n),
-            store.add_matrices(f"W{suffix}", n),
-            store.add_matrices(f"U{suffix}", n),
-        ]
-
-    def begin(self) -> None:
-        groups = [[p.expr(True) for p in group] for group in self._parameters]
-        self._weights = list(zip(*groups, strict=True))
-
-    def transform_input(self, k: int, x: Any) -> Any:
-        """Return W x + b of the k-th gate."""
-        b, W, _ = self._weights[k]
-        return dy.affine_transform([b, W, x])
-
-    def transform_state(self, k: int, h: Any) -> Any:
-        """Return U h of the k-th gate."""
-        return self._weights[k][2] * h
-
-    def __call__(self, k: int, x: Any, h: Any) -> Any:
-        """Return the k-th gate before its activation."""
-        b, W, U = self._weights[k]
-        return dy.affine_transform([b, W, x]) + U * h
 
 
 def run_together(programs: Iterable[Program[R]]) -> Generator[Needed, None, list[R]]:

@@ -15,7 +15,7 @@ import dynet as dy
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.systems.on_dynet.lstm_gates import swap_last_gates
+from dynbatch.systems.on_dynet.lstm_gates import swap_first_gates, swap_last_gates
 
 Array = NDArray[np.float32]
 Join = Callable[[list[Array]], Array]
@@ -91,22 +91,10 @@ class ParameterStore:
                 self._parts[name] = ([parameter], lambda arrays: swap_last_gates(arrays[0].T))
         return lstm
 
-    def add_lstm_gates(self, name: str, order: str) -> Any:
-        """Add a weight with the columns of four gates, for vanilla_lstm_gates.
-
-        Args:
-            order: gates of the shared columns, letters of "ifog"; an absent gate gets zeros, which
-                receive no gradient.
-        """
-        gates = dict(zip(order, np.split(self._weights[name], len(order), axis=-1), strict=True))
-        nothing = np.zeros_like(next(iter(gates.values())))
-        parameter = self._add(np.concatenate([gates.get(k, nothing) for k in "ifog"], axis=-1).T)
-
-        def join(arrays: list[Array]) -> Array:
-            own = dict(zip("ifog", np.split(arrays[0].T, 4, axis=-1), strict=True))
-            return np.concatenate([own[k] for k in order], axis=-1)
-
-        self._parts[name] = ([parameter], join)
+    def add_lstm_gates(self, name: str) -> Any:
+        """Add a weight with the columns of gates f, i, o and g, for vanilla_lstm_gates."""
+        parameter = self._add(swap_first_gates(self._weights[name]).T)
+        self._parts[name] = ([parameter], lambda arrays: swap_first_gates(arrays[0].T))
         return parameter
 
     def _add(self, values: Array) -> Any:

@@ -1,6 +1,6 @@
 """Cells of the tree models, for batches of any size, including single vertices.
 
-A state has n_parts vectors of h numbers, concatenated; the classifier reads the last one.
+A state of a Tree-LSTM is the row [c; h]; the classifier reads h.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from dynbatch.systems.on_tensorflow.runtime import Variables
 class CellFunctions(Protocol):
     """Cells of a model, as a class with static methods."""
 
-    n_parts: int
-
     def leaf(self, weights: Variables, x: Any) -> Any:
         """Return the states of leaves."""
 
@@ -25,9 +23,7 @@ class CellFunctions(Protocol):
 
 
 class LSTMCell:
-    """Cells of dynbatch.harness.models.tree_lstm; a state is the row [c; h]."""
-
-    n_parts = 2
+    """Cells of dynbatch.harness.models.tree_lstm."""
 
     @staticmethod
     def leaf(weights: Variables, x: Any) -> Any:
@@ -48,9 +44,7 @@ class LSTMCell:
 
 
 class ChildSumCell:
-    """Cells of dynbatch.harness.models.tree_lstm_child_sum; a state is the row [c; h]."""
-
-    n_parts = 2
+    """Cells of dynbatch.harness.models.tree_lstm_child_sum."""
 
     @staticmethod
     def leaf(weights: Variables, x: Any) -> Any:
@@ -72,33 +66,6 @@ class ChildSumCell:
 
 def _compute_lstm_state(c: Any, o: Any) -> Any:
     return tf.concat([c, tf.sigmoid(o) * tf.tanh(c)], axis=1)
-
-
-class GRUCell:
-    """Cells of dynbatch.harness.models.tree_gru."""
-
-    n_parts = 1
-
-    @staticmethod
-    def leaf(weights: Variables, x: Any) -> Any:
-        """Compute r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
-        return _step_gru(weights, x, ("W", "W_c"), ("b_leaf", "b_leaf_c"))
-
-    @staticmethod
-    def internal(weights: Variables, left: Any, right: Any) -> Any:
-        """Compute the mean of the steps on h_1 and on h_2."""
-        first = _step_gru(weights, left, ("U_1", "U_c1"), ("b", "b_c"))
-        second = _step_gru(weights, right, ("U_2", "U_c2"), ("b", "b_c"))
-        return 0.5 * (first + second)
-
-
-def _step_gru(
-    weights: Variables, h: Any, matrices: tuple[str, str], biases: tuple[str, str]
-) -> Any:
-    gates = tf.nn.bias_add(h @ weights[matrices[0]], weights[biases[0]])
-    r, z = tf.split(tf.sigmoid(gates), 2, axis=1)
-    c = tf.tanh(tf.nn.bias_add((r * h) @ weights[matrices[1]], weights[biases[1]]))
-    return c + z * (h - c)
 
 
 def apply_layer_to_children(weights: Variables, left: Any, right: Any) -> Any:

@@ -17,20 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynbatch.harness.contracts.model import Model
-from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
 from dynbatch.systems.on_torch.models.kept_levels import KeptLevel, plan_levels
-from dynbatch.systems.on_torch.models.trees import (
-    TreeGRU,
-    TreeLSTM,
-    TreeNet,
-)
+from dynbatch.systems.on_torch.models.trees import CellNet, TreeLSTM
 from dynbatch.systems.on_torch.net import Batched
 from dynbatch.systems.on_torch.products import ONEDNN, FastLinear
 from dynbatch.systems.on_torch.rows import to_tensor
-from dynbatch.systems.plans.trees import Ids, invert_permutation, join_trees, rank_vertices
+from dynbatch.systems.plans.trees import Ids, invert_permutation, join_trees
 
 
 class Adapter(LevelsAdapter):
@@ -56,20 +51,18 @@ class AllLevels(NamedTuple):
 
 
 class LevelsByAutograd(Batched):
-    """All vertices of equal height and type in one call of the eager network's cell."""
+    """All vertices of equal height in one call of the eager network's cell."""
 
-    def __init__(self, net: type[TreeNet], model: Model) -> None:
+    def __init__(self, net: type[CellNet], model: Model) -> None:
         super().__init__(model)
         self.net = net(model, FastLinear if ONEDNN else nn.Linear)
         self.held = self.net.held
-        self.kinds = model.assign_kinds if isinstance(model, TreeLSTM2Type) else None
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> AllLevels:
-        """Plan the levels, one per height and type."""
-        joined = join_trees(trees, self.kinds)
-        rank = np.unique(rank_vertices(joined), return_inverse=True)[1]
-        order = np.argsort(rank, kind="stable")
-        plan = plan_levels(joined, rank, device)
+        """Plan the levels, one per height."""
+        joined = join_trees(trees)
+        order = np.argsort(joined.height, kind="stable")
+        plan = plan_levels(joined, device)
         return AllLevels(plan.words, plan.levels, to_tensor(joined.labels[order], device), order)
 
     def forward(self, plan: AllLevels) -> tuple[Tensor, Tensor]:
@@ -91,7 +84,5 @@ class LevelsByAutograd(Batched):
 
 AUTOGRAD = {
     "tree_lstm": partial(LevelsByAutograd, TreeLSTM),
-    "tree_lstm_2type": partial(LevelsByAutograd, TreeLSTM),
     "tree_lstm_child_sum": partial(LevelsByAutograd, TreeLSTMChildSum),
-    "tree_gru": partial(LevelsByAutograd, TreeGRU),
 }

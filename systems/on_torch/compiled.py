@@ -241,7 +241,6 @@ class CompiledChildSumCell(TreeChildSumCell):
 Cell = type[CompiledStates | CompiledCell | CompiledChildSumCell]
 TREES: dict[str, Cell] = {
     "tree_lstm": CompiledCell,
-    "tree_lstm_2type": CompiledCell,
     "tree_lstm_child_sum": CompiledChildSumCell,
 }
 

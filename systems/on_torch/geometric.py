@@ -24,7 +24,7 @@ from dynbatch.harness.machine.folders import make_process_folder
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
-from dynbatch.systems.on_torch.models.trees import TreeLSTM, TreeNet
+from dynbatch.systems.on_torch.models.trees import CellNet, TreeLSTM
 from dynbatch.systems.on_torch.net import Batched
 from dynbatch.systems.on_torch.products import ONEDNN, FastLinear
 from dynbatch.systems.on_torch.rows import to_device
@@ -92,7 +92,7 @@ def plan_depths(batch: Batch, device: torch.device) -> GraphLevels:
 class TreeConvolution(MessagePassing):  # type: ignore[misc]  # the package has no types
     """Cell of internal vertices, which receive the states h and c of two children side by side."""
 
-    def __init__(self, net: TreeNet) -> None:
+    def __init__(self, net: CellNet) -> None:
         super().__init__(aggr=None)
         self.net = net
 
@@ -114,7 +114,7 @@ class TreeConvolution(MessagePassing):  # type: ignore[misc]  # the package has 
 class Graphs(Batched):
     """Network whose levels are bipartite graphs, from the vertices of a depth to their parents."""
 
-    def __init__(self, net: type[TreeNet], model: Model) -> None:
+    def __init__(self, net: type[CellNet], model: Model) -> None:
         super().__init__(model)
         self.net = net(model, FastLinear if ONEDNN else nn.Linear)
         self.held = self.net.held

@@ -49,11 +49,6 @@ class StartedLSTM(nn.Module):
         """Initial states h_0 and c_0, (layers, h)."""
         return torch.stack(list(self.h_0)), torch.stack(list(self.c_0))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return h (n, h) of one sentence (n, n_inputs)."""
-        states: Tensor = self.lstm(x, self.start)[0]
-        return states
-
 
 class PlainNet(Net):
     """Network without fitting PyTorch modules: `self["W"]` is the model's parameter W."""

@@ -77,19 +77,12 @@ class Net(nn.Module):
             self.hold(bias, layer.bias)
         return layer
 
-    def make_lstm(self, *suffixes: str, reverse: Sequence[str] = ()) -> nn.LSTM:
-        """Create an LSTM whose layers have the parameters W, U and b with these suffixes.
-
-        Args:
-            suffixes: suffixes of the layers that read forwards.
-            reverse: suffixes of the layers that read from the last word to the first.
-        """
+    def make_lstm(self, *suffixes: str) -> nn.LSTM:
+        """Create an LSTM whose layers have the parameters W, U and b with these suffixes."""
         n_inputs, width = self.shapes[f"W{suffixes[0]}"][0], self.shapes[f"U{suffixes[0]}"][0]
-        module = nn.LSTM(n_inputs, width, len(suffixes), bidirectional=bool(reverse))
+        module = nn.LSTM(n_inputs, width, len(suffixes))
         for layer, suffix in enumerate(suffixes):
             self._hold_cell(module, suffix, f"_l{layer}")
-        for layer, suffix in enumerate(reverse):
-            self._hold_cell(module, suffix, f"_l{layer}_reverse")
         return module
 
     def make_lstm_cell(self, suffix: str) -> nn.LSTMCell:

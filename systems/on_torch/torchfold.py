@@ -21,11 +21,10 @@ from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.eager import TorchSystem
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
 from dynbatch.systems.on_torch.models.trees import (
+    CellNet,
     State,
     TreeFC,
-    TreeGRU,
     TreeLSTM,
-    TreeNet,
     compute_l2_loss,
 )
 from dynbatch.systems.on_torch.net import Net
@@ -138,7 +137,7 @@ class Folded(Net):
     results into one tensor per node, and joins those of the next call's arguments.
     """
 
-    def __init__(self, net: type[TreeNet], model: Model) -> None:
+    def __init__(self, net: type[CellNet], model: Model) -> None:
         super().__init__(model)
         self.net = net(model, FastLinear)
         self.held = self.net.held
@@ -172,7 +171,6 @@ class FoldedRoots(Folded):
 FOLDED = {
     "tree_lstm": partial(Folded, TreeLSTM),
     "tree_lstm_child_sum": partial(Folded, TreeLSTMChildSum),
-    "tree_gru": partial(Folded, TreeGRU),
     "tree_fc": partial(FoldedRoots, TreeFC),
 }
 

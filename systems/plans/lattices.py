@@ -26,12 +26,10 @@ class LatticeStep(NamedTuple):
     Attributes:
         words: index of the batch of words; None for no words.
         number: index of the step; the start states are step 0.
-        joins: True if words end at a state of the step.
     """
 
     words: int | None
     number: int
-    joins: bool
 
 
 class LatticeRows(NamedTuple):
@@ -92,7 +90,7 @@ def plan_lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
         order=order,
         sizes=np.diff(starts).tolist(),
         word_sizes=np.bincount(batch).tolist(),
-        steps=_list_steps(points, newest),
+        steps=_list_steps(points, len(newest)),
     )
 
 
@@ -122,9 +120,6 @@ def _arrange_rows(lengths: Sequence[int]) -> tuple[Ids, Ids, Ids]:
     return step_of, starts[step_of] + np.repeat(invert_permutation(longest_first), n_states), starts
 
 
-def _list_steps(points: Ids, newest: Ids) -> list[LatticeStep]:
+def _list_steps(points: Ids, n_steps: int) -> list[LatticeStep]:
     batches = {point: batch for batch, point in enumerate(points.tolist())}
-    joins = (newest >= 0).tolist()
-    return [
-        LatticeStep(batches.get(number), number, joins[number]) for number in range(1, len(joins))
-    ]
+    return [LatticeStep(batches.get(number), number) for number in range(1, n_steps)]

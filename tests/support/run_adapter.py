@@ -32,19 +32,18 @@ from tests.support.instances import build, random_instances
 # seconds, workers start for every case, and gradients of all weights for every vertex are slow.
 ONLY = {
     "torch_compiled": (
-        *("tree_lstm", "tree_lstm_2type", "tree_lstm_child_sum", "var_lstm", "var_lstm_layers"),
+        *("tree_lstm", "tree_lstm_child_sum", "var_lstm", "var_lstm_layers"),
         *("bilstm_layers", "seq2seq"),
     ),
     "jax_scan": (
-        *("tree_lstm", "tree_lstm_2type", "tree_lstm_child_sum", "tree_gru", "mv_rnn"),
-        *("tree_fc_fold", "tree_fc_cavs", "lattice_lstm", "lattice_gru", "gated_lattice_lstm"),
+        *("tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "lattice_lstm"),
         *("var_lstm_layers", "bilstm_layers", "bilstm_char", "bilstm_char_none_spelled"),
         *("seq2seq", "seq2seq_at_once", "parser"),
     ),
     "fold_workers": ("tree_lstm",),
     "tf_trees": (
         *("tree_lstm", "tree_lstm_child_sum", "tree_lstm_leaves"),
-        *("tree_fc_fold", "tree_fc_cavs", "tree_gru"),
+        *("tree_fc_fold", "tree_fc_cavs"),
     ),
     "tf_static": (
         *("var_lstm", "var_lstm_one_word", "bilstm_layers"),

@@ -251,7 +251,7 @@ def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[i
 
 CPP = "dynbatch.systems.on_dynet.cpp.adapter"
 LATTICES = {
-    "dynbatch.systems.on_dynet.autobatch": {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"},
+    "dynbatch.systems.on_dynet.autobatch": {"lattice_lstm", "lattice_gru"},
     CPP: {"lattice_lstm"},
 }
 
@@ -262,7 +262,7 @@ WIDE = ModelSizes(130, UNEQUAL.data, embedding_size=5)
 def wide_errors(module: str, options: str) -> dict[str, float]:
     """Return the largest relative error of every model that a system runs."""
     adapter, found = load_adapter(module), {}
-    for name in ("lattice_lstm", "lattice_gru", "gated_lattice_lstm"):
+    for name in ("lattice_lstm", "lattice_gru"):
         case = Case(build_model(name, WIDE), (1, 7, 2), 0.1, scale=1.0)
         results = run_case(adapter, case, "cpu", json.loads(options))
         if "skip" not in results:

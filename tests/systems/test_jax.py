@@ -17,7 +17,6 @@ from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.options import format_options
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
-from dynbatch.harness.models.parts.trees import Kinds
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_jax import scan
 from dynbatch.systems.on_jax.models.lattice_rows import pad_lattices
@@ -74,13 +73,10 @@ def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -
 
 @pytest.mark.parametrize("leaves", LEAVES)
 @pytest.mark.parametrize("chunk", [8, 16, 64])
-@pytest.mark.parametrize("assign_kinds", [None, build("tree_lstm_2type", SIZES).assign_kinds])
-def test_chunks_hold_vertices_of_a_kind_that_are_ready(
-    leaves: tuple[int, ...], chunk: int, assign_kinds: Kinds | None
-) -> None:
+def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int) -> None:
     """Each vertex has one row, in a chunk after those of its children, which have its index."""
     trees, widths = trees_of(leaves), halve_width(chunk, 3)
-    sizes, ids, rows = assign_tree_rows(trees, widths, 16, assign_kinds)
+    sizes, ids, rows = assign_tree_rows(trees, widths, 16)
     n = sum(tree.n_vertices for tree in trees)
     assert len(set(rows.tolist())) == n
     assert np.count_nonzero(ids["labels"] >= 0) == n
@@ -93,12 +89,6 @@ def test_chunks_hold_vertices_of_a_kind_that_are_ready(
             number += 1
             chunk_of[row : row + width] = number
             row += width
-    if assign_kinds is not None:
-        table = np.concatenate([tree.table for tree in trees], axis=1)
-        kinds = assign_kinds(table, np.array([tree.n_vertices for tree in trees], np.int32))
-        inner = rows >= sizes.n_leaves
-        pairs = zip(chunk_of[rows[inner] - sizes.n_leaves], kinds[inner], strict=True)
-        assert len(set(pairs)) == number
     start = 0
     for tree, root in zip(trees, ids["roots"], strict=False):
         own = rows[start : start + tree.n_vertices]
@@ -167,10 +157,9 @@ def lattices_of(lengths: tuple[int, ...]) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "infer"])
-@pytest.mark.parametrize("name", ["lattice_lstm", "lattice_gru", "gated_lattice_lstm"])
-def test_loops_over_lattices_copy_no_table(name: str, mode: str) -> None:
+def test_loops_over_lattices_copy_no_table(mode: str) -> None:
     """XLA copies a whole table in every iteration that may read it after writing to it."""
-    system = started(Adapter, build(name, UNEQUAL), mode, chunk=16, widths=2, multiple=64)
+    system = started(Adapter, build("lattice_lstm", UNEQUAL), mode, chunk=16, widths=2, multiple=64)
     lattices = lattices_of((9, 30, 4, 17))
     system.compile_for(lattices)
     (program,) = system._programs.values()

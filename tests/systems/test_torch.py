@@ -47,7 +47,7 @@ from tests.support.run_adapter import CASES, SIZES, assert_alike, found_by, smal
 
 Patch = pytest.MonkeyPatch
 CPU = torch.device("cpu")
-NOT_FOLDED = "FOLDED has no model var_lstm; choose one of tree_fc, tree_gru, tree_lstm"
+NOT_FOLDED = "FOLDED has no model var_lstm; choose one of tree_fc, tree_lstm"
 
 
 def prepared(
@@ -158,12 +158,11 @@ def garbage() -> Iterator[list[object]]:
         *((Levels, case) for case in ("tree_lstm_2type", "var_lstm", "bilstm_layers")),
         *((system, "tree_lstm_child_sum") for system in (Levels, Eager, TorchFold)),
         *((Levels, case) for case in ("bilstm_char", "seq2seq", "parser")),
-        *((Levels, case) for case in ("lattice_lstm", "lattice_gru", "gated_lattice_lstm")),
+        *((Levels, case) for case in ("lattice_lstm", "lattice_gru")),
         *((Fused, case) for case in ("var_lstm", "bilstm")),
-        *((Eager, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "var_lstm")),
-        (Eager, "gated_lattice_lstm"),
-        *((Autograd, case) for case in ("tree_lstm", "tree_lstm_2type", "tree_gru")),
-        *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs", "tree_gru")),
+        *((Eager, case) for case in ("tree_lstm", "mv_rnn", "var_lstm")),
+        (Autograd, "tree_lstm"),
+        *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs")),
         *((Geometric, case) for case in ("tree_lstm", "tree_lstm_child_sum")),
     ],
 )
@@ -396,7 +395,7 @@ def test_equal_nodes_are_computed_once_where_they_are_shared(
 
 
 @pytest.mark.parametrize(
-    "case", ["tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "tree_gru"]
+    "case", ["tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs"]
 )
 def test_sharing_preserves_results_and_is_reported(case: str) -> None:
     model, trees = CASES[case].model, [*CASES[case].instances, leaf(3), pair(3, 3), pair(3, 3)]

@@ -105,7 +105,7 @@ def test_programs_in_cpp_and_imports_in_generated_source_are_measured_code(
         ("torch.fused", "bilstm", "torch.models.sentences"),
         ("dynet.autobatch", "parser", "dynet.models.pairs_parser"),
         ("tensorflow.fold", "tree_fc", "tensorflow.models.looms"),
-        ("jax.scan", "tree_gru", "jax.models.trees"),
+        ("jax.scan", "tree_fc", "jax.models.trees"),
     ],
 )
 def test_frameworks_are_hashed_with_their_networks(

@@ -10,19 +10,13 @@ import dynet as dy
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.values.instances import Lattice
-from dynbatch.systems.on_dynet.layers import (
-    FusedGates,
-    HoistedGates,
-    add_to_graph,
-    classify_states,
-)
+from dynbatch.systems.on_dynet.layers import add_to_graph, classify_states
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED
 from dynbatch.systems.on_dynet.runtime import ParameterStore
 from dynbatch.systems.on_dynet.segments import GraphSegment
 
-GATES = "fiog"
+N_GATES = 4  # f, i, o and g
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
-Pair = tuple[Any, Any]
 
 
 # Tag, character (-1 at the start), and the words that end here: the source and the id of each.
@@ -89,13 +83,21 @@ class LatticeLSTM(Lattices):
 
 
 class _FusedLSTM:
+    """LSTM of an arc with DyNet's operator for all gates, from W x + U h + b."""
+
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
-        self.gates = FusedGates(store, f"_{arc}", GATES)
-        self.width = width
+        self.matrices = [store.add_lstm_gates(f"{letter}_{arc}") for letter in "WU"]
+        self.biases, self.width = store.add_vectors(f"b_{arc}", N_GATES), width
 
     def begin(self) -> Step:
         """Return a step function for a new graph; local names avoid the cost of lookups."""
-        W, U, b = self.gates.begin()
+        W, U = add_to_graph(self.matrices)
+        f, i, o, g = add_to_graph(self.biases)
+        # The operator adds 1 to f, which the biases already include.
+        joined = dy.concatenate([i, f - 1.0, o, g])
+        # DyNet adds the gradient of an operand that all nodes of a batch share at the first row of
+        # the batch that computed it. reshape is never batched, so that this is the right row.
+        b = dy.reshape(joined, joined.dim()[0])
         start, end = 2 * self.width, 3 * self.width
         gates_of, cell_of, pick = dy.vanilla_lstm_gates, dy.vanilla_lstm_c, dy.pick_range
         cmult, tanh = dy.cmult, dy.tanh
@@ -110,18 +112,29 @@ class _FusedLSTM:
 
 
 class _HoistedLSTM:
+    """LSTM of an arc with separate gates: DyNet batches W x + b over all inputs in advance."""
+
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
-        self.gates = HoistedGates(store, f"_{arc}", len(GATES))
+        self.parameters = [
+            store.add_vectors(f"b_{arc}", N_GATES),
+            store.add_matrices(f"W_{arc}", N_GATES),
+            store.add_matrices(f"U_{arc}", N_GATES),
+        ]
 
     def begin(self) -> Step:
-        self.gates.begin()
+        self.weights = list(zip(*map(add_to_graph, self.parameters), strict=True))
         return self.step
 
     def step(self, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        gates, logistic, tanh, cmult = self.gates, dy.logistic, dy.tanh, dy.cmult
-        f, i, o = (logistic(gates(k, x, h)) for k in range(3))
-        new = cmult(i, tanh(gates(3, x, h))) + cmult(f, c)
+        gate, logistic, tanh, cmult = self.compute_gate, dy.logistic, dy.tanh, dy.cmult
+        f, i, o = (logistic(gate(k, x, h)) for k in range(3))
+        new = cmult(i, tanh(gate(3, x, h))) + cmult(f, c)
         return cmult(o, tanh(new)), new
+
+    def compute_gate(self, k: int, x: Any, h: Any) -> Any:
+        """Return the k-th gate before its activation."""
+        b, W, U = self.weights[k]
+        return dy.affine_transform([b, W, x]) + U * h
 
 
 class LatticeGRU(Lattices):
@@ -221,124 +234,7 @@ def _split_gates(gates: Any, width: int) -> tuple[Any, Any]:
     return dy.pick_range(gates, 0, width), dy.pick_range(gates, width, 2 * width)
 
 
-class GatedLatticeLSTM(Lattices):
-    """Equations of dynbatch.harness.models.gated_lattice_lstm.
-
-    A quotient p / q of positive q is written p exp(-log q), because DyNet has no batched kernel of
-    quotients. Up to MAX_FUSED, DyNet's operator for gates is faster; for larger sizes, separate
-    gates with W x as an operator of its own are faster.
-    """
-
-    def __init__(self, model: Model, store: ParameterStore) -> None:
-        super().__init__(store)
-        self.start = [*store.add_vectors("h_0"), *store.add_vectors("c_0")]
-        width = model.sizes.hidden_size
-        self.cells = (_FusedGated if width <= MAX_FUSED else _HoistedGated)(store, width)
-
-    def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
-        tanh, cmult, lookup, cells = dy.tanh, dy.cmult, dy.lookup, self.cells
-        character_table, word_table = self.tables
-        h_0, c_0 = add_to_graph(self.start)
-        cells.begin()
-        hidden: list[Any] = []
-        labels: list[int] = []
-        for states in lattices:
-            h: list[Any] = [h_0]
-            c: list[Any] = [c_0]
-            labels.append(states[0][0])
-            for tag, character, arcs in states[1:]:
-                x = lookup(character_table, character)
-                if arcs:
-                    of_words = [cells.step_word(lookup(word_table, w), h[k], c[k]) for k, w in arcs]
-                    o, c_v = cells.step_gated(x, h[-1], of_words)
-                else:
-                    o, c_v = cells.step_char(x, h[-1], c[-1])
-                h.append(cmult(o, tanh(c_v)))
-                c.append(c_v)
-                labels.append(tag)
-            hidden += h
-        yield classify_states(self.classifier, hidden, labels)
-
-
-def _compute_weighted_mean(own: Any, g: Any, gates: Sequence[Any], cells: Sequence[Any]) -> Any:
-    """Return the mean of g and the words' cells, weighted by the exponentials of their gates."""
-    exp, cmult, esum = dy.exp, dy.cmult, dy.esum
-    weights = [exp(gate) for gate in (own, *gates)]
-    total = esum(weights)
-    return cmult(esum(list(map(cmult, weights, (g, *cells)))), exp(-dy.log(total)))
-
-
-class _FusedGated:
-    """Cell with one operator for the gates of a character, and one for those of a word."""
-
-    def __init__(self, store: ParameterStore, width: int) -> None:
-        self.of_char = FusedGates(store, "_char", "iofg")
-        self.of_word = FusedGates(store, "_word", "ifg")
-        self.gate = [
-            store.add_vectors("b_gate"),
-            store.add_matrices("W_gate"),
-            store.add_matrices("U_gate"),
-        ]
-        self.width = width
-
-    def begin(self) -> None:
-        self.of_char.begin()
-        self.of_word.begin()
-        self.weights = [p.expr(True) for (p,) in self.gate]
-
-    def step_word(self, x: Any, h: Any, c: Any) -> Any:
-        return dy.vanilla_lstm_c(c, self.of_word(x, h))
-
-    def step_char(self, x: Any, h: Any, c: Any) -> Pair:
-        gates = self.of_char(x, h)
-        return self._pick_output_gate(gates), dy.vanilla_lstm_c(c, gates)
-
-    def step_gated(self, x: Any, h: Any, cells: Sequence[Any]) -> Pair:
-        gates, width = self.of_char(x, h), self.width
-        b, W, U = self.weights
-        of_cells = [dy.logistic(dy.affine_transform([b, W, x, U, cell])) for cell in cells]
-        i, g = dy.pick_range(gates, 0, width), dy.pick_range(gates, 3 * width, 4 * width)
-        return self._pick_output_gate(gates), _compute_weighted_mean(i, g, of_cells, cells)
-
-    def _pick_output_gate(self, gates: Any) -> Any:
-        return dy.pick_range(gates, 2 * self.width, 3 * self.width)
-
-
-class _HoistedGated:
-    """Cell with separate gates, and W x as an operator of its own."""
-
-    def __init__(self, store: ParameterStore, width: int) -> None:
-        self.of_char = HoistedGates(store, "_char", 4)  # i, o, f, g
-        self.of_word = HoistedGates(store, "_word", 3)  # i, f, g
-        self.gate = HoistedGates(store, "_gate", 1)
-
-    def begin(self) -> None:
-        for gates in (self.of_char, self.of_word, self.gate):
-            gates.begin()
-
-    def step_word(self, x: Any, h: Any, c: Any) -> Any:
-        gates, logistic, cmult = self.of_word, dy.logistic, dy.cmult
-        i, f = logistic(gates(0, x, h)), logistic(gates(1, x, h))
-        return cmult(f, c) + cmult(i, dy.tanh(gates(2, x, h)))
-
-    def step_char(self, x: Any, h: Any, c: Any) -> Pair:
-        i, o, g = self._compute_char_gates(x, h)
-        f = dy.logistic(self.of_char(2, x, h))
-        return o, dy.cmult(f, c) + dy.cmult(i, g)
-
-    def step_gated(self, x: Any, h: Any, cells: Sequence[Any]) -> Pair:
-        i, o, g = self._compute_char_gates(x, h)
-        own = self.gate.transform_input(0, x)
-        of_cells = [dy.logistic(own + self.gate.transform_state(0, cell)) for cell in cells]
-        return o, _compute_weighted_mean(i, g, of_cells, cells)
-
-    def _compute_char_gates(self, x: Any, h: Any) -> tuple[Any, Any, Any]:
-        gates, logistic = self.of_char, dy.logistic
-        return logistic(gates(0, x, h)), logistic(gates(1, x, h)), dy.tanh(gates(3, x, h))
-
-
 NETWORKS = {
     "lattice_lstm": LatticeLSTM,
     "lattice_gru": LatticeGRU,
-    "gated_lattice_lstm": GatedLatticeLSTM,
 }

@@ -45,9 +45,9 @@ class ChildSumInner(NamedTuple):
         by_sum = gates @ weights["U"].T
         by_forget_1, by_forget_2 = jnp.split(jnp.concatenate([df_1, df_2]) @ weights["U_f"].T, 2)
         below = ChildStates((by_sum + by_forget_1, dc_1), (by_sum + by_forget_2, dc_2))
-        return Gradients(below, (gates, df_1, df_2), {})
+        return Gradients(below, (gates, df_1, df_2))
 
-    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
+    def gradients(self, children: ChildStates, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul per matrix."""
         (h_1, _), (h_2, _) = children
         gates, df_1, df_2 = d

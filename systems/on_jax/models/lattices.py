@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,31 +24,10 @@ from dynbatch.systems.on_jax.models.tree_rows import halve_width
 from dynbatch.systems.on_jax.scan import Given, ProgramInputs, pack_inputs
 
 CHUNK = 16  # words; their number differs from step to step, and small matmuls are as fast
-States = tuple[Array, ...]  # states of some rows, (n, h) each; h first
-Weights = Mapping[str, Array]
+N_GATES = 4  # f, i, o and g
+States = tuple[Array, ...]  # h and c of some rows, (n, h) each
 Ids = Mapping[str, Array]
 T = TypeVar("T")
-
-
-class Cell(Protocol):
-    """Cell of an arc; hashable, because it is a static argument of programs.
-
-    `forward` gets the inputs' part of every gate, and returns the state after the arc and all
-    gates, concatenated. `backward` returns the gradient of the state before the arc, and those of
-    the gates before their activations, concatenated; `gradients` those of the weights.
-    """
-
-    n_gates: int
-
-    def forward(
-        self, weights: Weights, inputs: Sequence[Array], before: States
-    ) -> tuple[States, Array]: ...
-
-    def backward(
-        self, weights: Weights, gates: Sequence[Array], before: States, d: States
-    ) -> tuple[States, Array]: ...
-
-    def gradients(self, h: Array, gates: Array, d: Array) -> dict[str, Array]: ...
 
 
 class ArcKinds(NamedTuple):
@@ -58,9 +37,41 @@ class ArcKinds(NamedTuple):
     words: Any
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def compute_cell(U: Array, inputs: Sequence[Array], before: States) -> tuple[States, Array]:
+    """Compute c' = f c + i g and h' = o tanh c'.
+
+    Args:
+        U: (h, 4 h), weight.
+        inputs: inputs' part of every gate.
+        before: state before the arc.
+
+    Returns:
+        The state after the arc, and all gates, concatenated.
+    """
+    h, c = before
+    by_state = jnp.split(h @ U, N_GATES, axis=1)
+    f, i, o, g = (own + block for own, block in zip(inputs, by_state, strict=True))
+    f, i, o, g = jax.nn.sigmoid(f), jax.nn.sigmoid(i), jax.nn.sigmoid(o), jnp.tanh(g)
+    c = f * c + i * g
+    return (o * jnp.tanh(c), c), jnp.concatenate([f, i, o, g], axis=1)
+
+
+def backpropagate_cell(
+    U: Array, gates: Sequence[Array], before: States, d: States
+) -> tuple[States, Array]:
+    """Return gradients of the state before the arc, and of the gates before their activations."""
+    f, i, o, g = gates
+    c, (dh, dc) = before[1], d
+    tanh_c = jnp.tanh(f * c + i * g)
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)
+    df, di, do = dc * c * f * (1 - f), dc * g * i * (1 - i), dh * tanh_c * o * (1 - o)
+    down = jnp.concatenate([df, di, do, dc * i * (1 - g * g)], axis=1)
+    return (down @ U.T, dc * f), down
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def compute_lattice_states(
-    cell: Cell, sizes: LatticeSizes, weights: ArcKinds, inputs: ArcKinds, start: States, ids: Ids
+    sizes: LatticeSizes, weights: ArcKinds, inputs: ArcKinds, start: States, ids: Ids
 ) -> Array:
     """Return h of all rows (widths[0] + n_rows, h).
 
@@ -68,18 +79,16 @@ def compute_lattice_states(
     others, and has no gradient.
 
     Args:
-        cell: the cell.
         sizes: static sizes.
-        weights: weights of the cells.
-        inputs: inputs' part of all gates, (n_rows, n_gates * h) and (n_words, n_gates * h).
+        weights: weights U of the cells.
+        inputs: inputs' part of all gates, (n_rows, 4 h) and (n_words, 4 h).
         start: state of all starts, (h,) each.
         ids: see pad_lattices.
     """
-    return _forward(cell, sizes, weights, inputs, start, ids, keep=False)[0][0]
+    return _forward(sizes, weights, inputs, start, ids, keep=False)[0][0]
 
 
 def _forward(
-    cell: Cell,
     sizes: LatticeSizes,
     weights: ArcKinds,
     inputs: ArcKinds,
@@ -100,20 +109,20 @@ def _forward(
         at = first + i * n
         sources, targets = slice_rows(ids["sources"], at, n), slice_rows(ids["targets"], at, n)
         before = tuple(x[sources] for x in states)
-        own = slice_columns(inputs.words, at, n, cell.n_gates)
-        new, kept = cell.forward(weights.words, own, before)
+        own = slice_columns(inputs.words, at, n, N_GATES)
+        new, kept = compute_cell(weights.words, own, before)
         states = tuple(x.at[targets].add(y) for x, y in zip(states, new, strict=True))
         return states, replace_rows(gates, kept, at) if keep else gates
 
     def run_step(w: int, t: Array, carried: Any) -> Any:
         before, states, gates = carried
         at = ids["starts"][t]
-        own = slice_columns(inputs.characters, at - width, w, cell.n_gates)
-        new, kept = cell.forward(weights.characters, own, before)
+        own = slice_columns(inputs.characters, at - width, w, N_GATES)
+        new, kept = compute_cell(weights.characters, own, before)
         new = tuple(slice_rows(x, at, w) + y for x, y in zip(states, new, strict=True))
         states = tuple(replace_rows(x, y, at) for x, y in zip(states, new, strict=True))
         of_characters = replace_rows(gates.characters, kept, at - width) if keep else ()
-        states, of_words = run_chunks(sizes, ids, t, run_words, (states, gates.words))
+        states, of_words = _run_chunks(sizes, ids, t, run_words, (states, gates.words))
         return new, states, ArcKinds(of_characters, of_words)
 
     states = tuple(pad_rows(jnp.tile(x, (width, 1)), width + sizes.n_rows) for x in start)
@@ -128,7 +137,7 @@ def _forward(
     return carried[1:]
 
 
-def run_chunks(sizes: LatticeSizes, ids: Ids, t: Array, run: Any, carried: T) -> T:
+def _run_chunks(sizes: LatticeSizes, ids: Ids, t: Array, run: Any, carried: T) -> T:
     """Run all chunks of words that follow a step, which are independent of each other."""
     first = ids["word_starts"][t]
     for index, n in enumerate(sizes.chunks):
@@ -138,14 +147,12 @@ def run_chunks(sizes: LatticeSizes, ids: Ids, t: Array, run: Any, carried: T) ->
     return carried
 
 
-def _fwd(
-    cell: Cell, sizes: LatticeSizes, weights: ArcKinds, inputs: ArcKinds, start: States, ids: Ids
-) -> Any:
-    states, gates = _forward(cell, sizes, weights, inputs, start, ids, keep=True)
+def _fwd(sizes: LatticeSizes, weights: ArcKinds, inputs: ArcKinds, start: States, ids: Ids) -> Any:
+    states, gates = _forward(sizes, weights, inputs, start, ids, keep=True)
     return states[0], (weights, states, gates, ids)
 
 
-def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
+def _bwd(sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
     """Return the gradients of weights, inputs and start.
 
     Words add to the gradients of earlier states, so a step runs its words first. They read
@@ -159,21 +166,21 @@ def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
         at = first + i * n
         sources, targets = slice_rows(ids["sources"], at, n), slice_rows(ids["targets"], at, n)
         before, own = tuple(x[sources] for x in states), tuple(x[targets] for x in complete)
-        of_arcs = slice_columns(gates.words, at, n, cell.n_gates)
-        below, dgates = cell.backward(weights.words, of_arcs, before, own)
+        of_arcs = slice_columns(gates.words, at, n, N_GATES)
+        below, dgates = backpropagate_cell(weights.words, of_arcs, before, own)
         d = tuple(x.at[sources].add(y) for x, y in zip(d, below, strict=True))
         return complete, d, replace_rows(dwords, dgates, at)
 
     def run_step(w: int, last: Array, s: Array, carried: Any) -> Any:
         below, complete, d, (dcharacters, dwords) = carried
         t = last - s
-        complete, d, dwords = run_chunks(sizes, ids, t, run_words, (complete, d, dwords))
+        complete, d, dwords = _run_chunks(sizes, ids, t, run_words, (complete, d, dwords))
         at, earlier = ids["starts"][t], jnp.where(t > 0, ids["starts"][t - 1], 0)
         before = tuple(slice_rows(x, earlier, w) for x in states)
         own = tuple(slice_rows(x, at, w) + y for x, y in zip(d, below, strict=True))
         complete = tuple(replace_rows(x, y, at) for x, y in zip(complete, own, strict=True))
-        of_arcs = slice_columns(gates.characters, at - width, w, cell.n_gates)
-        below, dgates = cell.backward(weights.characters, of_arcs, before, own)
+        of_arcs = slice_columns(gates.characters, at - width, w, N_GATES)
+        below, dgates = backpropagate_cell(weights.characters, of_arcs, before, own)
         return below, complete, d, ArcKinds(replace_rows(dcharacters, dgates, at - width), dwords)
 
     nothing = tuple(jnp.zeros_like(x) for x in states)
@@ -193,12 +200,8 @@ def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
             (tuple(pad_rows(x, w) for x in below), *others),
         )
     below, _, d, dgates = carried
-    dweights = ArcKinds(
-        *(
-            cell.gradients(states[0][ids[name]], own, down)
-            for name, own, down in zip(("before", "sources"), gates, dgates, strict=True)
-        )
-    )
+    h_before = states[0][ids["before"]], states[0][ids["sources"]]
+    dweights = ArcKinds(*(h.T @ down for h, down in zip(h_before, dgates, strict=True)))
     dstart = tuple(x[:width].sum(0) + y.sum(0) for x, y in zip(d, below, strict=True))
     return dweights, dgates, dstart, None
 
@@ -206,89 +209,13 @@ def _bwd(cell: Cell, sizes: LatticeSizes, saved: Any, dh: Array) -> Any:
 compute_lattice_states.defvjp(_fwd, _bwd)
 
 
-class LatticeLSTMCell:
-    """LSTM cell with gates f, i, o and g; the weight is U (h, 4 h), a state h and c."""
-
-    n_gates = 4
-    states: ClassVar = ("h_0", "c_0")
-    weights: ClassVar = ("U",)
-
-    @staticmethod
-    def forward(weights: Weights, inputs: Sequence[Array], before: States) -> tuple[States, Array]:
-        """Compute c' = f c + i g and h' = o tanh c'."""
-        h, c = before
-        f, i, o, g = add_blocks(inputs, h @ weights["U"])
-        f, i, o, g = jax.nn.sigmoid(f), jax.nn.sigmoid(i), jax.nn.sigmoid(o), jnp.tanh(g)
-        c = f * c + i * g
-        return (o * jnp.tanh(c), c), jnp.concatenate([f, i, o, g], axis=1)
-
-    @staticmethod
-    def backward(
-        weights: Weights, gates: Sequence[Array], before: States, d: States
-    ) -> tuple[States, Array]:
-        f, i, o, g = gates
-        c, (dh, dc) = before[1], d
-        tanh_c = jnp.tanh(f * c + i * g)
-        dc = dc + dh * o * (1 - tanh_c * tanh_c)
-        df, di, do = dc * c * f * (1 - f), dc * g * i * (1 - i), dh * tanh_c * o * (1 - o)
-        down = jnp.concatenate([df, di, do, dc * i * (1 - g * g)], axis=1)
-        return (down @ weights["U"].T, dc * f), down
-
-    @staticmethod
-    def gradients(h: Array, gates: Array, d: Array) -> dict[str, Array]:
-        """Compute the gradient with one matmul for all arcs."""
-        return {"U": h.T @ d}
-
-
-class LatticeGRUCell:
-    """GRU cell with gates r, z and n; weights are U (h, 2 h) and U_n (h, h), a state is h."""
-
-    n_gates = 3
-    states: ClassVar = ("h_0",)
-    weights: ClassVar = ("U", "U_n")
-
-    @staticmethod
-    def forward(weights: Weights, inputs: Sequence[Array], before: States) -> tuple[States, Array]:
-        """Compute n = tanh(x_n + U_n (r h)) and h' = z h + (1 - z) n."""
-        (h,) = before
-        r, z = add_blocks(inputs[:2], h @ weights["U"])
-        r, z = jax.nn.sigmoid(r), jax.nn.sigmoid(z)
-        n = jnp.tanh(inputs[2] + (r * h) @ weights["U_n"])
-        return (z * h + (1 - z) * n,), jnp.concatenate([r, z, n], axis=1)
-
-    @staticmethod
-    def backward(
-        weights: Weights, gates: Sequence[Array], before: States, d: States
-    ) -> tuple[States, Array]:
-        r, z, n = gates
-        (h,), (dnew,) = before, d
-        dn = dnew * (1 - z) * (1 - n * n)
-        dreset = dn @ weights["U_n"].T
-        r_z = jnp.concatenate([dreset * h * r * (1 - r), dnew * (h - n) * z * (1 - z)], axis=1)
-        below = dnew * z + dreset * r + r_z @ weights["U"].T
-        return (below,), jnp.concatenate([r_z, dn], axis=1)
-
-    @staticmethod
-    def gradients(h: Array, gates: Array, d: Array) -> dict[str, Array]:
-        """Compute the gradients with one matmul per matrix for all arcs."""
-        width = h.shape[1]
-        r, r_z, n = gates[:, :width], d[:, : 2 * width], d[:, 2 * width :]
-        return {"U": h.T @ r_z, "U_n": (r * h).T @ n}
-
-
-def add_blocks(inputs: Sequence[Array], x: Array) -> list[Array]:
-    """Return the sums of inputs and blocks of columns of x."""
-    blocks = jnp.split(x, len(inputs), axis=1)
-    return [own + block for own, block in zip(inputs, blocks, strict=True)]
-
-
-class LatticeNetwork:
-    """Equations of lattice_lstm and lattice_gru in dynbatch.harness.models."""
+class LatticeLSTM:
+    """Equations of dynbatch.harness.models.lattice_lstm."""
 
     tables: Mapping[str, str] = {"characters": "characters", "words": "words"}
 
-    def __init__(self, cell: Any, model: Model, options: Any) -> None:
-        self.cell, self.options = cell, options
+    def __init__(self, model: Model, options: Any) -> None:
+        self.options = options
 
     def plan(self, lattices: Sequence[Lattice]) -> ProgramInputs:
         """Assign rows to all states and words."""
@@ -301,15 +228,15 @@ class LatticeNetwork:
         """Return the summed loss, and h of all rows."""
         weights, vectors, ids, sizes, _ = given
         kinds = ArcKinds("char", "word")
-        own = ArcKinds(*({n: weights[f"{n}_{kind}"] for n in self.cell.weights} for kind in kinds))
+        own = ArcKinds(*(weights[f"U_{kind}"] for kind in kinds))
         inputs = ArcKinds(
             *(
                 vectors[table] @ weights[f"W_{kind}"] + weights[f"b_{kind}"]
                 for table, kind in zip(self.tables, kinds, strict=True)
             )
         )
-        start = tuple(weights[name] for name in self.cell.states)
-        h = compute_lattice_states(self.cell, sizes, own, inputs, start, ids)
+        start = weights["h_0"], weights["c_0"]
+        h = compute_lattice_states(sizes, own, inputs, start, ids)
         return compute_cross_entropy(self.outputs(weights, h), ids["labels"]), h
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
@@ -317,7 +244,4 @@ class LatticeNetwork:
         return hidden @ weights["W_out"]
 
 
-NETWORKS = {
-    "lattice_lstm": partial(LatticeNetwork, LatticeLSTMCell),
-    "lattice_gru": partial(LatticeNetwork, LatticeGRUCell),
-}
+NETWORKS = {"lattice_lstm": LatticeLSTM}

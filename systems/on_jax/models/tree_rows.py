@@ -2,8 +2,7 @@
 
 Levels of equal height have arbitrary widths; padding them to four widths adds 40 % to the inner
 vertices of 64 SST trees. A list schedule adds only 7 %: a chunk takes the deepest ready vertices
-until it is full. If inner vertices are of several kinds, a chunk holds one kind: the one with the
-most ready vertices.
+until it is full.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
-from dynbatch.harness.models.parts.trees import Kinds
 from dynbatch.harness.values.arrays import IntArray, IntTable
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_jax.scan import pad_vector, round_up
@@ -48,14 +46,11 @@ class TreeSchedule(NamedTuple):
     rows: IntArray
 
 
-def assign_tree_rows(
-    trees: Sequence[Tree], widths: tuple[int, ...], multiple: int, assign_kinds: Kinds | None = None
-) -> TreeSchedule:
+def assign_tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> TreeSchedule:
     """Assign rows to the vertices of a mini-batch: leaves first, then inner ones chunk by chunk.
 
-    A chunk has the smallest of `widths` that holds its vertices, but widths never increase: if more
-    vertices of a kind are ready than the width, they are several chunks. With one kind this cannot
-    happen, because a chunk makes at most as many vertices ready as it has.
+    A chunk has the smallest of `widths` that holds its vertices. Widths never increase, because a
+    chunk makes at most as many vertices ready as it has.
 
     The vectors are:
 
@@ -72,17 +67,13 @@ def assign_tree_rows(
         trees: instances.
         widths: rows of chunks, the widest first.
         multiple: multiple to which numbers of rows are rounded up.
-        assign_kinds: returns the kinds of vertices; None if there is one kind.
     """
     lengths = np.array([tree.n_vertices for tree in trees], np.int32)
     table = np.concatenate([tree.table for tree in trees], axis=1)
     n = table.shape[1]
-    kinds = assign_kinds(table, lengths) if assign_kinds else np.zeros(n, np.int32)
     parents, own = np.empty(n, np.int32), np.empty(n, np.int32)
     counts = np.zeros(len(widths), np.int32)
-    n_leaves, n_rows = _schedule(
-        table, lengths, kinds, np.array(widths, np.int32), parents, own, counts
-    )
+    n_leaves, n_rows = _schedule(table, lengths, np.array(widths, np.int32), parents, own, counts)
     sizes = TreeSizes(
         widths,
         round_up(n_leaves, multiple),
@@ -145,53 +136,42 @@ def _join(
 
 
 class _Ready(NamedTuple):
-    """Ready inner vertices: a linked list for every kind and depth.
+    """Ready inner vertices: a linked list for every depth.
 
     Attributes:
-        heads: (n_kinds, n_depths), first vertex of each list; -1 for an empty list.
+        heads: (n_depths,), first vertex of each list; -1 for an empty list.
         following: (n,), next vertex of the list; -1 at its end.
-        deepest: (n_kinds,), upper bounds of the depths.
-        counts: (n_kinds,), numbers of vertices.
+        deepest: (1,), upper bound of the depths.
+        total: (1,), number of vertices.
     """
 
-    heads: IntTable
+    heads: IntArray
     following: IntArray
     deepest: IntArray
-    counts: IntArray
+    total: IntArray
 
 
 @helper
-def _push(ready: _Ready, kind: int, depth: int, v: int) -> None:
-    ready.following[v], ready.heads[kind, depth] = ready.heads[kind, depth], v
-    ready.deepest[kind] = max(ready.deepest[kind], depth)
-    ready.counts[kind] += 1
+def _push(ready: _Ready, depth: int, v: int) -> None:
+    ready.following[v], ready.heads[depth] = ready.heads[depth], v
+    ready.deepest[0] = max(ready.deepest[0], depth)
+    ready.total[0] += 1
 
 
 @helper
-def _pop_deepest(ready: _Ready, kind: int) -> int:
-    while ready.heads[kind, ready.deepest[kind]] < 0:
-        ready.deepest[kind] -= 1
-    v: int = ready.heads[kind, ready.deepest[kind]]
-    ready.heads[kind, ready.deepest[kind]] = ready.following[v]
-    ready.counts[kind] -= 1
+def _pop_deepest(ready: _Ready) -> int:
+    while ready.heads[ready.deepest[0]] < 0:
+        ready.deepest[0] -= 1
+    v: int = ready.heads[ready.deepest[0]]
+    ready.heads[ready.deepest[0]] = ready.following[v]
+    ready.total[0] -= 1
     return v
-
-
-@helper
-def _find_most_ready(ready: _Ready) -> int:
-    """Return the kind with the most ready vertices."""
-    most = 0
-    for kind in range(1, len(ready.counts)):
-        if ready.counts[kind] > ready.counts[most]:
-            most = kind
-    return most
 
 
 @compiled
 def _schedule(
     table: IntTable,
     lengths: IntArray,
-    kinds: IntArray,
     widths: IntArray,
     parents: IntArray,
     own: IntArray,
@@ -202,7 +182,6 @@ def _schedule(
     Args:
         table: words, labels, left and right children; children are renumbered across trees.
         lengths: number of vertices of each tree.
-        kinds: (n,), kind of each inner vertex, from 0.
         widths: rows of chunks, the widest first.
         parents: (n,), written; -1 for roots.
         own: (n,), written: row of each vertex among the leaves or among the inner vertices.
@@ -211,14 +190,14 @@ def _schedule(
     Returns:
         Number of leaves, and number of inner rows.
     """
-    n, n_kinds = table.shape[1], kinds.max() + 1
+    n = table.shape[1]
     waits, depth = np.zeros(n, np.int32), np.zeros(n, np.int32)  # waits: number of inner children
     _join(table, lengths, parents, waits, depth)
     ready = _Ready(
-        np.full((n_kinds, depth.max() + 1), -1, np.int32),
+        np.full(depth.max() + 1, -1, np.int32),
         np.empty(n, np.int32),
-        np.zeros(n_kinds, np.int32),
-        np.zeros(n_kinds, np.int32),
+        np.zeros(1, np.int32),
+        np.zeros(1, np.int32),
     )
     n_leaves = 0
     for v in range(n):
@@ -226,22 +205,21 @@ def _schedule(
             own[v] = n_leaves
             n_leaves += 1
         elif waits[v] == 0:
-            _push(ready, kinds[v], depth[v], v)
+            _push(ready, depth[v], v)
     chunk, row, index = np.empty(widths[0], np.int32), 0, 0
-    while ready.counts.max() > 0:
-        kind = _find_most_ready(ready)
-        while index + 1 < len(widths) and widths[index + 1] >= ready.counts[kind]:
+    while ready.total[0] > 0:
+        while index + 1 < len(widths) and widths[index + 1] >= ready.total[0]:
             index += 1
-        size = min(ready.counts[kind], widths[index])
+        size = min(ready.total[0], widths[index])
         for offset in range(size):
-            chunk[offset] = _pop_deepest(ready, kind)
+            chunk[offset] = _pop_deepest(ready)
             own[chunk[offset]] = row + offset
         for v in chunk[:size]:
             above = parents[v]
             if above >= 0:
                 waits[above] -= 1
                 if waits[above] == 0:
-                    _push(ready, kinds[above], depth[above], above)
+                    _push(ready, depth[above], above)
         counts[index] += 1
         row += widths[index]
     return n_leaves, row

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from dynbatch.harness.contracts.model import Model
-from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_jax.models.layers import compute_cross_entropy, replace_rows, slice_rows
 from dynbatch.systems.on_jax.models.tree_rows import (
@@ -39,20 +38,17 @@ class Gradients(NamedTuple):
 
     Attributes:
         rows: gradients of matmul results, (n, width) each.
-        weights: gradients of weights, of this chunk only.
     """
 
     children: ChildStates
     rows: States
-    weights: Weights
 
 
 class InnerCell(Protocol):
     """Inner vertices of a model; hashable, because it is a static argument of programs.
 
-    `forward` returns their states, and the values that `backward` reads. The gradient of a weight
-    is summed over chunks if `backward` returns it. Otherwise `gradients` computes it for all rows
-    together, from the gradients of matmul results.
+    `forward` returns their states, and the values that `backward` reads. `gradients` computes the
+    gradients of weights for all rows together, from the gradients of matmul results.
     """
 
     def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]: ...
@@ -61,7 +57,7 @@ class InnerCell(Protocol):
         self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
     ) -> Gradients: ...
 
-    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]: ...
+    def gradients(self, children: ChildStates, d: States) -> dict[str, Array]: ...
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -124,7 +120,7 @@ def _bwd(cell: InnerCell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
     n = sizes.n_inner
 
     def backpropagate_chunk(w: int, last: Array, t: Any, carried: Any) -> Any:
-        below, d, sums = carried
+        below, d = carried
         at = last - t * w
         places = slice_rows(ids["places"], sizes.n_leaves + at, w)
         own = tuple(slice_rows(x, sizes.n_leaves + at, w) for x in states)
@@ -134,33 +130,32 @@ def _bwd(cell: InnerCell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
         )
         of_rows = tuple(slice_rows(x, at, w) for x in kept)
         children = _gather_children(states, ids, at, w)
-        dchildren, rows, added = cell.backward(weights, of_rows, own, children, d_own)
+        dchildren, rows = cell.backward(weights, of_rows, own, children, d_own)
         below = tuple(
             lax.dynamic_update_slice(x, jnp.stack([left, right]), (0, at, 0))
             for x, left, right in zip(below, *dchildren, strict=True)
         )
-        d = tuple(replace_rows(x, y, at) for x, y in zip(d, rows, strict=True))
-        return below, d, jax.tree.map(jnp.add, sums, added)
+        return below, tuple(replace_rows(x, y, at) for x, y in zip(d, rows, strict=True))
 
     below = tuple(jnp.zeros((2, n + UNIT, x.shape[1]), x.dtype) for x in states)
     everywhere = ChildStates(
         tuple(x[ids["left"]] for x in states), tuple(x[ids["right"]] for x in states)
     )
     inner = tuple(x[sizes.n_leaves :] for x in states)
-    shapes = jax.eval_shape(cell.backward, weights, kept, inner, everywhere, inner)[1:]
-    carried = below, *jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    shapes = jax.eval_shape(cell.backward, weights, kept, inner, everywhere, inner).rows
+    carried = below, tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)
     for index, w in reversed(list(enumerate(sizes.widths))):
         count = ids["counts"][index]
         step: Callable[..., Any] = partial(
             backpropagate_chunk, w, ids["firsts"][index] + (count - 1) * w
         )
         carried = lax.fori_loop(0, count, step, carried)
-    below, d, sums = carried
+    below, d = carried
     dleaves = tuple(
         x[: sizes.n_leaves] + _gather_gradients(y, ids["places"][: sizes.n_leaves])
         for x, y in zip(dstates, below, strict=True)
     )
-    return cell.gradients(everywhere, kept, d) | sums, dleaves, None
+    return cell.gradients(everywhere, d), dleaves, None
 
 
 def _gather_gradients(below: Array, places: Array) -> Array:
@@ -176,26 +171,20 @@ class TreeNetwork:
 
     Attributes:
         reads: "all" if all vertices are outputs, otherwise "roots".
-        chunk: maximum number of vertices of a chunk if the option `chunk` is 0; 0 selects it by the
-            number of vertices.
     """
 
     tables: Mapping[str, str] = {"embedding": "words"}
     reads: ClassVar[str] = "all"
-    chunk: ClassVar[int] = 0
 
     def __init__(self, model: Model, options: Any) -> None:
         self.h = model.sizes.hidden_size
         self.options = options
-        self.kinds = model.assign_kinds if isinstance(model, TreeLSTM2Type) else None
 
     def plan(self, trees: Sequence[Tree]) -> ProgramInputs:
-        """Assign rows to all vertices; chunks never mix kinds, although their weights are equal."""
-        n_inner = sum(tree.n_leaves - 1 for tree in trees)
-        # Of two kinds, about half as many vertices of one kind are ready together.
-        chosen = self.chunk or choose_chunk_size(n_inner) // (2 if self.kinds else 1)
-        widths = halve_width(self.options.chunk or chosen, self.options.widths)
-        sizes, vectors, rows = assign_tree_rows(trees, widths, self.options.multiple, self.kinds)
+        """Assign rows to all vertices."""
+        chunk = self.options.chunk or choose_chunk_size(sum(tree.n_leaves - 1 for tree in trees))
+        widths = halve_width(chunk, self.options.widths)
+        sizes, vectors, rows = assign_tree_rows(trees, widths, self.options.multiple)
         if self.reads == "all":
             del vectors["roots"]
             return pack_inputs(sizes, rows, vectors)
@@ -256,9 +245,9 @@ class LSTMInner(NamedTuple):
         left = jnp.concatenate([gates, df_1], axis=1)
         right = jnp.concatenate([gates, df_2], axis=1)
         below = ChildStates((left @ weights["left"].T, dc_1), (right @ weights["right"].T, dc_2))
-        return Gradients(below, (left, right), {})
+        return Gradients(below, (left, right))
 
-    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
+    def gradients(self, children: ChildStates, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul per child."""
         left, right = d
         n = 3 * self.h
@@ -291,75 +280,6 @@ class TreeLSTM(TreeNetwork):
         return compute_cross_entropy(self.outputs(weights, h), ids["labels"]), h
 
 
-class GRUInner(NamedTuple):
-    """Inner vertex: the mean of a step on each child; weights as in harness/models/tree_gru.py."""
-
-    def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]:
-        """Return state h, and r, z and the candidate of both steps."""
-        first, of_first = step(children.left[0], *_select_weights(weights, 1))
-        second, of_second = step(children.right[0], *_select_weights(weights, 2))
-        return (0.5 * (first + second),), (*of_first, *of_second)
-
-    def backward(
-        self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
-    ) -> Gradients:
-        """Return gradients of r and z, concatenated, and of the candidate, before activations."""
-        half = 0.5 * d[0]
-        left, of_left = step_back(
-            half, children.left[0], kept[:3], *_select_weights(weights, 1)[:2]
-        )
-        right, of_right = step_back(
-            half, children.right[0], kept[3:], *_select_weights(weights, 2)[:2]
-        )
-        return Gradients(ChildStates((left,), (right,)), (*of_left, *of_right), {})
-
-    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
-        """Compute the gradients with one matmul per matrix."""
-        (h_1,), (h_2,) = children
-        gates_1, c_1, gates_2, c_2 = d
-        return {
-            "U_1": h_1.T @ gates_1,
-            "U_2": h_2.T @ gates_2,
-            "b": gates_1.sum(0) + gates_2.sum(0),
-            "U_c1": (kept[0] * h_1).T @ c_1,
-            "U_c2": (kept[3] * h_2).T @ c_2,
-            "b_c": c_1.sum(0) + c_2.sum(0),
-        }
-
-
-def _select_weights(weights: Weights, child: int) -> tuple[Array, Array, Array, Array]:
-    return weights[f"U_{child}"], weights[f"U_c{child}"], weights["b"], weights["b_c"]
-
-
-def step(x: Array, U: Array, U_c: Array, b: Array, b_c: Array) -> tuple[Array, States]:
-    """Return the result of a GRU step on x (n, h), and r, z and the candidate."""
-    r, z = jnp.split(jax.nn.sigmoid(x @ U + b), 2, axis=1)
-    c = jnp.tanh((r * x) @ U_c + b_c)
-    return z * x + (1 - z) * c, (r, z, c)
-
-
-def step_back(d: Array, x: Array, kept: States, U: Array, U_c: Array) -> tuple[Array, States]:
-    """Return gradients of x, of r and z (concatenated) and of the candidate, from the step's."""
-    r, z, c = kept
-    dc = d * (1 - z) * (1 - c * c)
-    dproduct = dc @ U_c.T
-    gates = jnp.concatenate([dproduct * x * r * (1 - r), d * (x - c) * z * (1 - z)], axis=1)
-    return d * z + dproduct * r + gates @ U.T, (gates, dc)
-
-
-class TreeGRU(TreeNetwork):
-    """Equations of dynbatch.harness.models.tree_gru, chunk by chunk."""
-
-    def loss(self, given: Given) -> tuple[Array, Array]:
-        """Return the summed loss, and h of all rows."""
-        weights, vectors, ids, sizes, _ = given
-        of_leaves = (weights[name] for name in ("W", "W_c", "b_leaf", "b_leaf_c"))
-        leaves, _ = step(vectors["embedding"], *of_leaves)
-        inner = {name: weights[name] for name in ("U_1", "U_2", "b", "U_c1", "U_c2", "b_c")}
-        (h,) = compute_tree_states(GRUInner(), sizes, inner, (leaves,), ids)
-        return compute_cross_entropy(self.outputs(weights, h), ids["labels"]), h
-
-
 class FCInner(NamedTuple):
     """Inner vertex; weights are W (2 h, h) and b (h,)."""
 
@@ -373,9 +293,9 @@ class FCInner(NamedTuple):
         """Return the gradient of relu's input."""
         given = jnp.where(own[0] > 0, d[0], 0)
         left, right = jnp.split(given @ weights["W"].T, 2, axis=1)
-        return Gradients(ChildStates((left,), (right,)), (given,), {})
+        return Gradients(ChildStates((left,), (right,)), (given,))
 
-    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
+    def gradients(self, children: ChildStates, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul for all rows."""
         return {"W": _concatenate_children(children).T @ d[0], "b": d[0].sum(0)}
 
@@ -416,7 +336,5 @@ class TreeFC(TreeNetwork):
 
 NETWORKS = {
     "tree_lstm": TreeLSTM,
-    "tree_lstm_2type": TreeLSTM,
-    "tree_gru": TreeGRU,
     "tree_fc": TreeFC,
 }

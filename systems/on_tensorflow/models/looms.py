@@ -13,7 +13,6 @@ from dynbatch.harness.models.parts.lstm import format_layer_suffix
 from dynbatch.systems.on_tensorflow.cells import (
     CellFunctions,
     ChildSumCell,
-    GRUCell,
     LSTMCell,
     apply_layer,
     apply_layer_to_children,
@@ -51,7 +50,7 @@ class ClassifiedTrees(LoomNetwork):
         return Loom(
             {
                 "logits": sizes.get_size("classes"),
-                "state": self.cell.n_parts * self.h,
+                "state": 2 * self.h,
                 "word": n_inputs,
             },
             [
@@ -74,7 +73,7 @@ class ClassifiedTrees(LoomNetwork):
         return self._classify_state(weights, self.cell.internal(weights, left, right))
 
     def _classify_state(self, weights: Tensors, state: Any) -> tuple[Any, Any]:
-        return state, state[:, (self.cell.n_parts - 1) * self.h :] @ weights["W_out"]
+        return state, state[:, self.h :] @ weights["W_out"]
 
 
 class TreeFC(LoomNetwork):
@@ -167,7 +166,6 @@ def make_step(suffix: str) -> Callable[..., tuple[Any, Any]]:
 FOLD = {
     "tree_lstm": partial(ClassifiedTrees, LSTMCell),
     "tree_lstm_child_sum": partial(ClassifiedTrees, ChildSumCell),
-    "tree_gru": partial(ClassifiedTrees, GRUCell),
     "tree_fc": TreeFC,
     "var_lstm": VarLSTM,
 }

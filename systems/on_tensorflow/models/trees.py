@@ -14,7 +14,6 @@ from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_tensorflow.cells import (
     CellFunctions,
     ChildSumCell,
-    GRUCell,
     LSTMCell,
     apply_layer,
     apply_layer_to_children,
@@ -105,8 +104,7 @@ class ClassifiedTree(OneTree):
             left,
             right,
         )
-        hidden = states[:, self.h :] if self.cell.n_parts == 2 else states
-        logits = tf.gather(hidden @ weights["W_out"], places)
+        logits = tf.gather(states[:, self.h :] @ weights["W_out"], places)
         return compute_cross_entropy(logits, labels), logits
 
 
@@ -131,6 +129,5 @@ class TreeFC(OneTree):
 ONE_TREE = {
     "tree_lstm": partial(ClassifiedTree, LSTMCell),
     "tree_lstm_child_sum": partial(ClassifiedTree, ChildSumCell),
-    "tree_gru": partial(ClassifiedTree, GRUCell),
     "tree_fc": TreeFC,
 }

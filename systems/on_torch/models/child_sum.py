@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.systems.on_torch.models.tree_steps import TreeLSTMBase, activate_gates, write_state
-from dynbatch.systems.on_torch.models.trees import Levels, Recursive, State, TreeNet
+from dynbatch.systems.on_torch.models.trees import CellNet, Levels, Recursive, State
 from dynbatch.systems.on_torch.products import (
     backpropagate_sigmoid,
     compute_weight_gradient,
@@ -18,7 +18,7 @@ from dynbatch.systems.on_torch.products import (
 )
 
 
-class TreeLSTMChildSum(TreeNet):
+class TreeLSTMChildSum(CellNet):
     """Parameters and equations of harness/models/tree_lstm_child_sum.py; a state is h and c."""
 
     n_states = 2

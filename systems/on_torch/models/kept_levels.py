@@ -56,20 +56,17 @@ class TreeLevels:
     levels: tuple[KeptLevel, ...]
 
 
-def plan_levels(joined: JoinedTrees, rank: Ids, device: torch.device) -> TreeLevels:
-    """Plan the levels of a mini-batch; one copy brings all indices to the device.
-
-    Args:
-        rank: (n,) level of every vertex, without gaps; leaves have 0.
-    """
-    ends, internal = np.cumsum(joined.sizes), np.flatnonzero(rank)
+def plan_levels(joined: JoinedTrees, device: torch.device) -> TreeLevels:
+    """Plan the levels of a mini-batch; one copy brings all indices to the device."""
+    height = joined.height
+    ends, internal = np.cumsum(joined.sizes), np.flatnonzero(height)
     left, right = joined.left[internal], joined.right[internal]
-    last_use = np.zeros(len(rank), np.int64)  # the level of the parent
-    last_use[left] = last_use[right] = rank[internal]
-    last_use[ends - 1] = len(rank)  # roots are needed until the end
-    order = np.argsort(rank, kind="stable")
-    rows, shapes, position = _arrange_level_rows(order, rank, last_use, internal, left, right)
-    n_leaves = len(rank) - len(internal)
+    last_use = np.zeros(len(height), np.int64)  # the level of the parent
+    last_use[left] = last_use[right] = height[internal]
+    last_use[ends - 1] = len(height)  # roots are needed until the end
+    order = np.argsort(height, kind="stable")
+    rows, shapes, position = _arrange_level_rows(order, height, last_use, internal, left, right)
+    n_leaves = len(height) - len(internal)
     words = joined.words[order[:n_leaves]]
     tensors = to_device(device, words, position[ends - 1], *rows)
     levels = (
@@ -80,7 +77,7 @@ def plan_levels(joined: JoinedTrees, rank: Ids, device: torch.device) -> TreeLev
 
 
 def _arrange_level_rows(
-    order: Ids, rank: Ids, last_use: Ids, internal: Ids, left: Ids, right: Ids
+    order: Ids, height: Ids, last_use: Ids, internal: Ids, left: Ids, right: Ids
 ) -> tuple[list[Ids], list[tuple[bool, int, int]], Ids]:
     """Return the rows of each level, their shapes, and the position of every vertex.
 
@@ -89,7 +86,7 @@ def _arrange_level_rows(
     """
     child_ids = np.zeros((len(order), 2), np.int64)
     child_ids[internal, 0], child_ids[internal, 1] = left, right
-    bounds = np.searchsorted(rank[order], np.arange(rank[order[-1]] + 2))
+    bounds = np.searchsorted(height[order], np.arange(height[order[-1]] + 2))
     position = np.zeros(len(order), np.int64)
     kept_ids = order[: bounds[1]]
     position[kept_ids] = np.arange(len(kept_ids))

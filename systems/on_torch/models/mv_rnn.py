@@ -15,7 +15,7 @@ from torch.nn import functional
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.models.tree_steps import TreeCell, TreeSteps
-from dynbatch.systems.on_torch.models.trees import Recursive, State, TreeNet
+from dynbatch.systems.on_torch.models.trees import CellNet, Recursive, State, TreeNet
 from dynbatch.systems.on_torch.net import Batched
 from dynbatch.systems.on_torch.products import Workspace, aten, compute_weight_gradient, multiply
 from dynbatch.systems.on_torch.rows import move_to_device
@@ -24,7 +24,7 @@ from dynbatch.systems.plans.trees import invert_permutation, plan_matrix_rows
 CHUNK = 1 << 18  # elements of matrices per call: 1 MiB
 
 
-class MVRNN(TreeNet):
+class MVRNN(CellNet):
     """Parameters and equations of harness/models/mv_rnn.py; a state is v (1, h) and T (h, h)."""
 
     n_states = 2

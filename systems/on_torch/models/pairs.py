@@ -1,4 +1,4 @@
-"""Encoder-decoders in PyTorch, one pair of sentences at a time, and all pairs in parallel.
+"""Encoder-decoders in PyTorch: all pairs of sentences in parallel.
 
 seq2seq decodes step by step. Each step includes its scores and loss; only gradients are deferred to
 the last step, as one product over all steps per weight. seq2seq_at_once knows all words in advance.
@@ -6,7 +6,7 @@ the last step, as one product over all steps per weight. seq2seq_at_once knows a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,71 +24,10 @@ from dynbatch.systems.on_torch.layers import (
     make_output_layer,
 )
 from dynbatch.systems.on_torch.models.lstm import Columnwise, Recurrence, StepStates
-from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.net import Batched
 from dynbatch.systems.on_torch.products import apply_linear, aten, multiply
-from dynbatch.systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_device, to_tensor
+from dynbatch.systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_device
 from dynbatch.systems.plans.trees import Ids
-
-
-class PairNet(Net):
-    """Parameters of both models except the decoder's."""
-
-    def __init__(self, model: Model, way: LossWay = "whole") -> None:
-        super().__init__(model)
-        self.source_embedding = self.make_table("source_embedding")
-        self.target_embedding = self.make_table("target_embedding")
-        self.read_source = self.make_linear("E_source", "b_E_source")
-        self.read_target = self.make_linear("E_target", "b_E_target")
-        self.encoder = StartedLSTM(self, ["_source"], [""])
-        self.output = make_output_layer(self, None, way)
-
-
-class PairByPair(PairNet, OneByOne):
-    """One pair at a time."""
-
-    def prepare(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
-        device = self.output.weight.device
-        return [(to_tensor(pair.source, device), to_tensor(pair.target, device)) for pair in pairs]
-
-    def encode_source(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return h and c after the last word of one sentence (n,)."""
-        x = torch.tanh(self.read_source(self.source_embedding(source)))
-        state: tuple[Tensor, Tensor] = self.encoder.lstm(x, self.encoder.start)[1]
-        return state
-
-
-class EagerSeq2Seq(PairByPair):
-    """nn.LSTM as encoder, and nn.LSTMCell as decoder, one call per word."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self.decoder = self.make_lstm_cell("_target")
-
-    def yield_scores(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield logits of every predicted word; its loss is computed before the next step."""
-        for source, target in pairs:
-            state = self.encode_source(source)
-            for word, label in zip(
-                torch.split(target[:-1], 1), torch.split(target[1:], 1), strict=True
-            ):
-                x = torch.tanh(self.read_target(self.target_embedding(word)))
-                state = self.decoder(x, state)
-                yield self.output(state[0]), label
-
-
-class EagerAtOnce(PairByPair):
-    """Two nn.LSTMs along whole sentences."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self.decoder = self.make_lstm("_target")
-
-    def yield_scores(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        for source, target in pairs:
-            state = self.encode_source(source)
-            read = torch.tanh(self.read_target(self.target_embedding(target[:-1])))
-            h, _ = self.decoder(read, state)
-            yield self.output(h), target[1:]
 
 
 class PairBatch(NamedTuple):
@@ -123,8 +62,17 @@ def plan_pairs(pairs: Sequence[SentencePair], device: torch.device) -> PairBatch
     return PairBatch(source[encoders.along.places], read, labels, encoders, n_steps)
 
 
-class PairsSideBySide(PairNet, Batched):
-    """All pairs in parallel, longest first."""
+class PairsSideBySide(Batched):
+    """All pairs in parallel, longest first. A subclass has the decoder's parameters."""
+
+    def __init__(self, model: Model, way: LossWay = "whole") -> None:
+        super().__init__(model)
+        self.source_embedding = self.make_table("source_embedding")
+        self.target_embedding = self.make_table("target_embedding")
+        self.read_source = self.make_linear("E_source", "b_E_source")
+        self.read_target = self.make_linear("E_target", "b_E_target")
+        self.encoder = StartedLSTM(self, ["_source"], [""])
+        self.output = make_output_layer(self, None, way)
 
     def embed_words(self, words: Tensor, table: nn.Embedding, read: nn.Linear) -> Tensor:
         """Return tanh(E x + b_E) of words (n,), (n, h)."""
@@ -300,5 +248,4 @@ class LevelsAtOnce(PairsSideBySide):
         return self.output.loss(h, pairs.labels), self.output.defer_logits(h)
 
 
-EAGER = {"seq2seq": EagerSeq2Seq, "seq2seq_at_once": EagerAtOnce}
 LEVELS = {"seq2seq": LevelsSeq2Seq, "seq2seq_at_once": LevelsAtOnce}

@@ -1,4 +1,4 @@
-"""Dependency parser in PyTorch, one sentence at a time, and all sentences in parallel.
+"""Dependency parser in PyTorch: all sentences in parallel.
 
 A layer over the joined vectors of several tokens is a sum of one term per slot. One product before
 the first decision computes the terms of all tokens; each step adds up the terms of the tokens that
@@ -7,7 +7,7 @@ it looks at, and computes scores and loss. Only gradients are deferred to the la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,68 +20,9 @@ from dynbatch.harness.models.parser import Parser
 from dynbatch.harness.values.parsed import ParsedSentence
 from dynbatch.systems.on_torch.layers import LateOutputs, Scores, make_output_layer
 from dynbatch.systems.on_torch.models.lstm import PaddedRecurrence, Recurrence
-from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.net import Batched
 from dynbatch.systems.on_torch.products import aten, multiply
-from dynbatch.systems.on_torch.rows import arrange_columns, to_device, to_tensor
-
-
-class ParserNet(Net):
-    """Parameters of dynbatch.harness.models.parser, except those of the LSTMs."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self.embedding, self.tags = (
-            self.make_table("embedding"),
-            self.make_table("tags", sparse=False),
-        )
-        self.missing, self.mlp = self.make_parameter("missing"), self.make_linear("W_mlp", "b_mlp")
-        self.output = make_output_layer(self, "b_out", "whole")
-        assert isinstance(model, Parser)
-        self.scores_of = model.index_scores
-
-    def read(self, words: Tensor, tags: Tensor) -> Tensor:
-        """Return vectors of words and of their parts of speech, concatenated."""
-        return torch.cat([self.embedding(words), self.tags(tags)], dim=1)
-
-    def find_labels(self, sentence: ParsedSentence) -> NDArray[np.int32]:
-        """Return the index of each transition's score."""
-        return self.scores_of(sentence.kinds, sentence.arcs)
-
-
-class ParserSentence(NamedTuple):
-    """Sentence; features and labels are those of its transitions."""
-
-    words: Tensor
-    tags: Tensor
-    features: Tensor
-    labels: Tensor
-
-
-class EagerParser(ParserNet, OneByOne):
-    """One sentence at a time: nn.LSTM in both directions, then one transition after another."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        backward = ("_backward", "_backward_2")
-        self.bilstm = self.make_lstm("_forward", "_forward_2", reverse=backward)
-
-    def prepare(self, sentences: Sequence[ParsedSentence]) -> list[ParserSentence]:
-        device = self.missing.device
-        columns = ((s.words, s.tags, s.features, self.find_labels(s)) for s in sentences)
-        return [ParserSentence(*(to_tensor(array, device) for array in four)) for four in columns]
-
-    def yield_scores(self, sentences: list[ParserSentence]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores of every transition; its loss is computed before the next step."""
-        for sentence in sentences:
-            vectors, _ = self.bilstm(self.read(sentence.words, sentence.tags))
-            vectors = torch.cat([vectors, torch.tanh(self.missing)[None]])  # row -1
-            for looked_at, label in zip(sentence.features, sentence.labels, strict=True):
-                hidden = torch.tanh(self.mlp(vectors[looked_at].view(-1)))
-                yield self.output(hidden), label
-
-    def forward(self, sentences: list[ParserSentence]) -> tuple[Tensor, Tensor]:
-        loss, scores = super().forward(sentences)
-        return loss, scores.view(-1, self.output.weight.shape[1])
+from dynbatch.systems.on_torch.rows import arrange_columns, to_device
 
 
 class ParserBatch(NamedTuple):
@@ -104,7 +45,7 @@ class ParserBatch(NamedTuple):
     order: Tensor
 
 
-class LevelsParser(ParserNet, Batched):
+class LevelsParser(Batched):
     """All sentences in parallel: BiLSTMs by nn.LSTM, then one decision of every parser per step.
 
     Padded rectangles in 4 buckets and Columnwise are equally fast, and faster than other methods.
@@ -112,6 +53,14 @@ class LevelsParser(ParserNet, Batched):
 
     def __init__(self, model: Model, recurrence: Recurrence | None = None) -> None:
         super().__init__(model)
+        self.embedding, self.tags = (
+            self.make_table("embedding"),
+            self.make_table("tags", sparse=False),
+        )
+        self.missing, self.mlp = self.make_parameter("missing"), self.make_linear("W_mlp", "b_mlp")
+        self.output = make_output_layer(self, "b_out", "whole")
+        assert isinstance(model, Parser)
+        self.scores_of = model.index_scores
         self.recurrence = recurrence or PaddedRecurrence(n_buckets=4)
         self.forwards, self.backwards = self.make_lstm("_forward"), self.make_lstm("_backward")
         self.forwards_2, self.backwards_2 = (
@@ -132,7 +81,7 @@ class LevelsParser(ParserNet, Batched):
             np.concatenate([s.words for s in sentences]),
             np.concatenate([s.tags for s in sentences]),
             looked_at.ravel(),
-            np.concatenate([self.find_labels(s) for s in sentences]),
+            np.concatenate([self.scores_of(s.kinds, s.arcs) for s in sentences]),
         )
         steps = arrange_columns(n_steps, device)
         places = steps.along.places
@@ -142,7 +91,7 @@ class LevelsParser(ParserNet, Batched):
 
     def forward(self, batch: ParserBatch) -> tuple[Tensor, LateOutputs]:
         """Return the summed loss, and the scores of all transitions in the order of steps."""
-        x = self.read(batch.words, batch.tags)
+        x = torch.cat([self.embedding(batch.words), self.tags(batch.tags)], dim=1)
         x = self.run_both_directions(self.forwards, self.backwards, x, batch)
         x = self.run_both_directions(self.forwards_2, self.backwards_2, x, batch)
         vectors = torch.cat([x, torch.tanh(self.missing)[None]])
@@ -232,5 +181,4 @@ def arrange_slots(W_mlp: Tensor, n_slots: int) -> Tensor:
     return W_mlp.view(mlp, n_slots, width // n_slots).permute(2, 1, 0).reshape(-1, n_slots * mlp)
 
 
-EAGER = {"parser": EagerParser}
 LEVELS = {"parser": LevelsParser}

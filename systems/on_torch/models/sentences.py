@@ -29,56 +29,33 @@ from dynbatch.systems.plans.sentences import count_words
 from dynbatch.systems.plans.trees import invert_permutation
 
 
-class ReadChain(NamedTuple):
-    """Sentence: its labels, and the letters of every word; None if the word is looked up."""
-
-    labels: Tensor
-    letters: list[Tensor | None]
-
-
 class ReadChains(NamedTuple):
-    """Sentences, and the looked-up words of all of them.
+    """Words of all sentences, and labels of each.
 
     One embedding lookup serves the mini-batch. With one lookup per sentence, each sparse gradient
     would be added to the others by copying all of them.
     """
 
     words: Tensor
-    chains: list[ReadChain]
-
-
-def _list_letters(chain: Chain, device: torch.device) -> list[Tensor | None]:
-    bounds = zip(chain.char_start[:-1], chain.char_start[1:], strict=True)
-    return [
-        to_tensor(chain.characters[start:end], device) if end > start else None
-        for start, end in bounds
-    ]
+    labels: list[Tensor]
 
 
 class SentenceBySentence(OneByOne):
-    """One sentence at a time, each with the vectors of its words."""
+    """One sentence at a time."""
 
     embedding: nn.Embedding
 
     def prepare(self, chains: Sequence[Chain]) -> ReadChains:
-        """Convert words, labels and letters to tensors."""
+        """Convert words and labels to tensors."""
         device = next(self.parameters()).device
-        known = [chain.words[np.diff(chain.char_start) == 0] for chain in chains]
-        read = [
-            ReadChain(to_tensor(chain.labels, device), _list_letters(chain, device))
-            for chain in chains
-        ]
-        return ReadChains(to_tensor(np.concatenate(known), device), read)
+        words = np.concatenate([chain.words for chain in chains])
+        labels = [to_tensor(chain.labels, device) for chain in chains]
+        return ReadChains(to_tensor(words, device), labels)
 
     def yield_scores(self, batch: ReadChains) -> Iterator[tuple[Tensor, Tensor]]:
-        n_known = [chain.letters.count(None) for chain in batch.chains]
-        vectors = torch.split(self.embedding(batch.words), n_known)
-        for known, chain in zip(vectors, batch.chains, strict=True):
-            yield self.score_words(self.read(known, chain)), chain.labels
-
-    def read(self, known: Tensor, chain: ReadChain) -> Tensor:
-        """Return vectors of a sentence's words, given those of the looked-up words."""
-        return known
+        vectors = torch.split(self.embedding(batch.words), [len(own) for own in batch.labels])
+        for x, labels in zip(vectors, batch.labels, strict=True):
+            yield self.score_words(x), labels
 
     def score_words(self, x: Tensor) -> Tensor:
         """Return scores (n, n_classes) of the words of one sentence, given their vectors."""
@@ -144,84 +121,37 @@ class LevelsVarLSTM(VarLSTM, SentencesSideBySide):
         return self.output.loss(h, plan.labels), self.output.defer_logits(h)
 
 
-class TaggerNet(Net):
-    """Parameters of harness/models/bilstm.py: a stack of layers per direction, and a classifier.
+class LevelsTagger(SentencesSideBySide):
+    """All sentences in parallel, and the tags of all words at once.
 
-    The classifier reads tanh of a layer over both directions.
+    There is a stack of layers per direction. The classifier reads tanh of a layer over both
+    directions.
     """
-
-    def __init__(self, model: Model, way: LossWay = "whole") -> None:
-        super().__init__(model)
-        ends = [format_layer_suffix(k) for k in range(1, model.options.get("layers", 1) + 1)]
-        self.embedding = self.make_table("embedding")
-        self.forwards = StartedLSTM(self, [f"_forward{end}" for end in ends])
-        self.backwards = StartedLSTM(self, [f"_backward{end}" for end in ends])
-        self.mlp, self.output = (
-            self.make_linear("W_tag", "b_tag"),
-            make_output_layer(self, None, way),
-        )
-
-    def compute_tags(self, along: Tensor, against: Tensor) -> Tensor:
-        """Return the classifier's input, given h of both directions at every word (n, h)."""
-        both = torch.cat([along, against], dim=1)
-        return torch.tanh(apply_linear(both, self.mlp.weight, self.mlp.bias))
-
-
-class EagerTagger(TaggerNet, SentenceBySentence):
-    """One sentence at a time through one nn.LSTM per direction, as a first version is written."""
-
-    def score_words(self, x: Tensor) -> Tensor:
-        tags = self.compute_tags(self.forwards(x), self.backwards(x.flip(0)).flip(0))
-        logits: Tensor = self.output(tags)
-        return logits
-
-
-class LevelsTagger(TaggerNet, SentencesSideBySide):
-    """All sentences in parallel, and the tags of all words at once."""
 
     def __init__(
         self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
     ) -> None:
-        super().__init__(model, way)
+        super().__init__(model)
         self.recurrence = recurrence or self.recurrence
+        ends = [format_layer_suffix(k) for k in range(1, model.options.get("layers", 1) + 1)]
+        self.embedding = self.make_table("embedding")
+        self.forwards = StartedLSTM(self, [f"_forward{end}" for end in ends])
+        self.backwards = StartedLSTM(self, [f"_backward{end}" for end in ends])
+        self.mlp = self.make_linear("W_tag", "b_tag")
+        self.output = make_output_layer(self, None, way)
 
     def forward(self, plan: Any) -> tuple[Tensor, LateOutputs]:
         x, run = self.read(plan), self.recurrence.run
         there = run(self.forwards.lstm, x, plan.along, self.forwards.start, against=False)
         back = run(self.backwards.lstm, x, plan.along, self.backwards.start, against=True)
-        tags = self.compute_tags(there, back)
+        both = torch.cat([there, back], dim=1)
+        tags = torch.tanh(apply_linear(both, self.mlp.weight, self.mlp.bias))
         return self.output.loss(tags, plan.labels), self.output.defer_logits(tags)
 
     def read(self, plan: Any) -> Tensor:
         """Return vectors of all words, by position."""
         vectors: Tensor = self.embedding(plan.words)
         return vectors
-
-
-class Speller(TaggerNet):
-    """Parameters of dynbatch.harness.models.bilstm_char."""
-
-    def __init__(self, model: Model, way: LossWay = "whole") -> None:
-        super().__init__(model, way)
-        self.characters = self.make_table("characters", sparse=False)
-        self.spell, self.spell_back = self.make_lstm("_spell"), self.make_lstm("_spell_back")
-
-
-class EagerSpeller(EagerTagger, Speller):
-    """One word and one sentence at a time through nn.LSTM."""
-
-    def read(self, known: Tensor, chain: ReadChain) -> Tensor:
-        looked_up = iter(torch.split(known, 1))
-        return torch.cat(
-            [next(looked_up) if word is None else self.spell_word(word) for word in chain.letters]
-        )
-
-    def spell_word(self, letters: Tensor) -> Tensor:
-        """Return the vector (1, embedding_size) of a rare word."""
-        vectors = self.characters(letters)
-        _, (there, _) = self.spell(vectors)
-        _, (back, _) = self.spell_back(vectors.flip(0))
-        return torch.cat([there, back], dim=1)
 
 
 class SpellerBatch(NamedTuple):
@@ -248,8 +178,15 @@ class SpellerBatch(NamedTuple):
     spelling: Any
 
 
-class LevelsSpeller(LevelsTagger, Speller):
+class LevelsSpeller(LevelsTagger):
     """All rare words in parallel, then all sentences; vectors and tags of all words at once."""
+
+    def __init__(
+        self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
+    ) -> None:
+        super().__init__(model, recurrence, way)
+        self.characters = self.make_table("characters", sparse=False)
+        self.spell, self.spell_back = self.make_lstm("_spell"), self.make_lstm("_spell_back")
 
     def plan(self, chains: Sequence[Chain], device: torch.device) -> SpellerBatch:
         """Plan rare words as sentences of letters, and all sentences."""
@@ -331,8 +268,6 @@ class LevelsBiRNN(PlainNet, SentencesSideBySide):
 
 EAGER = {
     "var_lstm": EagerVarLSTM,
-    "bilstm": EagerTagger,
-    "bilstm_char": EagerSpeller,
     "birnn": EagerBiRNN,
 }
 LEVELS = {

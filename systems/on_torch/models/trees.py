@@ -1,8 +1,8 @@
 """Binary trees in PyTorch: one tree at a time, and manually batched.
 
-A network has the equations of a model's cell for any number of vertices. EAGER calls it for one
-vertex, torchfold (systems/on_torch/torchfold.py) for the vertices that it batches, and LEVELS has
-the same cell with a derivative written by hand.
+Networks have the equations of their model's cell for any number of vertices, except Tree-GRU's.
+EAGER calls it for one vertex, torchfold (systems/on_torch/torchfold.py) for the vertices that it
+batches, and LEVELS has the same cell with a derivative written by hand.
 """
 
 from __future__ import annotations
@@ -42,6 +42,22 @@ State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads th
 
 
 class TreeNet(Net):
+    """Parameters of a tree model."""
+
+    embedding: nn.Embedding | None
+    classifier: nn.Linear
+
+    def look_up_vectors(self, words: Tensor) -> State:
+        """Look up the vectors of the words (n,) of leaves."""
+        assert self.embedding is not None
+        return (self.embedding(words),)
+
+    def list_weights(self) -> tuple[Tensor, ...]:
+        """Return the weights that the model's cell with a manual derivative takes."""
+        raise NotImplementedError
+
+
+class CellNet(TreeNet):
     """Parameters of a tree model, and the equations of its cell for n vertices.
 
     Attributes:
@@ -49,16 +65,9 @@ class TreeNet(Net):
     """
 
     n_states: ClassVar[int] = 1
-    embedding: nn.Embedding | None
-    classifier: nn.Linear
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)
-
-    def look_up_vectors(self, words: Tensor) -> State:
-        """Look up the vectors of the words (n,) of leaves."""
-        assert self.embedding is not None
-        return (self.embedding(words),)
 
     @abstractmethod
     def leaf(self, *vectors: Tensor) -> State:
@@ -68,12 +77,8 @@ class TreeNet(Net):
     def internal(self, left: State, right: State) -> State:
         """Return the state of internal vertices."""
 
-    def list_weights(self) -> tuple[Tensor, ...]:
-        """Return the weights that the network's cell with a manual derivative takes."""
-        raise NotImplementedError
 
-
-class TreeLSTM(TreeNet):
+class TreeLSTM(CellNet):
     """Parameters and equations of dynbatch.harness.models.tree_lstm; a state is h and c."""
 
     n_states = 2
@@ -107,30 +112,17 @@ class TreeLSTM(TreeNet):
 
 
 class TreeGRU(TreeNet):
-    """Parameters and equations of dynbatch.harness.models.tree_gru; a state is h."""
+    """Parameters of dynbatch.harness.models.tree_gru, whose equations are TreeGRUCell's."""
 
-    def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.embedding, self.classifier = self.make_table("embedding"), self.make_linear("W_out")
-        self.leaf_gates = self.make_linear("W", "b_leaf", kind)
-        self.leaf_candidate = self.make_linear("W_c", "b_leaf_c", kind)
-        self.gates_1, self.gates_2 = (
-            self.make_linear("U_1", "b", kind),
-            self.make_linear("U_2", kind=kind),
-        )
-        self.candidate_1 = self.make_linear("U_c1", "b_c", kind)
-        self.candidate_2 = self.make_linear("U_c2", kind=kind)
+        self.leaf_gates = self.make_linear("W", "b_leaf")
+        self.leaf_candidate = self.make_linear("W_c", "b_leaf_c")
         # Both children share the biases of the first.
-        self.gates_2.bias, self.candidate_2.bias = self.gates_1.bias, self.candidate_1.bias
-
-    def leaf(self, *vectors: Tensor) -> State:
-        """Return the state of leaves, which is one step on their words' vectors."""
-        return (compute_gru_step(vectors[0], self.leaf_gates, self.leaf_candidate),)
-
-    def internal(self, left: State, right: State) -> State:
-        """Return the state of internal vertices, which is the mean of one step on each child."""
-        first = compute_gru_step(left[0], self.gates_1, self.candidate_1)
-        return (0.5 * (first + compute_gru_step(right[0], self.gates_2, self.candidate_2)),)
+        self.gates_1, self.gates_2 = self.make_linear("U_1", "b"), self.make_linear("U_2")
+        self.candidate_1 = self.make_linear("U_c1", "b_c")
+        self.candidate_2 = self.make_linear("U_c2")
 
     def list_weights(self) -> tuple[Tensor, ...]:
         leaf = self.leaf_gates, self.leaf_candidate
@@ -143,13 +135,6 @@ class TreeGRU(TreeNet):
 
 def _join_weights(first: nn.Linear, second: nn.Linear) -> tuple[Tensor, ...]:
     return first.weight, second.weight, first.bias
-
-
-def compute_gru_step(h: Tensor, gates: nn.Linear, candidate: nn.Linear) -> Tensor:
-    """Return the next state of a GRU, z h + (1 - z) c."""
-    r, z = torch.sigmoid(gates(h)).chunk(2, dim=1)
-    c = torch.tanh(candidate(r * h))
-    return torch.lerp(c, h, z)
 
 
 class WordTree(NamedTuple):
@@ -177,7 +162,7 @@ class WordTrees(NamedTuple):
 class Recursive(OneByOne):
     """One tree at a time, by a recursive function, as a first version is written."""
 
-    def __init__(self, net: type[TreeNet], model: Model) -> None:
+    def __init__(self, net: type[CellNet], model: Model) -> None:
         super().__init__(model)
         self.net = net(model)
         self.held = self.net.held
@@ -216,7 +201,7 @@ class Recursive(OneByOne):
 
 
 def visit(
-    net: TreeNet, tree: WordTree, vectors: dict[int, State], hidden: dict[int, Tensor], v: int
+    net: CellNet, tree: WordTree, vectors: dict[int, State], hidden: dict[int, Tensor], v: int
 ) -> State:
     """Return the state of the subtree below a vertex; store the classifier's inputs in `hidden`."""
     # Not a nested function, which would refer to itself and so keep a tree's tensors alive until
@@ -258,7 +243,7 @@ class Levels(Batched):
         return invert_permutation(plan.order)
 
 
-class TreeFC(TreeNet):
+class TreeFC(CellNet):
     """Parameters and equations of harness/models/tree_fc.py; the variant "cavs" has no table."""
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
@@ -310,7 +295,7 @@ class LevelsOfRoots(Batched):
     def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeLevels:
         """Plan the levels; only the states of roots are read."""
         joined = join_trees(trees)
-        return plan_levels(joined, joined.height, device)
+        return plan_levels(joined, device)
 
     def forward(self, plan: TreeLevels) -> tuple[Tensor, Tensor]:
         net = self.net
@@ -324,8 +309,6 @@ class LevelsOfRoots(Batched):
 
 EAGER = {
     "tree_lstm": partial(Recursive, TreeLSTM),
-    "tree_lstm_2type": partial(Recursive, TreeLSTM),
-    "tree_gru": partial(Recursive, TreeGRU),
     "tree_fc": partial(RecursiveRoots, TreeFC),
 }
 LEVELS = {
