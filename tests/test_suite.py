@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -63,19 +62,6 @@ def test_every_folder_is_a_package() -> None:
     assert {path.parent for path in FILES.values()} == {
         path.parent for path in FILES.values() if path.name == "__init__.py"
     }
-
-
-SKIPS = re.compile(r"skipif\(|pytest\.skip\(|importorskip\(|pytest\.mark\.gpu|data_root: Path")
-
-
-def test_every_file_that_may_skip_is_listed_for_contributors() -> None:
-    page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"`(tests/[\w/.]+)`", page.partition("## Test a change")[2]))
-    may_skip = {name for name, path in TEST_FILES.items() if SKIPS.search(path.read_text("utf-8"))}
-    directories = tuple(name for name in listed if name.endswith("/"))
-    assert {name for name in may_skip - listed if not name.startswith(directories)} == set()
-    assert listed - set(directories) <= may_skip, "files that skip nothing"
-    assert all(any(name.startswith(folder) for name in may_skip) for folder in directories)
 
 
 @pytest.mark.slow

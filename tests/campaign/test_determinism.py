@@ -19,7 +19,6 @@ import pytest
 from dynbatch.harness.contracts.system import System, load_adapter
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.harness.machine.process import measure_resident_bytes
-from dynbatch.harness.measuring.clock import make_stopwatch
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
@@ -80,8 +79,6 @@ def prepare_system(system: System, workload: Workload) -> None:
     system.prepare(workload.model, workload.weights)
     if system.learns:
         system.learn(workload.mini_batches[0])
-    if system.chooses:
-        system.choose(workload.mini_batches, make_stopwatch(system.synchronize))
     for mini_batch in workload.mini_batches:
         system.compile_for(mini_batch)
 

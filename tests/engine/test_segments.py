@@ -12,7 +12,7 @@ from dynbatch.harness.engine.engine import Engine
 from dynbatch.harness.engine.rows.segments import ALL_ROWS, Segment
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ScheduleError
-from dynbatch.systems.on_core import prepared as adapters
+from dynbatch.systems.on_core import vertex as adapters
 from dynbatch.systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import POLICIES, CountingBackend, prepared, run

@@ -204,7 +204,7 @@ def test_programs_are_not_trained(module: ModuleType, model: Model, monkeypatch:
     reason = module.Adapter.skip(model, small_settings("train"))
     check_line(str(reason), ("mode=train", "set mode=infer"))
     assert module.Adapter.skip(model, small_settings("infer")) is None
-    assert module.Adapter.skip(CASES["bilstm"].model, small_settings("train")) is None
+    assert module.Adapter.skip(CASES["var_lstm"].model, small_settings("train")) is None
 
 
 @pytest.mark.parametrize("module", [fused, compiled])
