@@ -114,15 +114,17 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             f" agenda multiplies training time by {describe_policies()}.",
             f"- **Frameworks.** The engine is {describe_median(rows, 'framework')} as the fastest"
             f" one: {clearly} faster on {describe_counts(rows, 'framework')}. Slower than"
-            f" {describe_slower(rows)}.",
+            f" {describe_slower(rows)} ([why](docs/results.md#where-the-engine-is-slower)).",
             f"- **C++ by hand** (`{MANUAL}`). {describe_median(rows, 'manual')}: clearly faster on"
             f" {describe_counts(rows, 'manual')}, slightly slower (interval below 1) on"
             f" {count_slightly_slower(rows)}.",
             f"- **Claims of the papers.** {describe_claims()}",
             "",
-            "One Zen 5 core; 95 % intervals over 9 to 12 rounds (strategies: six; policies: range"
-            " of three). [Other CPUs](docs/results.md#where-the-engine-is-slower): over"
-            f" frameworks {format_span(xeon.speedup_framework)} (Xeon) and"
+            "One Zen 5 core; intervals over"
+            f" {format_rounds(rows.speedup_n_rounds_framework)} rounds (strategies:"
+            f" {format_rounds(load_strategies().speedup_n_rounds)}; policies: range of"
+            " three). [Other CPUs](docs/results.md#where-the-engine-is-slower): over frameworks"
+            f" {format_span(xeon.speedup_framework)} (Xeon) and"
             f" {format_span(zen3.speedup_framework)} (Zen 3), over C++"
             f" {format_span(xeon.speedup_manual)} and {format_span(zen3.speedup_manual)}."
             f" {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
@@ -175,12 +177,6 @@ def describe_graph_work() -> str:
     )
 
 
-def count_workloads(system: str) -> int:
-    """Count the workloads that the first CPU has measured with a system."""
-    answers = load_answers(FIRST_CPU)
-    return int((answers.status[answers.system == system] == "ok").sum())
-
-
 def count_classes(rows: pd.DataFrame, side: str) -> tuple[int, int]:
     """Count the workloads on which the engine is clearly faster, and clearly slower."""
     ends = rows[[f"speedup_low_{side}", f"speedup_high_{side}"]].to_numpy()
@@ -191,6 +187,12 @@ def count_classes(rows: pd.DataFrame, side: str) -> tuple[int, int]:
 def format_span(values: pd.Series[float], n_digits: int = 2) -> str:
     """Format the smallest and the largest value."""
     return f"{values.min():.{n_digits}f} to {values.max():.{n_digits}f}"
+
+
+def format_rounds(counts: pd.Series[float]) -> str:
+    """Format the smallest and the largest number of rounds."""
+    ends = sorted({int(counts.min()), int(counts.max())})
+    return " to ".join(map(str, ends))
 
 
 def describe_gpu(answers: pd.DataFrame) -> str:
@@ -232,7 +234,7 @@ def describe_policies() -> str:
     """Compare the times of DyNet's agenda and of our policy, with equal kernels, in training."""
     ours, agenda = select_policies("policies_timed_vertices")
     cells, operators = (
-        numbers(ratios(theirs, own, ["model"], "mini_batch_ms"), ["model"], RATIO).value
+        numbers(ratios(theirs, own, ["model"]), ["model"], RATIO).value
         for own, theirs in ((ours, agenda), select_policies("policies_timed_operators"))
     )
     return (
@@ -254,7 +256,8 @@ def describe_faster_manual(rows: pd.DataFrame) -> str:
     if rows.speedup_high_manual.isna().all():  # one round has no interval
         return f"on {(rows.speedup_manual < 1).sum()}"
     return (
-        f"clearly on {count_classes(rows, 'manual')[1]}, slightly on {count_slightly_slower(rows)}"
+        f"clearly on {count_classes(rows, 'manual')[1] or 'none'}, slightly on"
+        f" {count_slightly_slower(rows)}"
     )
 
 
@@ -266,18 +269,10 @@ def describe_slower(rows: pd.DataFrame) -> str:
     high = rows.speedup_high_framework.fillna(rows.speedup_framework)
     texts = [
         f"{row.label_framework} on {row.workload} ({row.speedup_framework:.2f}"
-        f"{DAGGER * bool(row.speedup_warnings_framework)}{describe_merging(row.label_framework)})"
+        f"{DAGGER * bool(row.speedup_warnings_framework)})"
         for row in rows[high < 1].sort_values("speedup_framework").itertuples()
     ]
     return ", ".join(texts) or "no framework"
-
-
-def describe_merging(label: object) -> str:
-    """Say that TorchFold merges equal vertices, and how fast the engine is if it does so, too."""
-    if label != "TorchFold":
-        return ""
-    speedup = compare_merging().value[0]
-    return f"; it merges equal subtrees, as does `vertex_shared`, {speedup:.1f} times as fast"
 
 
 def describe_fair_merging() -> str:
@@ -298,6 +293,7 @@ def describe_repeatability() -> str:
     rows = frame(FIRST_CPU)
     rows = rows[rows.trial_id.isin(load_workloads().trial_id) & (rows.status == "ok")]
     speedups = ratios(rows, "vertex")
+    speedups = speedups[speedups.is_paired]
     frameworks = {s.name for s in read_systems(CONF_DIR) if s.kind == "framework"} - {MANUAL}
     by_trial = speedups[speedups.system.isin(frameworks)].groupby("trial_id").ratio
     changes = (by_trial.max() / by_trial.min())[by_trial.count() > 1]

@@ -40,9 +40,10 @@ def find_side_by_side(both: pd.DataFrame) -> pd.Series[bool]:
 
 
 def find_replaceable(both: pd.DataFrame) -> pd.Series[bool]:
-    """Return which rounds apart from their base others of the same trial side by side replace."""
+    """Return which rounds apart are replaced by rounds of the same trials side by side."""
     side_by_side = find_side_by_side(both)
-    return ~side_by_side & side_by_side.groupby(both.trial_id).transform("any")
+    trials = [both.trial_id, both.base_trial_id]
+    return ~side_by_side & side_by_side.groupby(trials, dropna=False).transform("any")
 
 
 def join_pair_warnings(both: pd.DataFrame) -> pd.Series[str]:

@@ -36,7 +36,7 @@ FRAMEWORKS = {
 BY_HAND = FRAMEWORKS["native"]  # programs without a framework
 ENDS = ("", "_low", "_high", "_warnings")  # of the columns of a speedup
 # Columns of a baseline in the tables.
-SHOWN = ["label", "value", "warnings", *(f"speedup{end}" for end in ENDS)]
+SHOWN = ["label", "value", "warnings", "speedup_n_rounds", *(f"speedup{end}" for end in ENDS)]
 
 
 def build(experiment: Experiment) -> list[Table]:

@@ -150,8 +150,7 @@ class ScanOptions:
         multiple: multiple to which numbers of rows are rounded up, so that few programs are
             compiled.
         chunk: maximum number of tree vertices, or of words of lattices, that are computed together;
-            0 selects 64 to 256 by the number of vertices (half of this with two types of inner
-            vertices, 16 for MV-RNN), and 16 words.
+            0 selects 64 to 256 by the number of vertices, and 16 words.
     """
 
     widths: Count = 8

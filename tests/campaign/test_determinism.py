@@ -75,7 +75,7 @@ def prepare(name: str) -> tuple[Workload, System]:
 
 
 def prepare_system(system: System, workload: Workload) -> None:
-    """Prepare a system, let it learn or choose, and compile for all mini-batches."""
+    """Prepare a system, let it learn, and compile for all mini-batches."""
     system.prepare(workload.model, workload.weights)
     if system.learns:
         system.learn(workload.mini_batches[0])

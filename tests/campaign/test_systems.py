@@ -27,8 +27,8 @@ METHODS = (
     *("result", "parameters", "last_loss", "counters", "data_movement_fraction"),
     *("peak_memory_bytes", "reset_peak_memory", "synchronize", "effective_options", "versions"),
 )
-# Methods of systems that learn or choose, and class members.
-NOT_CALLED_HERE = {"learn", "choose", "options_of", "option_type"}
+# The method of systems that learn, and class members.
+NOT_CALLED_HERE = {"learn", "options_of", "option_type"}
 SIGNALS = (
     *(int(getattr(signal, f"SIG{name}")) for name in ("TERM", "INT", "KILL", "SEGV", "ABRT")),
     *(int(signal.SIGRTMIN), int(signal.SIGRTMIN) + 5, int(signal.SIGRTMAX)),

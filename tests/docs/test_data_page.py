@@ -15,7 +15,7 @@ from tests.support.adding import sections_of
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 (SECTION,) = sections_of(PAGE)
 SECTION_TEXT = PAGE.partition(f"## {SECTION.title}\n")[2].partition("\n## ")[0]
-# Models of single cells and of programs, which have data of their own.
+# Models of single cells and of programs, which have data of their own, and of the engine only.
 OTHERS = ("cell", "gated_lattice_lstm", "berxit", "birnn", "drnn", "nested_rnn", "stack_rnn")
 EVERYWHERE = ("vertex", "dynet", "torch_levels")  # systems that run every model of own data
 

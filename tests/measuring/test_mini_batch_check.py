@@ -151,24 +151,32 @@ def test_inputs_of_relus_are_counted(model: Model, n_inputs: int, monkeypatch: P
     assert not is_kinked(model, instances)
 
 
-def off_by(part: float, name: str, *, kinked: bool) -> Fingerprint:
+def off_by(part: float, name: str, *, kinked: bool, n_vertices: int = 0) -> Fingerprint:
     sketches = {name: ((1.0, part),)}
-    return Fingerprint(workload="w", losses=(1.0,), sketches=sketches, kinked=kinked)
+    return Fingerprint(
+        workload="w", losses=(1.0,), sketches=sketches, kinked=kinked, n_vertices=n_vertices
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "kinked", "part", "differs"),
+    ("name", "kinked", "n_vertices", "part", "differs"),
     [
-        ("gradient of W", True, 0.9 * KINK_TOLERANCE, False),
-        ("gradient of W", True, 1.1 * KINK_TOLERANCE, True),
-        ("gradient of W", False, 2 * TOLERANCE, True),
-        ("outputs", True, 2 * TOLERANCE, True),
+        ("gradient of W", True, 0, 0.9 * KINK_TOLERANCE, False),
+        ("gradient of W", True, 0, 1.1 * KINK_TOLERANCE, True),
+        ("gradient of W", False, 0, 2 * TOLERANCE, True),
+        ("gradient of W", False, 2**11, 2 * TOLERANCE, True),
+        ("gradient of W", False, 2**14, 2 * TOLERANCE, False),
+        ("gradient of W", False, 2**14, 3 * TOLERANCE, True),
+        ("outputs", True, 2**14, 2 * TOLERANCE, True),
     ],
 )
-def test_larger_rounding_is_tolerated_only_for_gradients_through_relus(
-    name: str, kinked: bool, part: float, differs: bool
+def test_larger_rounding_is_tolerated_only_for_gradients_of_relus_or_many_vertices(
+    name: str, kinked: bool, n_vertices: int, part: float, differs: bool
 ) -> None:
-    pair = off_by(part, name, kinked=kinked), off_by(0.0, name, kinked=False)
+    pair = (
+        off_by(part, name, kinked=kinked, n_vertices=n_vertices),
+        off_by(0.0, name, kinked=False),
+    )
     assert (find_difference(*pair) is not None) == differs
     assert (find_difference(*pair[::-1]) is not None) == differs
 

@@ -214,6 +214,7 @@ def test_programming_models_have_features_and_measured_share(load: Load) -> None
     assert found["vertex"] == ["any", "yes", "yes", "yes", "by vertex", "25.0", "vertex function"]
     assert found["torchfold"][:4] == ["any", "no", "yes", "no"]
     assert found["tf_static"][:4] == ["sequences", "yes", "no", "no"]
+    assert found["torch_eager"][:4] == ["any", "yes", "yes", "no"]
     assert found["torch_eager"][5] == "not separable"
 
 

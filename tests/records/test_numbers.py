@@ -340,3 +340,18 @@ def test_rounds_apart_count_only_if_none_was_side_by_side() -> None:
     ratio = numbers(ratios(rows, "fast", []), "system", "ratio").set_index("system").loc["slow"]
     assert (pytest.approx(ratio.value), ratio.n_rounds) == (3.0, 3)
     assert "separate_blocks" in ratio.warnings
+
+
+def test_rounds_apart_from_a_base_count_although_other_bases_were_side_by_side() -> None:
+    names = ("slow", "step", "other")
+    rows = frame_of(*(build_rows(name, [1.0, 2.0], at=name) for name in names))
+    rows["turns"] = [dict.fromkeys(range(3), (1 / row.instances_per_s, False))
+                     for row in rows.itertuples()]  # fmt: skip
+    rows["cpu_share"] = 1.0
+    rows["block"] = ["a" if row.system != "other" else "b" for row in rows.itertuples()]
+    own = pd.concat([rows[rows.system == "slow"].assign(at=at) for at in ("step", "other")])
+    bases = rows[rows.system != "slow"]
+    found = numbers(ratios(own, bases, ["at"]), ["at"], "ratio").set_index("at")
+    assert list(found.n_rounds) == [2, 2]
+    assert "separate_blocks" in found.loc["other"].warnings
+    assert "separate_blocks" not in found.loc["step"].warnings

@@ -22,6 +22,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +62,7 @@ from dynbatch.harness.vertex.program import VertexFunction
 # Mini-batches beyond it are not sketched, except the first one.
 MAX_NUMBERS = 2**24
 # Rounding ReLU inputs by 1e-6 of the largest changes the sign of about the same fraction of them.
-# With fewer inputs than this, no change of sign is expected, and gradients are compared as closely
-# as outputs.
+# With fewer inputs than this, no change of sign is expected.
 N_INPUTS = 100_000
 # Modules and names that read the time: a system must not be able to detect timed runs.
 MODULES = ("time", "timeit", "datetime", "asyncio")
@@ -187,13 +187,15 @@ def find_parts_fault(
     """
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
-
-    def choose_tolerance(name: str) -> float:
-        smooth = tolerance.array
-        return choose_sketch_tolerance(name, smooth, kinked=kinked, n_vertices=n_vertices)
-
-    fault = _find_sum_fault(system, instances, between, choose_tolerance)
-    return fault or _find_sum_fault(system, instances[:between], n_at_once, choose_tolerance)
+    for whole, size in ((instances, between), (instances[:between], n_at_once)):
+        n = n_vertices * len(whole) // len(instances)
+        choose = partial(
+            choose_sketch_tolerance, smooth=tolerance.array, kinked=kinked, n_vertices=n
+        )
+        fault = _find_sum_fault(system, whole, size, choose)
+        if fault is not None:
+            return fault
+    return None
 
 
 def _find_sum_fault(

@@ -1,4 +1,4 @@
-"""Language models and taggers in PyTorch, one sentence at a time, and all sentences in parallel."""
+"""Sentences in PyTorch: language models one at a time; these and taggers all in parallel."""
 
 from __future__ import annotations
 
