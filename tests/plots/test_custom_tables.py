@@ -257,7 +257,7 @@ def test_warnings_of_a_speedup_alone_are_named() -> None:
 @pytest.mark.parametrize("doubted", ["Engine", "JAX"])
 def test_a_speed_with_warnings_has_a_dagger(doubted: str) -> None:
     shared: dict[str, Any] = {"experiment": "x", "workload": "trees", "hidden_size": 64}
-    shared |= {"batch_size": 8, "speedup_status": "ok"}
+    shared |= {"batch_size": 8, "speedup_status": "ok", "speedup_n_rounds": 1}
     shared |= {"speedup": 2.0, "speedup_low": 2.0, "speedup_high": 2.0, "speedup_warnings": ""}
     both = pd.DataFrame(
         {
