@@ -112,6 +112,19 @@ def test_record_explains_the_skipped_backend(monkeypatch: Patch) -> None:
     assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
 
 
+@pytest.mark.parametrize("name", ["seq2seq", "parser"])
+def test_segments_in_one_call_do_what_they_do_one_by_one(name: str, monkeypatch: Patch) -> None:
+    kind = KINDS["compiled"]
+    settings = [Setting(name, kind=kind) for _ in range(2)]
+    at_once = settings[0].train(settings[0].instances)
+    monkeypatch.setattr(kind, "run_segments", Backend.run_segments)
+    np.testing.assert_allclose(settings[1].train(settings[1].instances), at_once, rtol=1e-6)
+    assert len(settings[1].engine.laid_out.segments) > 1
+    gradients = [setting.backend.gradients() for setting in settings]
+    for key, gradient in gradients[1].items():
+        np.testing.assert_allclose(gradient, gradients[0][key], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", [*NAMES, "two_pulls", "seq2seq"])
 def test_every_step_agrees_with_the_reference(kind: type[Backend], name: str) -> None:
     """Cached parameters and addresses are valid for one mini-batch, that is one step of SGD."""
