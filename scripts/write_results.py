@@ -103,15 +103,15 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
     medians = load_strategies().groupby("label").speedup.median()
     close = medians[medians.sub(1).abs() < 0.03].sort_values()
     slower = medians.drop(close.index).sort_values()
-    clearly = f"clearly (interval beyond a factor of {BETWEEN_RUNS})"
+    clearly = f"clearly (beyond a factor of {BETWEEN_RUNS}, more than unchanged code drifts)"
     return "\n".join(
         [
-            "- **Strategies.** None is fastest everywhere. With equal kernels (second figure),"
+            "- **Strategies.** On one engine, with equal kernels (second figure),"
             f" {join_names('ours (`vertex`)', *close.index)} tie in the median; ours is"
-            f" {format_slower_strategies(slower)}.",
+            f" {format_slower_strategies(slower)}. None is fastest everywhere.",
             "- **Why.** [Granularity, fusion](docs/glossary.md) and layout matter more than"
-            " [policy](docs/critical_share.md) (which batch next): changing only ours to DyNet's"
-            f" agenda multiplies training time by {describe_policies()}.",
+            " [policy](docs/critical_share.md) (which batch next): DyNet's agenda instead of ours"
+            f" multiplies training time by {describe_policies()}.",
             f"- **Frameworks.** The engine is {describe_median(rows, 'framework')} as the fastest"
             f" one: {clearly} faster on {describe_counts(rows, 'framework')}. Slower than"
             f" {describe_slower(rows)} ([why](docs/results.md#where-the-engine-is-slower)).",
@@ -126,7 +126,9 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             " three). [Other CPUs](docs/results.md#where-the-engine-is-slower): over frameworks"
             f" {format_span(xeon.speedup_framework)} (Xeon) and"
             f" {format_span(zen3.speedup_framework)} (Zen 3), over C++"
-            f" {format_span(xeon.speedup_manual)} and {format_span(zen3.speedup_manual)}."
+            f" {format_span(xeon.speedup_manual)} (C++ clearly faster on"
+            f" {count_classes(xeon, 'manual')[1] or 'none'}) and"
+            f" {format_span(zen3.speedup_manual)}."
             f" {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
     )
@@ -205,7 +207,8 @@ def describe_gpu(answers: pd.DataFrame) -> str:
     frameworks = sorted(answers.framework[is_baseline].unique())
     return (
         f"[{GPU_NAME}](docs/gpu.md) (three rounds): {' and '.join(parts)} times as fast as the"
-        f" fastest of {' and '.join(frameworks)} (no `torch.compile` or CUDA graphs)."
+        f" fastest of {' and '.join(frameworks)} (neither compiled nor in CUDA graphs; JAX and"
+        " TensorFlow have no results)."
     )
 
 
@@ -221,8 +224,7 @@ def format_slower_strategies(medians: pd.Series[float]) -> str:
     rows = load_strategies()
     slowest = rows.speedup[rows.label == medians.index[-1]]
     parts[-1] = parts[-1].replace(" ", f" ({format_span(slowest)}) ", 1)
-    text = ", ".join(parts).replace(" ", " times as fast as ", 1)
-    return text.replace("Cavs DyNet's", "Cavs DyNet's (ED-Batch's baseline)")
+    return ", ".join(parts).replace(" ", " times as fast as ", 1)
 
 
 def shorten(label: str) -> str:
@@ -347,7 +349,7 @@ def describe_claims() -> str:
     n_counts = int((is_count & (rows.verdict == VERDICTS[-1])).sum())
     parts[0] += f" ({n_counts} are counts)"
     return (
-        f"Of {n.sum()} decidable on a CPU (DyNet's; ED-Batch's, by a preset): {', '.join(parts)}"
+        f"Of {n.sum()} (DyNet's and ED-Batch's) that a CPU decides: {', '.join(parts)}"
         " ([table](docs/results.md#claims-of-the-papers))."
     )
 

@@ -137,7 +137,7 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
         f"numbers: median of {captions.format_range(rounds)} {several} (not shown for C++)"
         if rounds
         else "",
-        f"other marks: of {captions.format_range(others)}" if others else "",
+        f"other marks: {captions.format_range(others)} rounds" if others else "",
         f"gray band: a factor of {band}, more than unchanged code differed between earlier and"
         " later rounds; bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",

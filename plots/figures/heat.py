@@ -11,6 +11,7 @@ from dynbatch.plots.captions import describe_conditions, format_range, join_sent
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
 from dynbatch.plots.tables.answers import evaluate_strategies, find_certain
+from dynbatch.plots.tables.cells import DAGGER
 
 ROW_IN, TOP_IN, REACH = 0.235, 0.3, 2.3  # REACH: speedup of the strongest color
 TITLE = "Speedup of the engine over the strategy of each paper, on the same kernels"
@@ -38,7 +39,8 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
         y, x = rows.index(row.workload), columns.index(row.label)
         shares[y, x] = np.log(row.speedup) / np.log(REACH) * is_certain
         ink = "white" if abs(shares[y, x]) > 0.72 else page.INK if is_certain else page.GRAY
-        axes.text(x, y, f"{row.speedup:.2f}", ha="center", va="center_baseline", color=ink)
+        mark = DAGGER if row.speedup_warnings else ""
+        axes.text(x, y, f"{row.speedup:.2f}{mark}", ha="center", va="center_baseline", color=ink)
     if len(shown):
         places = (range(len(columns)), range(len(rows)))
         axes.pcolormesh(*places, shares, cmap="PuOr_r", vmin=-1, vmax=1, ec="white", lw=1.2)
@@ -60,6 +62,8 @@ def describe_heat(numbers: pd.DataFrame, conditions: str) -> str:
     )
     return join_sentences(
         "ratios within one round, so no interval" if set(rounds) == {1} else several,
-        f"above 1 the engine is faster; gray digits: 1 is possible{widened}; blank: no number",
+        f"above 1 the engine is faster; gray digits: 1 is possible{widened}",
+        "blank: no number" if numbers.speedup.isna().any() else "",
+        f"{DAGGER} measured with warnings" if numbers.speedup_warnings.any() else "",
         conditions,
     )

@@ -13,6 +13,7 @@ from dynbatch.harness.records.numbers import merge_seeds
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.figures import bars, dots, forest, heat, scatter
 from dynbatch.plots.tables.answers import BY_HAND
+from dynbatch.plots.tables.cells import DAGGER
 from tests.support.experiments import Load, change_systems, select_number
 
 OPTIONS = "system.options."
@@ -237,6 +238,9 @@ def test_cells_are_speedups_and_grey_if_they_may_be_one(answers: pd.DataFrame) -
     shares = np.asarray(axes.collections[0].get_array())
     places = {text.get_text(): text.get_position() for text in axes.texts}
     cells = {text: shares[int(y), int(x)] for text, (x, y) in places.items()}
+    doubted = {f"{row.speedup:.2f}" for row in numbers.itertuples() if row.speedup_warnings}
+    assert {text.removesuffix(DAGGER) for text in cells if DAGGER in text} == doubted != set()
+    cells = {text.removesuffix(DAGGER): share for text, share in cells.items()}
     assert set(cells) == {"5.00", "2.00", "2.50", "0.80", "1.01"}
     assert cells["1.01"] == 0, "its interval holds 1"
     assert cells["0.80"] < 0 < cells["2.00"] < cells["2.50"] < cells["5.00"]
