@@ -40,7 +40,7 @@ def find_side_by_side(both: pd.DataFrame) -> pd.Series[bool]:
 
 
 def find_replaceable(both: pd.DataFrame) -> pd.Series[bool]:
-    """Return which rounds apart are replaced by rounds of the same trials side by side."""
+    """Return whether a round ran apart while others of the same two trials ran side by side."""
     side_by_side = find_side_by_side(both)
     trials = [both.trial_id, both.base_trial_id]
     return ~side_by_side & side_by_side.groupby(trials, dropna=False).transform("any")
