@@ -157,7 +157,7 @@ class System(ABC):
 
     @abstractmethod
     def result(self) -> Result:
-        """Return the results of the last run."""
+        """Return the results of the last run; outputs and gradients only without an update."""
 
     @abstractmethod
     def parameters(self) -> Parameters:

@@ -127,7 +127,7 @@ class Adapter(System):
             clock.mark("update")
 
     def result(self) -> Result:
-        """Return the last results; scores are computed again, with the weights of that run."""
+        """Return the results of a run without an update; scores are computed again."""
         return Result(
             loss=self._loss,
             outputs=self._network.read_outputs(self._model.parameters["W_out"].shape[-1]),

@@ -88,7 +88,6 @@ class TensorFlowSystem(System):
             self._weights = {name: tf.Variable(w, name=name) for name, w in weights.items()}
             self._rates = {r: tf.constant(r) for r in (0.0, self.settings.learning_rate)}
         self._net: Network = self._build(load_network(self.networks, model.name), model)
-        self._step = 0.0
         self._gradients: Mapping[str, Any] = {}
         self._programs: dict[Any, Any] = {}
         if self._device == "/GPU:0":
@@ -104,8 +103,7 @@ class TensorFlowSystem(System):
         """Run the program without a step if its shapes are new, which traces and compiles it."""
         feeds = self._net.construct(instances)
         if self._make_specs(feeds) not in self._programs:
-            self._step = 0.0
-            self._compute(feeds)
+            self._compute(feeds, rate=0.0)
 
     def n_compilations(self) -> int | None:
         """Return the number of traces; with XLA each is compiled once, as its shapes are static."""
@@ -115,8 +113,7 @@ class TensorFlowSystem(System):
         """Run forward, and in training also backward and the SGD update, in one program."""
         feeds = self._net.construct(self._instances)
         clock.mark("construct")
-        self._step = self.settings.learning_rate if self._trains and update else 0.0
-        self._compute(feeds)
+        self._compute(feeds, rate=self.settings.learning_rate if update else 0.0)
         if not self._trains:
             clock.mark("forward")
 
@@ -149,10 +146,10 @@ class TensorFlowSystem(System):
 
         return tf.function(compute_step, autograph=False).get_concrete_function(RATE, *specs)
 
-    def _compute(self, feeds: Feeds) -> None:
-        rate = (self._rates[self._step],) if self._trains else ()
+    def _compute(self, feeds: Feeds, *, rate: float) -> None:
+        rates = (self._rates[rate],) if self._trains else ()
         with tf.device(self._device):
-            self._loss, self._kept, self._gradients = self._get_program(feeds)(*rate, *feeds)
+            self._loss, self._kept, self._gradients = self._get_program(feeds)(*rates, *feeds)
 
     def _compute_loss_and_gradients(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
         """Return loss, tensors for outputs, and gradients (None for unused weights); traced."""
@@ -172,20 +169,14 @@ class TensorFlowSystem(System):
             subtract(self._weights[name], gradient, rate)
 
     def result(self) -> Result:
-        """Return loss, outputs and, in training, dense gradients."""
+        """Return loss, outputs and, in training, dense gradients of a run without a step."""
         gradients = {name: to_dense(g, self._weights[name]) for name, g in self._gradients.items()}
-        outputs = self._net.outputs(self._restore_weights(gradients), self._kept)
+        outputs = self._net.outputs(self._weights, self._kept)
         arrays = {name: gradient.numpy() for name, gradient in gradients.items()}
         return Result(self.last_loss(), outputs.numpy(), arrays, self.counters())
 
     def parameters(self) -> Parameters:
         return {name: np.array(value) for name, value in self._weights.items()}
-
-    def _restore_weights(self, gradients: Mapping[str, Any]) -> Variables:
-        """Return the weights as they were before the SGD step, if there was one."""
-        if not self._step:
-            return self._weights
-        return {name: w + self._step * gradients[name] for name, w in self._weights.items()}
 
     def last_loss(self) -> float:
         return float(self._loss)

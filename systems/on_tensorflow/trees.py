@@ -27,11 +27,12 @@ class Adapter(TensorFlowSystem):
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Run forward, and in training also backward, tree by tree, and the SGD update."""
         super().run(clock, update=update)
-        if self._trains:
-            clock.mark("backward")
-        if self._step:
+        if not self._trains:
+            return
+        clock.mark("backward")
+        if update:
             with tf.device(self._device):
-                self._update(self._gradients, self._rates[self._step])
+                self._update(self._gradients, self._rates[self.settings.learning_rate])
             clock.mark("update")
 
     def _make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
@@ -42,12 +43,8 @@ class Adapter(TensorFlowSystem):
         compute = self._compute_loss_and_gradients if self._trains else self._compute_loss
         return tf.function(compute, autograph=False).get_concrete_function(*specs)
 
-    def _compute(self, feeds: Feeds) -> None:
-        """Run the program for every tree.
-
-        Args:
-            feeds: one tuple per tree.
-        """
+    def _compute(self, feeds: Feeds, *, rate: float) -> None:
+        """Run the program for every tree, which has a tuple of feeds; `run` makes the step."""
         kept, losses = [], []
         sums: dict[str, list[Any]] = {}
         program = self._get_program(feeds)

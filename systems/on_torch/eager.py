@@ -83,7 +83,6 @@ class TorchSystem(System):
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Run forward; in mode "train" also autograd's backward and the optimizer's step."""
-        self._step = 0.0
         if self.settings.mode != "train":
             with torch.inference_mode():
                 self._loss, self._outputs = self._forward(clock)
@@ -94,7 +93,6 @@ class TorchSystem(System):
         clock.mark("backward")
         if update:
             self._optimizer.step()
-            self._step = self.settings.learning_rate
             clock.mark("update")
 
     def _forward(self, clock: Clock) -> tuple[Tensor, Tensor | LateOutputs]:
@@ -103,7 +101,7 @@ class TorchSystem(System):
         return loss_and_outputs
 
     def result(self) -> Result:
-        """Return the loss, the outputs and, in mode "train", dense gradients."""
+        """Return loss, outputs and, in mode "train", dense gradients of a run without a step."""
         gradients = {}
         if self.settings.mode == "train":
             for name, held in self._held.items():
@@ -112,11 +110,9 @@ class TorchSystem(System):
                     gradient = torch.zeros_like(held.parameter)
                 dense = gradient.to_dense() if gradient.is_sparse else gradient
                 gradients[name] = held.as_model(dense).cpu().numpy()
-        computed = self._outputs
-        logits = (
-            computed.read(self._step) if isinstance(computed, LateOutputs) else computed.detach()
-        )
-        outputs = self._order_outputs(logits.cpu().numpy())
+        with torch.no_grad():
+            computed = self._outputs() if callable(self._outputs) else self._outputs.detach()
+        outputs = self._order_outputs(computed.cpu().numpy())
         return Result(self._loss.item(), outputs, gradients, self.counters())
 
     def last_loss(self) -> float:

@@ -6,8 +6,8 @@ The classifier and its loss are four fifths of a language model's arithmetic.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -20,8 +20,8 @@ from dynbatch.systems.on_torch.net import Net
 from dynbatch.systems.on_torch.products import FixedProduct, multiply
 from dynbatch.systems.plans.programs import Once
 
-LossWay = Literal["in_place", "chunked", "whole"]
-CHUNK_ROWS = 512  # rows per chunk of linear_cross_entropy
+LossWay = Literal["in_place", "whole"]
+LateOutputs = Callable[[], Tensor]  # computes outputs that a run does not store; untimed
 SLICE_ROWS = 32  # rows per slice of a loss without gradients
 CHUNK_BYTES = 28 << 20  # blocks above 32 MiB return to the system, and come as fresh pages
 # h_0 and c_0: (layers, h) for all sentences, or (layers, k, h) for each of k sentences.
@@ -99,46 +99,17 @@ class ProgramNet(PlainNet):
         return [self.read(chain) for chain in chains]
 
 
-@dataclass(frozen=True, slots=True)
-class LateOutputs:
-    """Logits that a run has not stored; they are computed on request, untimed."""
-
-    layer: OutputLayer
-    hidden: Tensor
-
-    def read(self, step: float) -> Tensor:
-        """Return all logits (n, n_classes), with the weights before the SGD step.
-
-        Args:
-            step: learning rate of the step; 0 if there was none since the run.
-        """
-        with torch.no_grad():
-            weight, bias = (
-                self._restore_parameter(p, step) for p in (self.layer.weight, self.layer.bias)
-            )
-            assert weight is not None
-            return functional.linear(self.hidden, weight.t(), bias)
-
-    @staticmethod
-    def _restore_parameter(parameter: Tensor | None, step: float) -> Tensor | None:
-        if parameter is None or parameter.grad is None:
-            return parameter
-        return parameter + step * parameter.grad
-
-
 class OutputLayer(nn.Module):
     """Logits of classes, and the summed negative log likelihood of the labels.
 
     The weight has shape (n_inputs, n_classes), as in models. Methods (`way`): "in_place" overwrites
-    logits with the gradient of the loss, some rows at a time; "chunked" is PyTorch's
-    linear_cross_entropy over 512 rows at a time, which computes gradients in the forward pass and
-    never stores all logits; "whole" is its cross_entropy.
+    logits with the gradient of the loss, some rows at a time; "whole" is PyTorch's cross_entropy.
 
     CPU time of forward and backward on one core of a busy machine, 1,400 rows of 256 by 10,000
     classes, best of 6 interleaved repetitions: in_place by oneDNN
     (dynbatch.systems.on_torch.products) in chunks of 32, 64, 128, 256, 350, 700 and 1,400 rows 215,
     163, 139, 141, 126, 121 and 117 ms (forward: 44 to 70), by MKL in chunks of 64, 350 and 1,400
-    rows 329, 269 and 252 ms, chunked 267 ms, whole 376 ms.
+    rows 329, 269 and 252 ms, whole 376 ms; PyTorch's linear_cross_entropy, 512 rows at a time, 267.
     """
 
     def __init__(self, n_inputs: int, n_classes: int, *, bias: bool, way: LossWay) -> None:
@@ -154,20 +125,10 @@ class OutputLayer(nn.Module):
         """Return the summed negative log likelihood of the labels of all rows (n, n_inputs)."""
         if self.way == "in_place":
             return compute_loss_in_place(hidden, self.weight, self.bias, labels)
-        if self.way == "chunked":
-            return functional.linear_cross_entropy(
-                hidden,
-                self.weight.t(),
-                labels,
-                linear_bias=self.bias,
-                reduction="sum",
-                options=nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK_ROWS),
-            )
         return functional.cross_entropy(self(hidden), labels, reduction="sum")
 
     def defer_logits(self, hidden: Tensor) -> LateOutputs:
-        """Return the logits, computed on request."""
-        return LateOutputs(self, hidden.detach())
+        return partial(self, hidden.detach())
 
 
 def make_output_layer(net: Net, bias: str | None, way: LossWay) -> OutputLayer:

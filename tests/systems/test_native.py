@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
@@ -18,7 +17,6 @@ from dynbatch.harness.contracts.system import RunSettings
 from dynbatch.harness.errors import UnsupportedTrial
 from dynbatch.systems.native import library
 from dynbatch.systems.native.adapter import Adapter
-from tests.support.fake_time import NullClock
 from tests.support.instances import build, draw_trees, random_instances
 from tests.support.refusals import expect_refusal
 from tests.support.run_adapter import SIZES, UNEQUAL, assert_alike, found_by, small_settings
@@ -117,15 +115,3 @@ def test_libraries_and_threads_compute_the_same(blas: str, threads: int, width: 
         model = build(name, sizes)
         expected = run_system(model, instances, "auto", 1)
         assert_alike(run_system(model, instances, blas, threads), expected)
-
-
-@NEEDS_COMPILER
-def test_outputs_are_those_before_an_update() -> None:
-    model, trees = build("tree_lstm", UNEQUAL), draw_trees(UNEQUAL, (1, 9, 30))
-    system = Adapter(small_settings())
-    system.prepare(model, draw_initial_weights(model, seed=0))
-    before = found_by(system, trees)["outputs"]
-    system.run(NullClock(), update=True)
-    assert np.allclose(system.result().outputs, before, atol=1e-6)
-    system.run(NullClock(), update=False)
-    assert not np.allclose(system.result().outputs, before, atol=1e-6)

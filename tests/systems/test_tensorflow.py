@@ -103,10 +103,8 @@ def test_nothing_is_traced_after_compile_for() -> None:
     assert_alike(found_by(system, instances), before)
     n_traced = system.n_compilations()
     system.run(NullClock())
-    assert system.result().outputs == pytest.approx(before["outputs"], abs=1e-5)
+    assert found_by(system, instances)["loss"] < before["loss"]
     assert system.n_compilations() == n_traced
-    system.run(NullClock(), update=False)
-    assert system.last_loss() < before["loss"]
 
 
 @pytest.mark.parametrize("way", list(WAYS))

@@ -74,12 +74,10 @@ void Table::read_gradient(float* dense) const {
 }
 
 void Network::begin() {
-  last_rate_ = 0;
   for (auto& [name, table] : tables_) table.clear_gradient();
 }
 
 void Network::update(float rate) {
-  last_rate_ = rate;
   for (auto& [name, table] : tables_) table.update(rate);
   for (auto& [name, parameter] : parameters_) parameter.update(rate);
 }
@@ -168,18 +166,12 @@ void Classifier::backward(const Matrix& dh) {
   if (b_) sum_rows(scores_, b_->gradient.at);
 }
 
-void Classifier::read(const Ids& places, float* scores) {
-  // An update may have changed the weights since.
-  const float rate = network_.last_rate();
-  const Index n = W_.values.rows * W_.values.columns, n_classes = W_.values.columns;
-  std::vector<float> W(W_.values.at, W_.values.at + n), row(n_classes);
-  for (Index j = 0; rate != 0 && j < n; ++j) W[j] += rate * W_.gradient.at[j];
+void Classifier::read(const Ids& places, float* scores) const {
+  const Index n_classes = W_.values.columns;
   for (Index r = 0; r < h_.rows; ++r) {
-    for (Index j = 0; j < n_classes; ++j)
-      row[j] = b_ ? b_->values.at[j] + (rate != 0 ? rate * b_->gradient.at[j] : 0) : 0;
-    multiply(h_.rows_from(r, 1), {W.data(), W_.values.rows, n_classes, n_classes},
-             {row.data(), 1, n_classes, n_classes}, true);
-    std::copy(row.begin(), row.end(), scores + places[r] * n_classes);
+    const Matrix row = {scores + places[r] * n_classes, 1, n_classes, n_classes};
+    if (b_) fill_rows(row, b_->values.at);
+    multiply(h_.rows_from(r, 1), W_.values, row, b_ != nullptr);
   }
 }
 

@@ -79,7 +79,8 @@ class Network {
   virtual double forward() = 0;                        // returns the summed loss
   virtual void backward() = 0;                         // writes all gradients
   virtual Index n_outputs() const = 0;
-  virtual void read_outputs(float* scores) = 0;  // in the order of the model's outputs
+  // Computes the scores again, in the order of the model's outputs.
+  virtual void read_outputs(float* scores) = 0;
 
   void begin();  // forgets the last mini-batch
   void update(float rate);
@@ -92,11 +93,9 @@ class Network {
   Table& take_table(const std::string& name);
 
   bool trains() const { return trains_; }
-  float last_rate() const { return last_rate_; }  // of the update since the last forward, or 0
 
  private:
   const bool trains_;
-  float last_rate_ = 0;
   Weights weights_;  // valid only while the network is made
   std::map<std::string, Parameter> parameters_;
   std::map<std::string, Table> tables_;
@@ -114,7 +113,7 @@ class Classifier {
   double compute(Index first, Index n);
   void backward(const Matrix& dh);  // writes dh and the gradients of the weights
   Index size() const { return h_.rows * W_.values.columns; }
-  void read(const Ids& places, float* scores);  // scores of row r go to places[r]
+  void read(const Ids& places, float* scores) const;  // scores of row r go to places[r]
 
  private:
   Network& network_;
