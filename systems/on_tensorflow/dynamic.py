@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from dynbatch.systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
 from dynbatch.systems.on_tensorflow.sentences import (
-    Batch,
     Layer,
     Padded,
     SentenceLayout,
@@ -35,8 +34,8 @@ class Adapter(StaticAdapter):
 class ShrinkingLooped(Shrinking):
     """Steps in a while loop, over the sentences that have not ended."""
 
-    def make_steps(self, batch: Batch) -> StepOrder:
-        return Looped(tf.size(batch.widths), batch.widths, batch.before)
+    def make_steps(self, widths: Any, before: Any) -> StepOrder:
+        return Looped(tf.size(widths), widths, before)
 
 
 class PaddedLooped(Padded):

@@ -99,16 +99,15 @@ class Shrinking(SentenceLayout):
     unrolled: int | None
 
     def batch(self, chains: Sequence[Chain]) -> Batch:
-        plan = plan_stairs(count_words(chains), self.unrolled or 1)
+        plan, _ = plan_stairs(count_words(chains), self.unrolled or 1)
         words, labels = _join_chains(chains)
-        rows = plan.rows
         return Batch(
-            along=(words[rows.along],),
-            against=(words[rows.against],),
-            labels=labels[rows.along],
+            along=(words[plan.along],),
+            against=(words[plan.against],),
+            labels=labels[plan.along],
             in_along=NONE,
-            in_against=rows.of_against[rows.along],
-            back=rows.of_along,
+            in_against=plan.of_against[plan.along],
+            back=plan.of_along,
             widths=plan.widths,
             before=plan.before,
         )
@@ -121,11 +120,11 @@ class Shrinking(SentenceLayout):
 
     def make_layers(self, batch: Batch) -> list[Layer]:
         """Return one layer along all stairs."""
-        return [make_layer_along(self.make_steps(batch))]
+        return [make_layer_along(self.make_steps(batch.widths, batch.before))]
 
     @abstractmethod
-    def make_steps(self, batch: Batch) -> StepOrder:
-        """Return the order of steps."""
+    def make_steps(self, widths: Any, before: Any) -> StepOrder:
+        """Return the order of steps; for the arguments, see Stairs."""
 
     def read_along(self, batch: Batch, h: Any) -> Any:
         """Return all rows, because each is a word."""
@@ -147,11 +146,11 @@ class Padded(SentenceLayout):
         words, labels = _join_chains(chains)
         more = round_up(len(words), READ_ROWS_UP_TO) - len(words)
         return Batch(
-            along=_cut(words[plan.rows.along], plan.shapes),
-            against=_cut(words[plan.rows.against], plan.shapes),
+            along=_cut(words[plan.along], plan.shapes),
+            against=_cut(words[plan.against], plan.shapes),
             labels=np.pad(labels, (0, more), constant_values=-1),
-            in_along=np.pad(plan.rows.of_along, (0, more)),
-            in_against=np.pad(plan.rows.of_against, (0, more)),
+            in_along=np.pad(plan.of_along, (0, more)),
+            in_against=np.pad(plan.of_against, (0, more)),
             back=NONE,
             widths=NONE,
             before=NONE,

@@ -14,7 +14,6 @@ from dynbatch.harness.values.checked import Count
 from dynbatch.systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
 from dynbatch.systems.on_tensorflow.runtime import Network, TensorFlowSystem
 from dynbatch.systems.on_tensorflow.sentences import (
-    Batch,
     Layer,
     Padded,
     SentenceLayout,
@@ -82,8 +81,8 @@ class Adapter(TensorFlowSystem):
 class ShrinkingUnrolled(Shrinking):
     """Separate operations per step, over the sentences that have not ended."""
 
-    def make_steps(self, batch: Batch) -> StepOrder:
-        return Unrolled(tf.unstack(batch.widths), batch.before)
+    def make_steps(self, widths: Any, before: Any) -> StepOrder:
+        return Unrolled(tf.unstack(widths), before)
 
 
 class PaddedUnrolled(Padded):

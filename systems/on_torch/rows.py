@@ -95,11 +95,11 @@ class UnpaddedColumns:
 
 def arrange_columns(lengths: Ids, device: torch.device) -> UnpaddedColumns:
     """Arrange sentences of these lengths, all above 0, as columns."""
-    plan = plan_stairs(lengths)
-    rows, order, column = plan.rows, plan.order, np.arange(len(plan.order))
+    plan, order = plan_stairs(lengths)
+    column = np.arange(len(order))
     earlier = np.concatenate([column, len(order) + plan.before])
     last = (np.cumsum(plan.widths) - plan.widths)[lengths[order] - 1] + column
-    parts = rows.along, rows.of_along, rows.against, rows.of_against
+    parts = plan.along, plan.of_along, plan.against, plan.of_against
     to, fro, to_back, fro_back, *others = to_device(
         device, *parts, earlier, order, invert_permutation(order), last
     )
@@ -128,8 +128,7 @@ class Buckets:
 def arrange_buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
     """Arrange sentences of these lengths, all above 0, in at most n_buckets rectangles."""
     plan = plan_rectangles(lengths, n_buckets, round_up_to=1)
-    rows = plan.rows
-    parts = rows.along, rows.of_along, rows.against, rows.of_against, plan.order
+    parts = plan.along, plan.of_along, plan.against, plan.of_against, plan.order
     to, fro, to_back, fro_back, order = to_device(device, *parts)
     return Buckets(RowPermutation(to, fro), RowPermutation(to_back, fro_back), plan.shapes, order)
 

@@ -6,7 +6,7 @@ A place is the index of a word in the concatenated sentences of a mini-batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,55 +14,48 @@ from numpy.typing import NDArray
 from dynbatch.harness.values.instances import Chain
 
 Ids = NDArray[np.int32]
+Order = NDArray[np.int64]  # (k,), sentence of every column
 
 
-@dataclass(frozen=True, slots=True)
-class RowOrder:
-    """Places of rows, and rows of places.
+class Stairs(NamedTuple):
+    """Sentences in parallel, the longest first, step after step, without padding.
 
     Attributes:
-        along: (m,), place of every row when sentences are read forwards; for padding, any place of
-            the same sentence.
-        against: (m,), the same when sentences are read backwards.
+        along: (n,), place of every row when sentences are read forwards.
+        against: (n,), the same when sentences are read backwards.
         of_along: (n,), row of every place when sentences are read forwards.
         of_against: (n,), the same when sentences are read backwards.
+        widths: (T,), number of rows of every step, which never increases; steps after the end of
+            the longest sentence have none.
+        before: (n - widths[0],), row of the previous step, for every row after the first step.
     """
 
     along: Ids
     against: Ids
     of_along: Ids
     of_against: Ids
-
-
-@dataclass(frozen=True, slots=True)
-class Stairs:
-    """Sentences in parallel, the longest first, step after step, without padding.
-
-    Attributes:
-        widths: (T,), number of rows of every step, which never increases; steps after the end of
-            the longest sentence have none.
-        before: (n - widths[0],), row of the previous step, for every row after the first step.
-        order: (k,), sentence of every column.
-    """
-
-    rows: RowOrder
     widths: Ids
     before: Ids
-    order: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Rectangles:
+class Rectangles(NamedTuple):
     """Sentences of similar length in rectangles, step after step, padded after their ends.
 
     Attributes:
+        along: (m,), see Stairs; for padding, any place of the same sentence.
+        against: (m,), the same when sentences are read backwards.
+        of_along: (n,), see Stairs.
+        of_against: (n,), see Stairs.
         shapes: number of steps and columns of every rectangle.
-        order: (k,), sentence of every column.
+        order: sentence of every column.
     """
 
-    rows: RowOrder
+    along: Ids
+    against: Ids
+    of_along: Ids
+    of_against: Ids
     shapes: tuple[tuple[int, int], ...]
-    order: NDArray[np.int64]
+    order: Order
 
 
 def count_words(chains: Sequence[Chain]) -> NDArray[np.int64]:
@@ -74,8 +67,12 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def plan_stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
-    """Arrange sentences of these lengths, none of them 0, in stairs; steps are rounded up."""
+def plan_stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> tuple[Stairs, Order]:
+    """Arrange sentences of these lengths, none of them 0, in stairs; steps are rounded up.
+
+    Returns:
+        The stairs, and the sentence of every column.
+    """
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]
     n_steps = round_up(int(ordered[0]), round_up_to)
@@ -87,8 +84,9 @@ def plan_stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
     along, against = ends - ordered[column] + step, ends - 1 - step
     later = slice(widths[0], None)
     before = starts[step[later] - 1] + column[later]
-    rows = RowOrder(_to_ids(along), _to_ids(against), _invert(along), _invert(against))
-    return Stairs(rows, _to_ids(widths), _to_ids(before), order)
+    every_row = np.arange(len(along))
+    rows = _to_ids(along), _to_ids(against), _invert(along, every_row), _invert(against, every_row)
+    return Stairs(*rows, _to_ids(widths), _to_ids(before)), order
 
 
 def plan_rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> Rectangles:
@@ -106,20 +104,11 @@ def plan_rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int
         shapes.append((n_steps, len(chosen)))
     filled = np.flatnonzero(np.concatenate(real))
     along, against = np.concatenate(places), np.concatenate(mirrored)
-    rows = RowOrder(
-        _to_ids(along),
-        _to_ids(against),
-        _invert_filled(along, filled),
-        _invert_filled(against, filled),
-    )
-    return Rectangles(rows, tuple(shapes), in_order)
+    rows = _to_ids(along), _to_ids(against), _invert(along, filled), _invert(against, filled)
+    return Rectangles(*rows, tuple(shapes), in_order)
 
 
-def _invert(permutation: NDArray[np.int64]) -> Ids:
-    return _invert_filled(permutation, np.arange(len(permutation)))
-
-
-def _invert_filled(places: NDArray[np.int64], filled: NDArray[np.int64]) -> Ids:
+def _invert(places: NDArray[np.int64], filled: NDArray[np.int64]) -> Ids:
     rows = np.empty(len(filled), np.int32)
     rows[places[filled]] = filled
     return rows

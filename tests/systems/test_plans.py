@@ -35,16 +35,16 @@ GROWN = [grow_tree(GROWING, sentence) for sentence in SENTENCES]
 @pytest.mark.parametrize("round_up_to", [1, 4])
 def test_every_row_follows_its_own_sentence(lengths: list[int], round_up_to: int) -> None:
     """The previous row has the previous place, or when read backwards the next place."""
-    plan = plan_stairs(np.array(lengths), round_up_to)
+    plan, order = plan_stairs(np.array(lengths), round_up_to)
     assert len(plan.widths) % round_up_to == 0
     assert plan.widths.tolist() == sorted(plan.widths, reverse=True)
     k, starts = len(lengths), np.cumsum(lengths) - lengths
     ends = np.cumsum(lengths) - 1
     assert plan.widths[0] == k
-    assert plan.rows.along[:k].tolist() == starts[plan.order].tolist()
-    assert plan.rows.against[:k].tolist() == ends[plan.order].tolist()
-    assert (plan.rows.along[plan.before] == plan.rows.along[k:] - 1).all()
-    assert (plan.rows.against[plan.before] == plan.rows.against[k:] + 1).all()
+    assert plan.along[:k].tolist() == starts[order].tolist()
+    assert plan.against[:k].tolist() == ends[order].tolist()
+    assert (plan.along[plan.before] == plan.along[k:] - 1).all()
+    assert (plan.against[plan.before] == plan.against[k:] + 1).all()
 
 
 def children_of(trees: Sequence[Tree]) -> np.ndarray:

@@ -74,7 +74,7 @@ def lay_out_columns(lengths: Ids, n_widths: int, multiple: int) -> SentenceColum
     unit = round_up(-(-k // n_widths), UNIT)
     width = round_up(k, unit)
     widths = tuple(range(width, 0, -unit))
-    plan = plan_stairs(lengths)
+    plan, _ = plan_stairs(lengths)
     going = plan.widths  # number of sentences in each step
     wide = -(-going // unit) * unit
     starts = np.cumsum(wide) - wide
@@ -82,15 +82,14 @@ def lay_out_columns(lengths: Ids, n_widths: int, multiple: int) -> SentenceColum
     step = np.repeat(np.arange(len(going)), going)
     column = np.arange(n) - np.repeat(np.cumsum(going) - going, going)
     row = starts[step] + column
-    along, against = plan.rows.along, plan.rows.against
     earlier = np.concatenate([[0], width + starts[:-1]])[step] + column
     return SentenceColumns(
         ColumnSizes(widths, n_rows, n_words),
         {
-            "places": scatter_values(row, along, n_rows, n_words - 1),
-            "mirrored": scatter_values(row, against, n_rows, n_words - 1),
-            "rows": scatter_values(along, row, n_words, n_rows - 1),
-            "mirrored_rows": scatter_values(against, row, n_words, n_rows - 1),
+            "places": scatter_values(row, plan.along, n_rows, n_words - 1),
+            "mirrored": scatter_values(row, plan.against, n_rows, n_words - 1),
+            "rows": scatter_values(plan.along, row, n_words, n_rows - 1),
+            "mirrored_rows": scatter_values(plan.against, row, n_words, n_rows - 1),
             "before": scatter_values(row, earlier, n_rows, 0),
             "starts": pad_vector(starts, round_up(len(starts), multiple), 0),
             "bounds": np.append(np.searchsorted(-wide, -np.array(widths)), len(wide)),

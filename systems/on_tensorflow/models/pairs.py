@@ -24,28 +24,25 @@ from dynbatch.systems.on_tensorflow.layers import (
     step,
     subtract_right,
 )
-from dynbatch.systems.on_tensorflow.models.sentences import (
-    Steps,
-    StepsNetwork,
-    lay_out_steps,
-)
+from dynbatch.systems.on_tensorflow.models.sentences import StepsNetwork
 from dynbatch.systems.on_tensorflow.runtime import Feeds, Variables
+from dynbatch.systems.plans.sentences import Stairs
 
 
 class PairFeed(NamedTuple):
     """A mini-batch of int32 arrays, which are tensors inside a program.
 
     Attributes:
-        source: steps along the sources.
-        target: steps along the decoders, whose sentences have another order.
+        source: stairs of the sources.
+        target: stairs of the decoders, whose sentences have another order.
         words: (n,), words of sources by row.
         last: (k,), row of the last word of every decoder's source.
         read: (m,), words that decoders read, by row.
         labels: (m,), words that they predict.
     """
 
-    source: Steps
-    target: Steps
+    source: Stairs
+    target: Stairs
     words: Any
     last: Any
     read: Any
@@ -61,8 +58,7 @@ class PairNetwork(StepsNetwork):
         """Lay out sources and decoders."""
         n_source = np.array([len(pair.source) for pair in instances], dtype=np.int64)
         n_steps = np.array([pair.n_steps for pair in instances], dtype=np.int64)
-        source = lay_out_steps(n_source, self.way.unrolled)
-        target = lay_out_steps(n_steps, self.way.unrolled if "target" in self.unrolled else None)
+        source, target = self.lay_out(n_source, "source"), self.lay_out(n_steps, "target")
         columns = target.of_along[np.cumsum(n_steps) - n_steps]  # rows of the first step
         last = np.zeros(len(instances), np.int32)
         last[columns] = source.of_along[np.cumsum(n_source) - 1]

@@ -23,13 +23,10 @@ from dynbatch.systems.on_tensorflow.layers import (
     score_step,
     subtract_right,
 )
-from dynbatch.systems.on_tensorflow.models.sentences import (
-    Steps,
-    StepsNetwork,
-    lay_out_steps,
-)
+from dynbatch.systems.on_tensorflow.models.sentences import StepsNetwork
 from dynbatch.systems.on_tensorflow.runtime import Feeds, Variables
 from dynbatch.systems.on_tensorflow.sentences import SentenceLayout
+from dynbatch.systems.plans.sentences import Stairs
 
 
 class ParserFeed(NamedTuple):
@@ -38,16 +35,16 @@ class ParserFeed(NamedTuple):
     Attributes:
         words: (n,), by row of `tokens`.
         tags: (n,), parts of speech by row.
-        tokens: steps along the tokens of sentences.
-        decisions: steps along the decisions.
+        tokens: stairs of the tokens of sentences.
+        decisions: stairs of the decisions.
         looked_at: (d, N_FEATURES), rows of terms, by row of `decisions`.
         labels: (d,), right decisions by row.
     """
 
     words: Any
     tags: Any
-    tokens: Steps
-    decisions: Steps
+    tokens: Stairs
+    decisions: Stairs
     looked_at: Any
     labels: Any
 
@@ -66,8 +63,8 @@ class ParserNetwork(StepsNetwork):
         """Lay out tokens and decisions; a missing token is the one after the last."""
         lengths = np.array([s.n_tokens for s in instances], dtype=np.int64)
         n_decisions = np.array([s.n_transitions for s in instances], dtype=np.int64)
-        tokens = lay_out_steps(lengths, self.way.unrolled)
-        decisions = lay_out_steps(n_decisions, None)
+        tokens = self.lay_out(lengths, "tokens")
+        decisions = self.lay_out(n_decisions, "decisions")
         words, tags, kinds, arcs, features = (
             np.concatenate([getattr(s, name) for s in instances])
             for name in ("words", "tags", "kinds", "arcs", "features")
@@ -98,7 +95,7 @@ class ParserNetwork(StepsNetwork):
         loss, hidden = decide(self._compute_terms(weights, x), weights, feed)
         return loss, (hidden, feed.decisions.of_along)
 
-    def _run_direction(self, weights: Variables, x: Any, suffix: str, tokens: Steps) -> Any:
+    def _run_direction(self, weights: Variables, x: Any, suffix: str, tokens: Stairs) -> Any:
         own = (weights[f"W{suffix}"], weights[f"U{suffix}"], weights[f"b{suffix}"])
         return run_lstm_layer(x, own, None, self.make_steps(tokens))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -24,13 +24,12 @@ from dynbatch.systems.on_tensorflow.layers import (
 )
 from dynbatch.systems.on_tensorflow.runtime import Feeds, Network, Variables
 from dynbatch.systems.on_tensorflow.sentences import (
-    NONE,
     Batch,
     SentenceLayout,
     Shrinking,
     restore_order,
 )
-from dynbatch.systems.plans.sentences import plan_stairs
+from dynbatch.systems.plans.sentences import Stairs, plan_stairs
 
 
 class SideBySide(Network):
@@ -96,38 +95,11 @@ class BiLSTM(SideBySide):
         return compute_logits(restore_order(*kept), weights["W_out"], None)
 
 
-class Steps(NamedTuple):
-    """Int32 arrays of Stairs and their rows, see dynbatch.systems.plans.sentences.
-
-    Attributes:
-        along: (n,), place of every row.
-        against: (n,), the same when sentences are read backwards.
-        of_along: (n,), row of every place.
-        of_against: (n,), the same when sentences are read backwards.
-        widths: (T,), rows of every step.
-        before: row of the previous step, for every row after the first step.
-    """
-
-    along: Any
-    against: Any
-    of_along: Any
-    of_against: Any
-    widths: Any
-    before: Any
-
-
-def lay_out_steps(lengths: NDArray[np.int64], unrolled: int | None) -> Steps:
-    """Lay out sentences of these lengths; `unrolled` is that of Shrinking."""
-    plan = plan_stairs(lengths, unrolled or 1)
-    rows = plan.rows
-    return Steps(rows.along, rows.against, rows.of_along, rows.of_against, plan.widths, plan.before)
-
-
 class StepsNetwork(Network):
-    """Base class of networks that run along steps without padding.
+    """Base class of networks that run along stairs (dynbatch.systems.plans.sentences).
 
     Attributes:
-        unrolled: fields of the feed whose steps are unrolled by tf_static.
+        unrolled: fields of the feed with the stairs whose steps are unrolled by tf_static.
 
     Raises:
         UnsupportedTrial: The layout is padded.
@@ -145,7 +117,7 @@ class StepsNetwork(Network):
 
     @abstractmethod
     def construct(self, instances: Sequence[Any]) -> Feeds:
-        """Return one feed, whose Steps have any length."""
+        """Return one feed, with int32 arrays of any length."""
 
     def make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Return specs for any length, but a fixed number of steps along sentences if unrolled."""
@@ -156,13 +128,18 @@ class StepsNetwork(Network):
         if self.way.unrolled is None:
             return (free,)
         for name in self.unrolled:
-            steps, fixed = getattr(free, name), len(getattr(feed, name).widths)
-            free = free._replace(**{name: steps._replace(widths=tf.TensorSpec([fixed], tf.int32))})
+            stairs, fixed = getattr(free, name), len(getattr(feed, name).widths)
+            free = free._replace(**{name: stairs._replace(widths=tf.TensorSpec([fixed], tf.int32))})
         return (free,)
 
-    def make_steps(self, steps: Steps) -> StepOrder:
-        batch = Batch((), (), NONE, NONE, NONE, NONE, steps.widths, steps.before)
-        return self.way.make_steps(batch)
+    def lay_out(self, lengths: NDArray[np.int64], name: str) -> Stairs:
+        """Lay out sentences of these lengths, for a field of the feed."""
+        unrolled = self.way.unrolled if name in self.unrolled else None
+        stairs, _ = plan_stairs(lengths, unrolled or 1)
+        return stairs
+
+    def make_steps(self, stairs: Stairs) -> StepOrder:
+        return self.way.make_steps(stairs.widths, stairs.before)
 
 
 SIDE_BY_SIDE = {
