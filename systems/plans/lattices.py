@@ -20,18 +20,6 @@ from dynbatch.harness.values.instances import Lattice
 from dynbatch.systems.plans.trees import Ids, invert_permutation
 
 
-class LatticeStep(NamedTuple):
-    """A batch of words, if any, followed by the next character of every lattice that has one.
-
-    Attributes:
-        words: index of the batch of words; None for no words.
-        number: index of the step; the start states are step 0.
-    """
-
-    words: int | None
-    number: int
-
-
 class LatticeRows(NamedTuple):
     """All states in rows, step after step, and all words in the order of computation.
 
@@ -47,7 +35,7 @@ class LatticeRows(NamedTuple):
         order: (n,), state of every row, in canonical order.
         sizes: number of rows of every step, which never increases.
         word_sizes: number of words of every batch.
-        steps: steps after the start states.
+        batches: index of the batch of words before every step after the first; None for no words.
     """
 
     characters: IntArray
@@ -59,7 +47,7 @@ class LatticeRows(NamedTuple):
     order: Ids
     sizes: list[int]
     word_sizes: list[int]
-    steps: list[LatticeStep]
+    batches: list[int | None]
 
     @property
     def k(self) -> int:
@@ -79,6 +67,7 @@ def plan_lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
     np.maximum.at(newest, step_of[target], step_of[source])
     points = batch_points(newest)
     batch = np.searchsorted(points, step_of[source], side="right")
+    index_of = {step: index for index, step in enumerate(points.tolist())}
     chosen = np.lexsort((row_of[target], batch))
     return LatticeRows(
         characters=characters[k:],
@@ -90,7 +79,7 @@ def plan_lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
         order=order,
         sizes=np.diff(starts).tolist(),
         word_sizes=np.bincount(batch).tolist(),
-        steps=_list_steps(points, len(newest)),
+        batches=[index_of.get(step) for step in range(1, len(newest))],
     )
 
 
@@ -118,8 +107,3 @@ def _arrange_rows(lengths: Sequence[int]) -> tuple[Ids, Ids, Ids]:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     step_of = np.arange(starts[-1]) - np.repeat(np.cumsum(n_states) - n_states, n_states)
     return step_of, starts[step_of] + np.repeat(invert_permutation(longest_first), n_states), starts
-
-
-def _list_steps(points: Ids, n_steps: int) -> list[LatticeStep]:
-    batches = {point: batch for batch, point in enumerate(points.tolist())}
-    return [LatticeStep(batches.get(number), number) for number in range(1, n_steps)]

@@ -136,14 +136,14 @@ def test_nothing_is_read_before_it_is_complete(lattices: Sequence[Lattice]) -> N
     missing = np.bincount(plan.targets, minlength=len(plan.order)) + 1  # words and a character
     missing[: plan.k] = 0
     rows, words = (np.cumsum([0, *sizes]) for sizes in (plan.sizes, plan.word_sizes))
-    for step in plan.steps:
-        if step.words is not None:
-            batch = slice(*words[step.words : step.words + 2])
+    for number, own_words in enumerate(plan.batches, start=1):
+        if own_words is not None:
+            batch = slice(*words[own_words : own_words + 2])
             assert not missing[plan.sources[batch]].any()
             np.subtract.at(missing, plan.targets[batch], 1)
-        own = np.arange(*rows[step.number : step.number + 2])
+        own = np.arange(*rows[number : number + 2])
         before = plan.before[own - plan.k]
-        assert before.tolist() == (rows[step.number - 1] + np.arange(len(own))).tolist()
+        assert before.tolist() == (rows[number - 1] + np.arange(len(own))).tolist()
         assert not missing[before].any()
         missing[own] -= 1
     assert not missing.any()

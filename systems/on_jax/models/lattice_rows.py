@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.values.instances import Lattice
 from dynbatch.systems.on_jax.models.tree_rows import UNIT
 from dynbatch.systems.on_jax.scan import pad_vector, round_up, scatter_values
-from dynbatch.systems.plans.lattices import LatticeStep, plan_lattice_rows
+from dynbatch.systems.plans.lattices import plan_lattice_rows
 
 Ids = NDArray[np.int64]
 
@@ -89,10 +89,10 @@ def pad_lattices(
     wide = -(-going // unit) * unit
     starts = np.cumsum(wide) - wide
     row_of = np.arange(going.sum()) + np.repeat(starts - np.cumsum(going) + going, going)
-    words = _pad_words(plan.steps, plan.word_sizes, chunks)
+    words = _pad_words(plan.batches, plan.word_sizes, chunks)
     n_rows = round_up(int(wide[1:].sum()) + 1, 2 * multiple)
     n_words = round_up(words.n, 2 * multiple)
-    n_steps = round_up(len(plan.steps), multiple)
+    n_steps = round_up(len(plan.batches), multiple)
     later, last = row_of[plan.k :] - width, width + n_rows - 1
     vectors = {
         "characters": scatter_values(later, plan.characters, n_rows, 0),
@@ -102,7 +102,7 @@ def pad_lattices(
         "targets": scatter_values(words.rows, row_of[plan.targets], n_words, last),
         "labels": scatter_values(row_of, plan.labels, width + n_rows, -1),
         "starts": pad_vector(starts[1:], n_steps, 0),
-        "bounds": np.append(np.searchsorted(-wide[1:], -np.array(widths)), len(plan.steps)),
+        "bounds": np.append(np.searchsorted(-wide[1:], -np.array(widths)), len(plan.batches)),
         "word_starts": pad_vector(words.starts, n_steps, 0),
         "word_counts": pad_vector(words.counts.ravel(), n_steps * len(chunks), 0),
     }
@@ -112,16 +112,16 @@ def pad_lattices(
 
 
 def _pad_words(
-    steps: Sequence[LatticeStep], word_sizes: Sequence[int], chunks: tuple[int, ...]
+    batches: Sequence[int | None], word_sizes: Sequence[int], chunks: tuple[int, ...]
 ) -> WordRows:
     """Pad every batch of words to whole chunks, the larger ones first.
 
     No words precede the first step, because a word has at least two characters.
     """
-    following = [step.words for step in steps[1:]] + [None]
+    following = [*batches[1:], None]
     n_words = np.array([0 if batch is None else word_sizes[batch] for batch in following])
     rest = -(-n_words // chunks[-1]) * chunks[-1]
-    counts = np.empty((len(steps), len(chunks)), np.int64)
+    counts = np.empty((len(batches), len(chunks)), np.int64)
     for index, chunk in enumerate(chunks):
         counts[:, index], rest = np.divmod(rest, chunk)
     wide = counts @ np.array(chunks)

@@ -23,7 +23,6 @@ from dynbatch.systems.on_torch.products import (
     tanh,
 )
 from dynbatch.systems.on_torch.rows import StateRows
-from dynbatch.systems.plans.lattices import LatticeStep
 
 State = Sequence[Tensor]  # h first
 
@@ -35,10 +34,10 @@ class LatticeSteps(torch.autograd.Function):
     def forward(ctx, cells, plan, *given):  # type: ignore[no-untyped-def]
         """Run all steps; each computes its words first."""
         steps = Steps(cells, plan, *given, keep=not torch.is_inference_mode_enabled())
-        for step in plan.steps:
-            if step.words is not None:
-                steps.compute_words(step.words)
-            steps.compute_characters(step)
+        for number, words in enumerate(plan.batches, start=1):
+            if words is not None:
+                steps.compute_words(words)
+            steps.compute_characters(number)
         ctx.steps = steps
         # Without detach, the tensor and ctx would refer to each other, and the mini-batch would be
         # freed only by garbage collection, which is off while passes are timed.
@@ -48,10 +47,10 @@ class LatticeSteps(torch.autograd.Function):
     def backward(ctx, dh):  # type: ignore[no-untyped-def]
         steps, ctx.steps = ctx.steps, None  # frees memory for the next mini-batch
         steps.begin_backward(dh)
-        for step in reversed(steps.plan.steps):
-            steps.backpropagate_characters(step)
-            if step.words is not None:
-                steps.backpropagate_words(step.words)
+        for number, words in reversed([*enumerate(steps.plan.batches, start=1)]):
+            steps.backpropagate_characters(number)
+            if words is not None:
+                steps.backpropagate_words(words)
         return None, None, *steps.gradients()
 
 
@@ -233,10 +232,9 @@ class Steps:
         self.word.forward(batch, before, new)
         self.states.add(self.targets[batch], new)
 
-    def compute_characters(self, step: LatticeStep) -> None:
-        """Compute a step's characters, and so its states."""
-        number, before = step.number, self.states.before[step.number]
-        self.char.forward(number - 1, before, self.states.own[number])
+    def compute_characters(self, number: int) -> None:
+        """Compute a step's characters, and so its states; the start states are step 0."""
+        self.char.forward(number - 1, self.states.before[number], self.states.own[number])
 
     def begin_backward(self, dh: Tensor) -> None:
         """Take the gradient of h of all rows."""
@@ -247,9 +245,9 @@ class Steps:
         self.d = StateRows(dh, self.plan, len(self.states.whole), self.width)
         self.d.whole[0].copy_(dh)
 
-    def backpropagate_characters(self, step: LatticeStep) -> None:
+    def backpropagate_characters(self, number: int) -> None:
         """Propagate through a step's characters; the gradients of its states are complete."""
-        number, before = step.number, self.states.before[step.number]
+        before = self.states.before[number]
         self.char.backward(number - 1, self.d.own[number], before, self.d.before[number])
 
     def backpropagate_words(self, batch: int) -> None:
