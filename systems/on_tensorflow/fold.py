@@ -22,7 +22,7 @@ from dynbatch.harness.values.checked import CountOrNone
 from dynbatch.systems.on_tensorflow.examples import Examples, Preprocessing, Workers
 from dynbatch.systems.on_tensorflow.loom import Loom
 from dynbatch.systems.on_tensorflow.runtime import Feeds, Network, TensorFlowSystem
-from dynbatch.systems.on_tensorflow.weaver import Wiring, finalize_weaving
+from dynbatch.systems.on_tensorflow.weaver import finalize_weaving
 
 _VECTOR = tf.TensorSpec([None], tf.int32)
 PARALLEL_ITERATIONS = 10  # as in the release
@@ -72,11 +72,9 @@ class LoomNetwork(Network):
     def construct(self, instances: Sequence[Any]) -> Feeds:
         """Weave the examples, and return the feeds of `signature`."""
         examples = self._woven(instances)
-        self.wiring: Wiring = finalize_weaving(examples.weaving, self.tables, self._output)
-        wiring = self.wiring
-        n_rows = wiring.counts[0, : self.tables.n_shapes]
-        wires = (wiring.indices, wiring.starts, wiring.sizes, wiring.outputs)
-        return *wires, n_rows, examples.words, examples.labels
+        self.wiring = finalize_weaving(examples.weaving, self.tables, self._output)
+        *wires, counts = self.wiring
+        return *wires, counts[0, : self.tables.n_shapes], examples.words, examples.labels
 
     def forward(self, weights: Tensors, *feeds: Any) -> tuple[Any, Any]:
         """Return the loss and the loom's outputs; traced."""

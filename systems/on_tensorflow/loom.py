@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.arrays import IntArray, IntTable, as_int_array
 
 NONE = -1  # no op, no type shape
@@ -53,42 +52,23 @@ class LoomCall:
     sources: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Loom:
     """Loom with numbered type shapes and ops.
 
     Every type shape has a pass-through op. These come first, in the order of the type shapes,
-    followed by the other ops by name.
+    followed by the other ops.
 
     Attributes:
         type_shapes: widths by name.
         ops: ops other than pass-throughs.
         vertices: for each vertex type of the graph, its call; or the type shape, for vertices that
             are rows of the initial state; or None if there are no such vertices.
-
-    Raises:
-        ConfigError: If a name is unknown, or a call has the wrong number of sources.
     """
 
     type_shapes: Mapping[str, int]
     ops: Sequence[LoomOp]
     vertices: Sequence[LoomCall | str | None]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ops", tuple(sorted(self.ops, key=lambda op: op.name)))
-        used = {name for op in self.ops for name in (*op.arguments, *op.outputs)}
-        used |= {vertex for vertex in self.vertices if isinstance(vertex, str)}
-        _check_known("type shape", used, list(self.type_shapes))
-        called = {vertex.op for vertex in self.vertices if isinstance(vertex, LoomCall)}
-        ops = {op.name: op for op in self.ops}
-        _check_known("op", called, list(ops))
-        for call in (vertex for vertex in self.vertices if isinstance(vertex, LoomCall)):
-            n_arguments = len(ops[call.op].arguments)
-            if len(call.sources) != n_arguments:
-                raise ConfigError(
-                    f"a call of op {call.op} has {len(call.sources)} sources: expected"
-                    f" {n_arguments}, one for each argument"
-                )
 
     def number(self, type_shape: str) -> int:
         return list(self.type_shapes).index(type_shape)
@@ -162,9 +142,3 @@ class LoomTables(NamedTuple):
     def n_slots(self) -> int:
         """Number of arguments of all ops, which is that of gathers at each depth."""
         return len(self.slot_shape)
-
-
-def _check_known(what: str, names: set[str], known: list[str]) -> None:
-    unknown = sorted(names - set(known))
-    if unknown:
-        raise ConfigError(f"{what} {unknown[0]} is unknown; choose one of {', '.join(known)}")

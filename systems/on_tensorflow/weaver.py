@@ -11,7 +11,6 @@ of the vertices whose values they copy, not in the order of requests.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -251,8 +250,7 @@ def compute_slot_starts(counts: IntTable, slot_start: IntArray) -> IntTable:
     return starts
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
+class Wiring(NamedTuple):
     """Inputs of the loop for a mini-batch.
 
     Attributes:
@@ -338,19 +336,10 @@ def _write_wires(
                     wire += 1
 
 
+@compiled
 def finalize_weaving(weaving: Weaving, tables: LoomTables, output_shape: int) -> Wiring:
     """Deepen the outputs to the last depth, and convert (producer, position) to rows of states."""
-    indices, starts, sizes, outputs, counts = _finalize(
-        weaving, output_shape, tables.slot_start, tables.slot_shape, tables.gives
-    )
-    return Wiring(indices, starts, sizes, outputs, counts)
-
-
-@compiled
-def _finalize(
-    weaving: Weaving, output_shape: int, slot_start: IntArray, slot_shape: IntArray, gives: IntTable
-) -> tuple[IntArray, IntArray, IntTable, IntArray, IntTable]:
-    counts = weaving.counts.copy()
+    slot_start, counts = tables.slot_start, weaving.counts.copy()
     max_depth = len(counts) - 1
     first = np.empty(len(counts), np.int32)  # next position for a copy of an output
     for at in range(len(counts)):
@@ -359,7 +348,7 @@ def _finalize(
     for k in range(outputs.shape[1]):
         for at in range(outputs[0, k] + 1, max_depth + 1):
             counts[at, output_shape] += 1
-    bases = _compute_bases(counts, gives)
+    bases = _compute_bases(counts, tables.gives)
     starts = compute_slot_starts(counts, slot_start)
     indices = np.empty(starts[-1, -1], np.int32)
     wire = 0
@@ -367,7 +356,7 @@ def _finalize(
         for op in range(counts.shape[1]):
             for slot in range(slot_start[op], slot_start[op + 1]):
                 for call in range(weaving.counts[at, op]):
-                    base = bases[at - 1, weaving.producers[wire], slot_shape[slot]]
+                    base = bases[at - 1, weaving.producers[wire], tables.slot_shape[slot]]
                     indices[starts[at, slot] + call] = base + weaving.positions[wire]
                     wire += 1
     rows = np.empty(outputs.shape[1], np.int32)
@@ -384,7 +373,7 @@ def _finalize(
     for at in range(max_depth):
         of_depths[at] = starts[at + 1, 0]
     of_depths[max_depth] = starts[-1, -1]
-    return indices, of_depths, _compute_sizes(counts, slot_start), rows, counts
+    return Wiring(indices, of_depths, _compute_sizes(counts, slot_start), rows, counts)
 
 
 @helper
