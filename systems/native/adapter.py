@@ -21,7 +21,6 @@ from dynbatch.harness.contracts.system import (
 )
 from dynbatch.harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN, OPENBLAS_PACKAGE
 from dynbatch.systems.native.library import (
-    BlasAddresses,
     NativeNetwork,
     explain_missing_compiler,
     find_cpp_compiler,
@@ -71,6 +70,7 @@ class Adapter(System):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
+        self._onednn = ONEDNN if self.options.blas == "auto" else None
         self._columns: Columns = ()
         self._loss = 0.0
 
@@ -91,22 +91,18 @@ class Adapter(System):
             model.name,
             weights,
             is_training=self.settings.mode == "train",
-            blas=self._prepare_blas(),
+            sgemm=self._prepare_libraries(),
             n_threads=self.settings.threads,
         )
 
-    def _prepare_blas(self) -> BlasAddresses:
+    def _prepare_libraries(self) -> tuple[int, int]:
+        """Set the threads of both libraries, and return the addresses of their matmuls."""
         assert LIBRARY is not None
         LIBRARY.set_threads(self.settings.threads)
-        if not self._uses_onednn:
-            return BlasAddresses(0, LIBRARY.address)
-        assert ONEDNN is not None
-        ONEDNN.set_threads(self.settings.threads)
-        return BlasAddresses(ONEDNN.address, LIBRARY.address)
-
-    @property
-    def _uses_onednn(self) -> bool:
-        return ONEDNN is not None and self.options.blas == "auto"
+        if self._onednn is None:
+            return 0, LIBRARY.address
+        self._onednn.set_threads(self.settings.threads)
+        return self._onednn.address, LIBRARY.address
 
     def load(self, instances: Sequence[Any]) -> None:
         """Concatenate the instances' arrays, which a program in C++ would hold."""
@@ -149,7 +145,7 @@ class Adapter(System):
     def effective_options(self) -> dict[str, str]:
         """Return the options, and the library of matmuls of many rows."""
         assert LIBRARY is not None
-        name = f"oneDNN {ONEDNN.version}" if ONEDNN and self._uses_onednn else LIBRARY.name
+        name = f"oneDNN {self._onednn.version}" if self._onednn else LIBRARY.name
         return super().effective_options() | {"matmuls": f"own, {name}"}
 
     def versions(self) -> dict[str, str]:

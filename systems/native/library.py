@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +36,6 @@ HOW_TO_INSTALL = "install one (Debian: apt install g++), or set CXX"
 
 class NativeError(RuntimeError):
     """Error in the networks' C++ code, with its message."""
-
-
-class BlasAddresses(NamedTuple):
-    """Addresses of matmuls.
-
-    Attributes:
-        onednn: oneDNN's dnnl_sgemm; 0 if it is not used.
-        openblas: Fortran's sgemm of OpenBLAS or another BLAS, used without oneDNN.
-    """
-
-    onednn: int
-    openblas: int
 
 
 class _Weight(ctypes.Structure):
@@ -154,7 +142,8 @@ class NativeNetwork:
         model: name of the model.
         weights: initial weights, which are copied.
         is_training: whether backward passes follow.
-        blas: addresses of matmuls of many rows.
+        sgemm: addresses of matmuls of many rows: oneDNN's dnnl_sgemm, 0 if it is not used, and
+            Fortran's sgemm of OpenBLAS or another BLAS, used without oneDNN.
         n_threads: number of threads of loops outside of matmuls.
     """
 
@@ -164,7 +153,7 @@ class NativeNetwork:
         weights: Mapping[str, Array],
         *,
         is_training: bool,
-        blas: BlasAddresses,
+        sgemm: tuple[int, int],
         n_threads: int,
     ) -> None:
         self._library = load_library()
@@ -175,7 +164,7 @@ class NativeNetwork:
             _Weight(n.encode(), w.ctypes.data, w.size // w.shape[-1], w.shape[-1])
             for n, w in arrays.items()
         ]
-        self._call("prepare", *map(ctypes.c_void_p, blas), ctypes.c_int(n_threads))
+        self._call("prepare", *map(ctypes.c_void_p, sgemm), ctypes.c_int(n_threads))
         array = (_Weight * len(structs))(*structs)
         self._call(
             "make_network",

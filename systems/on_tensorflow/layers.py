@@ -81,40 +81,27 @@ def step_back(saved: Gates, dh: Any, dc: Any) -> tuple[Any, Any]:
 
 
 def run_lstm_layer(
-    x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
-) -> Any:
-    """Run a layer; return h of every row (m, h).
+    x: Any,
+    weights: tuple[Any, Any, Any],
+    start: tuple[Any, Any] | None,
+    along: StepOrder,
+    *,
+    keeps_cells: bool = False,
+) -> Sequence[Any]:
+    """Run a layer with a hand-written derivative.
+
+    The derivative computes each weight's gradient with one matmul for all steps. TensorFlow's own
+    derivative of a loop has one matmul per step, and adds the results.
 
     Args:
         x: (m, n_inputs), inputs of all rows.
         weights: W (n_inputs, 4 h), U (h, 4 h), b (4 h,).
         start: h_0 and c_0, the same for every sentence (h,), or for each (k, h); None for zeros.
         along: order of steps.
-    """
-    (hidden,) = _run_layer(x, weights, start, along, keeps_cells=False)
-    return hidden
+        keeps_cells: also return c.
 
-
-def run_lstm_layer_with_cells(
-    x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
-) -> tuple[Any, Any]:
-    """Run a layer, see `run_lstm_layer`; return h and c of every row."""
-    hidden, cells = _run_layer(x, weights, start, along, keeps_cells=True)
-    return hidden, cells
-
-
-def _run_layer(
-    x: Any,
-    weights: tuple[Any, Any, Any],
-    start: tuple[Any, Any] | None,
-    along: StepOrder,
-    *,
-    keeps_cells: bool,
-) -> Sequence[Any]:
-    """Run a layer with a hand-written derivative; return h, and c if it is kept, of every row.
-
-    The derivative computes each weight's gradient with one matmul for all steps. TensorFlow's own
-    derivative of a loop has one matmul per step, and adds the results.
+    Returns:
+        h of every row (m, h), and c if it is kept.
     """
     h = weights[1].shape[0]
     h_0, c_0 = (tf.reshape(part, (-1, h)) for part in start or (tf.zeros(h), tf.zeros(h)))

@@ -175,7 +175,7 @@ class Padded(SentenceLayout):
 
 def make_layer_along(steps: StepOrder) -> Layer:
     """Return a function that computes a layer along the given steps."""
-    return lambda rows, weights, start: run_lstm_layer(rows, weights, start, steps)
+    return lambda rows, weights, start: run_lstm_layer(rows, weights, start, steps)[0]
 
 
 def restore_order(rows: Any, labels: Any, back: Any) -> Any:

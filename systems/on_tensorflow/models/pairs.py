@@ -19,7 +19,6 @@ from dynbatch.systems.on_tensorflow.layers import (
     compute_linear_cross_entropy,
     compute_logits,
     run_lstm_layer,
-    run_lstm_layer_with_cells,
     score_step,
     step,
     subtract_right,
@@ -76,11 +75,12 @@ class PairNetwork(StepsNetwork):
 
     def encode(self, weights: Variables, feed: PairFeed) -> tuple[Any, Any]:
         """Return h and c after the last word of every decoder's source (k, h)."""
-        h, c = run_lstm_layer_with_cells(
+        h, c = run_lstm_layer(
             _embed_words(weights, "source", feed.words),
             (weights["W_source"], weights["U_source"], weights["b_source"]),
             (weights["h_0"], weights["c_0"]),
             self.make_steps(feed.source),
+            keeps_cells=True,
         )
         return tf.gather(h, feed.last), tf.gather(c, feed.last)
 
@@ -95,7 +95,7 @@ class Seq2SeqAtOnce(PairNetwork):
 
     def forward(self, weights: Variables, *feeds: PairFeed) -> tuple[Any, Any]:
         (feed,) = feeds
-        h = run_lstm_layer(
+        (h,) = run_lstm_layer(
             _embed_words(weights, "target", feed.read),
             (weights["W_target"], weights["U_target"], weights["b_target"]),
             self.encode(weights, feed),

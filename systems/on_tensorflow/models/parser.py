@@ -97,7 +97,7 @@ class ParserNetwork(StepsNetwork):
 
     def _run_direction(self, weights: Variables, x: Any, suffix: str, tokens: Stairs) -> Any:
         own = (weights[f"W{suffix}"], weights[f"U{suffix}"], weights[f"b{suffix}"])
-        return run_lstm_layer(x, own, None, self.make_steps(tokens))
+        return run_lstm_layer(x, own, None, self.make_steps(tokens))[0]
 
     def _compute_terms(self, weights: Variables, x: Any) -> Any:
         """Return the term of every token in every slot (tokens * N_FEATURES, mlp)."""
