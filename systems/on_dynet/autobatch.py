@@ -19,7 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, Weights
-from dynbatch.harness.contracts.networks import find_network_modules, load_network
+from dynbatch.harness.contracts.networks import (
+    explain_unrunnable,
+    find_network_modules,
+    load_network,
+)
 from dynbatch.harness.contracts.system import Clock, Parameters, RunSettings
 from dynbatch.harness.trials.workload import count_lookups
 from dynbatch.systems.on_dynet.build import (
@@ -34,12 +38,7 @@ from dynbatch.systems.on_dynet.build import (
     format_memory,
     read_source_facts,
 )
-from dynbatch.systems.on_dynet.segments import (
-    DynetSystem,
-    GraphSegment,
-    Needed,
-    explain_unknown_model,
-)
+from dynbatch.systems.on_dynet.segments import DynetSystem, GraphSegment, Needed
 from dynbatch.systems.plans.programs import Once, explain_inference_only
 
 NETWORKS = {
@@ -101,11 +100,9 @@ class Adapter(DynetSystem):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the model or the build for the device is missing."""
         options = cls.options_of(settings)
-        reason = explain_inference_only(model, settings.mode)
-        if reason is not None:
-            return reason
         return (
-            explain_unknown_model(model, options.batching, NETWORKS[options.batching])
+            explain_inference_only(model, settings.mode)
+            or explain_unrunnable(model, NETWORKS[options.batching])
             or _explain_missing_dynet(options, settings.device)
             or cls.explain_missing_device(settings)
         )

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.harness.contracts.model import Model, Weights
-from dynbatch.harness.contracts.networks import explain_binary_only, find_network_modules
+from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings, System
 from dynbatch.systems.on_dynet.build import GATHER_CLOCK, OUTGROWN, SOURCE_BUILDS
 
@@ -107,15 +106,6 @@ class Needed(NamedTuple):
 
 
 Part = GraphSegment | Needed
-
-
-def explain_unknown_model(model: Model, batching: str, table: str, where: str = "") -> str | None:
-    """Return the reason if a table has no network of the model, or its trees are not binary."""
-    known = find_network_modules(table)
-    if model.name not in known:
-        how = "batched manually" if batching == "manual" else "written for DyNet"
-        return f"model {model.name} is not {how}{where}; it runs {', '.join(sorted(known))}"
-    return explain_binary_only(model)
 
 
 class DynetSystem(System):

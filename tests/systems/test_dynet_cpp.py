@@ -77,10 +77,9 @@ def pieces_of(model: Model) -> Mapping[str, Any]:
 
 def test_a_model_without_a_program_is_skipped() -> None:
     reason = cpp.Adapter.skip(build_model("tree_gru", SIZES), small_settings())
-    known = ", ".join(sorted(cpp.PROGRAMS))
-    assert reason == f"model tree_gru is not written for DyNet in C++; it runs {known}"
+    assert "PROGRAMS has no model tree_gru; choose one of bilstm, " in str(reason)
     reason = cpp.Adapter.skip(MODELS["parser"], small_settings(batching="manual"))
-    assert reason == "model parser is not batched manually in C++; it runs bilstm"
+    assert "MANUAL has no model parser; choose one of bilstm" in str(reason)
 
 
 def print_batches(adapter: str, name: str, autobatch: str, batching: str) -> None:

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, Weights
-from dynbatch.harness.contracts.networks import (
-    load_network,
-)
+from dynbatch.harness.contracts.networks import explain_unrunnable, load_network
 from dynbatch.harness.contracts.system import Clock, Parameters, RunSettings
 from dynbatch.systems.on_dynet.build import (
     AUTOBATCH,
@@ -32,7 +30,7 @@ from dynbatch.systems.on_dynet.build import (
 )
 from dynbatch.systems.on_dynet.cpp.library import DynetError, DynetLibrary, DynetProgram
 from dynbatch.systems.on_dynet.lstm_gates import MAX_FUSED, swap_first_gates, swap_last_gates
-from dynbatch.systems.on_dynet.segments import DynetSystem, explain_unknown_model
+from dynbatch.systems.on_dynet.segments import DynetSystem
 from dynbatch.systems.plans.columns import (
     Columns,
     build_chain_columns,
@@ -198,7 +196,7 @@ class Adapter(DynetSystem):
         options = cls.options_of(settings)
         explain = explain_missing_clock if options.profile else explain_missing_build
         return (
-            explain_unknown_model(model, options.batching, TABLES[options.batching], " in C++")
+            explain_unrunnable(model, TABLES[options.batching])
             or explain(settings.device)
             or cls.explain_missing_device(settings)
         )
