@@ -46,6 +46,7 @@ from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.vertex.operators import EDGE
 from dynbatch.harness.vertex.program import VertexFunction
 from dynbatch.systems.null_system import Control
+from dynbatch.systems.plans.programs import Once
 
 ON_CUDA = "dynbatch.systems.on_torch.bounds"
 CUDA_CHECK = "dynbatch.harness.engine.torch_cuda"
@@ -161,7 +162,7 @@ class Adapter(Control):
         super().prepare(model, weights)
         self._model = model
         self._n_rows: list[int] = []  # for the last mini-batch that was loaded
-        self._known: dict[int, tuple[Sequence[Any], list[int]]] = {}
+        self._provide = Once(self._provide_rows)
         self._products = [
             product
             for function in trace_functions(model).values()
@@ -184,20 +185,20 @@ class Adapter(Control):
         return CpuMatmuls(self.options.blas, self.settings.threads, at_once)
 
     def compile_for(self, instances: Sequence[Any]) -> None:
+        self._provide(instances)
+
+    def load(self, instances: Sequence[Any]) -> None:
+        self._n_rows = self._provide(instances)
+
+    def _provide_rows(self, instances: Sequence[Any]) -> list[int]:
         """Count the rows of a mini-batch, which is not to be timed, and allocate their arrays."""
         mini_batch = self._model.mini_batch(instances)
         n_rows = [count_rows(product, mini_batch) for product in self._products]
-        self._known[id(instances)] = (instances, n_rows)  # holds the instances: ids can be reused
         for arrays in (self._x, self._y):
             for i, (array, n) in enumerate(zip(arrays, n_rows, strict=True)):
                 if len(array) < n:
                     arrays[i] = self._draw_array(n, array.shape[1])
-
-    def load(self, instances: Sequence[Any]) -> None:
-        """Select the row counts of a mini-batch, computed by `compile_for`."""
-        if id(instances) not in self._known:
-            self.compile_for(instances)
-        _, self._n_rows = self._known[id(instances)]
+        return n_rows
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Run all forward matmuls, then in training both matmuls of each derivative."""

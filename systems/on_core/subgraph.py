@@ -27,11 +27,11 @@ from dynbatch.harness.contracts.system import (
     System,
 )
 from dynbatch.harness.engine.cpu_kernels.libraries import describe_numpy_blas
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.models.cell import CellModel
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.harness.vertex.subgraph.block import OperatorBlock
 from dynbatch.harness.vertex.subgraph.plan import FLOAT_BYTES, BlockPlan, Copy, plan_block
+from dynbatch.systems.plans.programs import Once
 
 Array = NDArray[np.float32]
 Run = Callable[[], object]
@@ -160,14 +160,9 @@ class _Steps:
 
 
 def bind_kernel(node: Node, operands: Sequence[Array], out: Array) -> Run:
-    """Return a function that computes one batched operator."""
+    """Return a function that computes one batched operator of the cells."""
     if node.op in PREPARED:
         return PREPARED[node.op](node, operands, out)
-    if node.op not in UFUNCS:
-        raise ConfigError(
-            f"operator {node.op} has no kernel for blocks: expected one of "
-            + ", ".join(sorted([*PREPARED, *UFUNCS]))
-        )
     ufunc = UFUNCS[node.op]
     return lambda: ufunc(*operands, out=out)
 
@@ -211,11 +206,6 @@ def _bind_concat(node: Node, operands: Sequence[Array], out: Array) -> Run:
     return lambda: np.concatenate(parts, axis=-1, out=out)
 
 
-def _bind_slice(node: Node, operands: Sequence[Array], out: Array) -> Run:
-    columns = operands[0][..., node.index : node.index + node.width]
-    return lambda: np.copyto(out, columns)
-
-
 def _make_scalar_binder(ufunc: np.ufunc) -> Callable[[Node, Sequence[Array], Array], Run]:
     def prepare(node: Node, operands: Sequence[Array], out: Array) -> Run:
         (x,), value = operands, np.float32(node.value)
@@ -226,15 +216,9 @@ def _make_scalar_binder(ufunc: np.ufunc) -> Callable[[Node, Sequence[Array], Arr
 
 UFUNCS: dict[str, Any] = {
     "add": np.add,
-    "sub": np.subtract,
     "mul": np.multiply,
-    "div": np.divide,
     "neg": np.negative,
     "tanh": np.tanh,
-    "exp": np.exp,
-    "log": np.log,
-    "square": np.square,
-    "sqrt": np.sqrt,
 }
 PREPARED: dict[str, Callable[[Node, Sequence[Array], Array], Run]] = {
     "matmul": _bind_matmul,
@@ -242,7 +226,6 @@ PREPARED: dict[str, Callable[[Node, Sequence[Array], Array], Run]] = {
     "bias": _bind_bias,
     "sigmoid": _bind_sigmoid,
     "concat": _bind_concat,
-    "slice": _bind_slice,
     "scale": _make_scalar_binder(np.multiply),
     "shift": _make_scalar_binder(np.add),
 }
@@ -293,7 +276,8 @@ class Adapter(System):
         self.block = OperatorBlock(functions["cell"])
         self.plan = plan_block(self.block, self.options.layout, pre_gather=self.options.pre_gather)
         self.executors: dict[int, BlockExecutor] = {}
-        self.inputs: dict[int, tuple[Sequence[Any], Mapping[int, Array]]] = {}  # by id of instances
+        # To collect a mini-batch's inputs takes four times as long as a run.
+        self.collect_inputs = Once(self._collect_inputs)
         self._prepare_executor(self.settings.batch_size)
 
     def _prepare_executor(self, n_instances: int) -> BlockExecutor:
@@ -304,14 +288,8 @@ class Adapter(System):
         return self.executors[n_instances]
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Write the cell's inputs to their addresses.
-
-        They are kept for every mini-batch: to collect them takes four times as long as a run.
-        """
-        known = self.inputs.get(id(instances))
-        if known is None or known[0] is not instances:
-            known = self.inputs[id(instances)] = instances, self._collect_inputs(instances)
-        _, inputs = known
+        """Write the cell's inputs to their addresses."""
+        inputs = self.collect_inputs(instances)
         self.executor = self._prepare_executor(len(next(iter(inputs.values()))))
         self.executor.place(inputs)
 

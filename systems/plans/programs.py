@@ -32,7 +32,7 @@ def explain_inference_only(model: Model, mode: str) -> str | None:
 
 
 class Once(Generic[R]):
-    """Cached function of an instance, because mini-batches are loaded again in every pass."""
+    """Cached function of an instance, or of all of a mini-batch, which every pass loads again."""
 
     def __init__(self, read: Callable[[Any], R]) -> None:
         self._read = read

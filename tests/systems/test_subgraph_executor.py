@@ -16,8 +16,7 @@ from dynbatch.harness.measuring.checks.reference_check import compute_relative_e
 from dynbatch.harness.models.cell import CELLS, CellModel
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.paths import CONF_DIR
-from dynbatch.harness.vertex.operators import Node
-from dynbatch.systems.on_core.subgraph import Adapter, BlockExecutor, bind_kernel
+from dynbatch.systems.on_core.subgraph import Adapter, BlockExecutor
 from tests.support import engine_runs
 from tests.support.engine_models import tree
 from tests.support.fake_time import NullClock
@@ -97,11 +96,6 @@ def test_unsupported_trial_is_skipped_with_a_reason() -> None:
     assert "model=cell" in str(Adapter.skip(build("tree_lstm", SIZES), inference))
     assert "mode=infer" in str(Adapter.skip(cell, RunSettings("train", "cpu", 1, 1, 0.1, 0)))
     assert "device=cpu" in str(Adapter.skip(cell, RunSettings("infer", "cuda", 1, 1, 0.1, 0)))
-
-
-def test_error_names_unknown_operator() -> None:
-    with pytest.raises(ConfigError, match="operator sum_edges has no kernel for blocks"):
-        bind_kernel(Node("sum_edges"), [], np.zeros(1, dtype=np.float32))
 
 
 def test_every_preset_is_a_choice_of_its_own() -> None:
