@@ -112,13 +112,13 @@ class Adapter(DynetSystem):
         self._model = model
         self._open_device()
         self._patch = _patch(self.options, self.settings.device)
-        self._runtime = _import_dynet(self.settings, self.options, weights)
-        self._store = self._runtime.ParameterStore(weights)
+        runtime = _import_dynet(self.settings, self.options, weights)
+        self._store = runtime.ParameterStore(weights)
         network = load_network(_select_table(model, self.options), model.name)
         self._network = network(model, self._store)
         self._as_lists = Once(self._network.read)
-        self._trainer = self._runtime.make_trainer(self._store, self.settings.learning_rate)
-        self._dy = self._runtime.dy
+        self._trainer = runtime.make_trainer(self._store, self.settings.learning_rate)
+        self._dy = runtime.dy
 
     def load(self, instances: Sequence[Any]) -> None:
         """Convert arrays to the Python lists that a DyNet program would hold."""
@@ -213,7 +213,7 @@ class Adapter(DynetSystem):
         if folder is not None:
             return facts | read_source_facts(folder)
         return facts | {
-            "dynet": self._runtime.get_version(),
+            "dynet": str(self._dy.__version__),
             "dynet_build": f"wheel {find_wheel_version()}",
         }
 

@@ -137,8 +137,3 @@ def make_trainer(store: ParameterStore, learning_rate: float) -> Any:
     trainer.set_clip_threshold(0)
     trainer.set_sparse_updates(True)
     return trainer
-
-
-def get_version() -> str:
-    """Return DyNet's own version string; its form differs between wheel and source package."""
-    return str(dy.__version__)

@@ -47,15 +47,13 @@ class Blocks(Padded):
 def block_layer(
     shape: tuple[int, int], rows: Any, weights: LayerWeights, start: Start | None
 ) -> Any:
-    """Return h of every row (T k, h).
+    """Return h of every row (T k, h); for weights and start, see run_lstm_layer.
 
     The operation multiplies [x, h] by [W; U] in every step, and has the gate order i, g, f, o.
 
     Args:
         shape: T, k.
         rows: (T k, n_inputs), inputs.
-        weights: see run_lstm_layer.
-        start: see run_lstm_layer.
     """
     W, U, b = weights
     n_steps, k = shape

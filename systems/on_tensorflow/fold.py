@@ -94,13 +94,9 @@ class LoomNetwork(Network):
 def compute_last_states(
     loom: Loom, weights: Tensors, rows: Tensors, indices: Any, starts: Any, sizes: Any
 ) -> Tensors:
-    """Return the state of every type shape at max_depth; traced.
+    """Return the state of every type shape at max_depth, from the initial ones; traced.
 
-    Args:
-        rows: initial states by type shape.
-        indices: see Wiring.
-        starts: see Wiring.
-        sizes: see Wiring.
+    For indices, starts and sizes, see Wiring.
     """
     shapes = [tf.TensorShape([None, width]) for width in loom.type_shapes.values()]
 

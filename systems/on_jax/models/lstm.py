@@ -159,14 +159,10 @@ def _forward(
     ids: NamedIds,
     keep: Any,
 ) -> Any:
-    """Run all steps.
+    """Run all steps; for other arguments, see run_lstms.
 
     Args:
-        widths: see run_lstms.
-        gates: see run_lstms.
-        recurrent: see run_lstms.
         running: first states.
-        ids: see run_lstms.
         keep: returns the stored rows, from a step's results, the stored rows so far, and the step's
             first row.
     """
@@ -281,13 +277,11 @@ def run_both_directions(
 ) -> list[Array]:
     """Run one LSTM along and one against the sentences; return h of every word (n_words, h).
 
+    For other arguments, see run_lstms.
+
     Args:
         x: inputs of each LSTM (n_words, n_inputs).
         weights: W, U and b, whose names end with the LSTM's suffix.
-        suffixes: suffixes of both LSTMs.
-        starts: see run_lstms.
-        widths: see run_lstms.
-        ids: see lay_out_columns.
     """
     gates = [
         (own @ weights[f"W{suffix}"] + weights[f"b{suffix}"])[ids[places]]

@@ -18,10 +18,14 @@ from jax import Array, lax
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.values.instances import SentencePair
 from dynbatch.systems.on_jax.models.layers import (
+    ScoreWeights,
+    StepScores,
+    add_scores,
     compute_linear_cross_entropy,
     pad_rows,
     replace_rows,
     slice_rows,
+    start_scores,
 )
 from dynbatch.systems.on_jax.models.lstm import (
     ColumnSizes,
@@ -32,7 +36,6 @@ from dynbatch.systems.on_jax.models.lstm import (
     repeat_start,
     run_lstms,
 )
-from dynbatch.systems.on_jax.models.steps import ScoreWeights, StepScores, add_scores, start_scores
 from dynbatch.systems.on_jax.scan import Given, ProgramInputs, pack_inputs, pad_vector
 
 NamedIds = Mapping[str, Array]

@@ -19,14 +19,20 @@ from jax import Array, lax
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.models.parser import LAYERS, Parser
 from dynbatch.harness.values.parsed import N_FEATURES, ParsedSentence
-from dynbatch.systems.on_jax.models.layers import replace_rows, slice_rows
+from dynbatch.systems.on_jax.models.layers import (
+    ScoreWeights,
+    StepScores,
+    add_scores,
+    replace_rows,
+    slice_rows,
+    start_scores,
+)
 from dynbatch.systems.on_jax.models.lstm import (
     ColumnSizes,
     lay_out_columns,
     make_zero_start,
     run_both_directions,
 )
-from dynbatch.systems.on_jax.models.steps import ScoreWeights, StepScores, add_scores, start_scores
 from dynbatch.systems.on_jax.scan import Given, ProgramInputs, pack_inputs, pad_vector
 
 NamedIds = Mapping[str, Array]

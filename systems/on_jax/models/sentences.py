@@ -74,10 +74,10 @@ class VarLSTM(SentenceNetwork):
         weights, vectors, ids, sizes, _ = given
         x = vectors["embedding"]
         for suffix in self.layers:
-            U = weights[f"U{suffix}"]
             gates = (x @ weights[f"W{suffix}"] + weights[f"b{suffix}"])[ids["places"]]
-            zeros = jnp.zeros((sizes.widths[0], U.shape[0]), U.dtype)
-            x = run_lstms(sizes.widths, [gates], [U], [(zeros, zeros)], ids)[0][0][ids["rows"]]
+            start = make_zero_start(weights, suffix, sizes.widths[0])
+            ((h, _),) = run_lstms(sizes.widths, [gates], [weights[f"U{suffix}"]], [start], ids)
+            x = h[ids["rows"]]
         return compute_linear_cross_entropy(x, weights["W_out"], weights["b_out"], ids["labels"]), x
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:

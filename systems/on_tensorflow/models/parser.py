@@ -115,11 +115,7 @@ class ParserNetwork(StepsNetwork):
 
 
 def decide(terms: Any, weights: Variables, feed: ParserFeed) -> tuple[Any, Any]:
-    """Return the summed loss of all decisions, and the layer below their scores (d, mlp).
-
-    Args:
-        terms: see ParserNetwork.
-    """
+    """Return the summed loss of all decisions, and the layer below their scores (d, mlp)."""
     widths = feed.decisions.widths
     n_steps, starts = tf.size(widths), tf.cumsum(widths, exclusive=True)
     steps = Looped(n_steps, widths, feed.decisions.before)
