@@ -56,22 +56,16 @@ class ParameterStore:
         )
         return table
 
-    def add_vectors(self, name: str, n: int = 1) -> list[Any]:
-        """Add a bias, cut into n equal pieces."""
-        parts = [self._add(piece) for piece in np.split(self._weights[name], n)]
+    def add_vectors(self, name: str, pieces: int | list[int] = 1) -> list[Any]:
+        """Add a bias, cut into a number of equal pieces, or at the given indices."""
+        parts = [self._add(piece) for piece in np.split(self._weights[name], pieces)]
         self._parts[name] = (parts, np.concatenate)
         return parts
 
-    def add_matrices(self, name: str, n: int = 1, axis: int = 1) -> list[Any]:
-        """Add a weight matrix, cut into n equal pieces of columns (axis 1) or rows (axis 0)."""
-        parts = [self._add(piece.T) for piece in np.split(self._weights[name], n, axis=axis)]
+    def add_matrices(self, name: str, pieces: int | list[int] = 1, axis: int = 1) -> list[Any]:
+        """Add a weight matrix, cut as a bias, by columns (axis 1) or rows (axis 0)."""
+        parts = [self._add(piece.T) for piece in np.split(self._weights[name], pieces, axis=axis)]
         self._parts[name] = (parts, lambda arrays: np.concatenate([g.T for g in arrays], axis=axis))
-        return parts
-
-    def add_pieces(self, name: str, *places: int) -> list[Any]:
-        """Add a bias or a matrix, cut by columns at the given indices."""
-        parts = [self._add(piece.T) for piece in np.split(self._weights[name], places, axis=-1)]
-        self._parts[name] = (parts, lambda arrays: np.concatenate([g.T for g in arrays], axis=-1))
         return parts
 
     def add_lstm(self, *suffixes: str) -> Any:

@@ -83,9 +83,6 @@ class Workers:
         chunks = [instances[k : k + size] for k in range(0, len(instances), size)]
         return self._preprocessing.join_parts(list(self._pool.map(_weave_chunk, chunks)))
 
-    def close(self) -> None:
-        self._pool.shutdown()
-
 
 def _start(preprocessing: Preprocessing) -> None:
     _own.append(preprocessing)

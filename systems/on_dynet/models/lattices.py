@@ -197,8 +197,8 @@ class _FusedGRU(_GRUCell):
 
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
         inputs = (
-            *store.add_pieces(f"b_{arc}", 2 * width),
-            *store.add_pieces(f"W_{arc}", 2 * width),
+            *store.add_vectors(f"b_{arc}", [2 * width]),
+            *store.add_matrices(f"W_{arc}", [2 * width]),
         )
         super().__init__([*inputs, *_build_recurrent_weights(store, arc)], width)
 
