@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynbatch.harness.contracts.model import Model
-from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
 from dynbatch.systems.on_torch.models.kept_levels import KeptLevel, plan_levels
 from dynbatch.systems.on_torch.models.trees import CellNet, TreeLSTM
-from dynbatch.systems.on_torch.net import Batched
+from dynbatch.systems.on_torch.net import BatchedVertices, score_labels
 from dynbatch.systems.on_torch.products import ONEDNN, FastLinear
 from dynbatch.systems.on_torch.rows import to_tensor
-from dynbatch.systems.plans.trees import Ids, invert_permutation, join_trees
+from dynbatch.systems.plans.trees import Ids, join_trees
 
 
 class Adapter(LevelsAdapter):
@@ -50,7 +47,7 @@ class AllLevels(NamedTuple):
     order: Ids
 
 
-class LevelsByAutograd(Batched):
+class LevelsByAutograd(BatchedVertices):
     """All vertices of equal height in one call of the eager network's cell."""
 
     def __init__(self, net: type[CellNet], model: Model) -> None:
@@ -58,14 +55,14 @@ class LevelsByAutograd(Batched):
         self.net = net(model, FastLinear if ONEDNN else nn.Linear)
         self.held = self.net.held
 
-    def plan(self, trees: Sequence[Tree], device: torch.device) -> AllLevels:
+    def plan(self, trees: Sequence[Any], device: torch.device) -> Any:
         """Plan the levels, one per height."""
         joined = join_trees(trees)
         order = np.argsort(joined.height, kind="stable")
         plan = plan_levels(joined, device)
         return AllLevels(plan.words, plan.levels, to_tensor(joined.labels[order], device), order)
 
-    def forward(self, plan: AllLevels) -> tuple[Tensor, Tensor]:
+    def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
         net = self.net
         state = net.leaf(*net.look_up_vectors(plan.words))
         hidden, states = [state[0]], torch.cat(state, 1)
@@ -75,11 +72,7 @@ class LevelsByAutograd(Batched):
             state = net.internal(left.chunk(net.n_states, 1), right.chunk(net.n_states, 1))
             hidden.append(state[0])
             states = level.add(kept, torch.cat(state, 1))
-        logits = net.classifier(torch.cat(hidden))
-        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
-
-    def find_canonical_rows(self, plan: AllLevels) -> NDArray[np.integer]:
-        return invert_permutation(plan.order)
+        return score_labels(net.classifier(torch.cat(hidden)), plan.labels)
 
 
 AUTOGRAD = {

@@ -13,20 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import MessagePassing
 
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.machine.folders import make_process_folder
 from dynbatch.harness.values.instances import Tree
+from dynbatch.systems.on_torch.autograd import LevelsByAutograd
 from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
 from dynbatch.systems.on_torch.models.trees import CellNet, TreeLSTM
-from dynbatch.systems.on_torch.net import Batched
-from dynbatch.systems.on_torch.products import ONEDNN, FastLinear
+from dynbatch.systems.on_torch.net import score_labels
 from dynbatch.systems.on_torch.rows import to_device
 from dynbatch.systems.plans.programs import Once
 from dynbatch.systems.plans.trees import Ids, invert_permutation
@@ -111,13 +109,11 @@ class TreeConvolution(MessagePassing):  # type: ignore[misc]  # the package has 
         return torch.cat(self.net.internal(left, right), 1)
 
 
-class Graphs(Batched):
+class Graphs(LevelsByAutograd):
     """Network whose levels are bipartite graphs, from the vertices of a depth to their parents."""
 
     def __init__(self, net: type[CellNet], model: Model) -> None:
-        super().__init__(model)
-        self.net = net(model, FastLinear if ONEDNN else nn.Linear)
-        self.held = self.net.held
+        super().__init__(net, model)
         self.convolution = TreeConvolution(self.net)
         self.read = Once(build_graph)
 
@@ -138,11 +134,7 @@ class Graphs(Batched):
             new = self.convolution(states, edges)
             hidden.append(new.chunk(net.n_states, 1)[0])
             states = torch.cat((new, more))
-        logits = net.classifier(torch.cat(hidden))
-        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
-
-    def find_canonical_rows(self, plan: GraphLevels) -> NDArray[np.integer]:
-        return invert_permutation(plan.order)
+        return score_labels(net.classifier(torch.cat(hidden)), plan.labels)
 
 
 GRAPHS = {

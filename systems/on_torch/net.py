@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynbatch.harness.contracts.model import Model
+from dynbatch.systems.plans.trees import invert_permutation
 
 _OF_LSTM = {"W": "weight_ih", "U": "weight_hh", "b": "bias_ih"}
 
@@ -99,6 +100,11 @@ class Net(nn.Module):
         module.get_parameter(f"bias_hh{end}").requires_grad_(False).zero_()
 
 
+def score_labels(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the summed negative log likelihood of the labels, and the scores (n, n_classes)."""
+    return functional.cross_entropy(scores, labels, reduction="sum"), scores
+
+
 class OneByOne(Net, ABC):
     """Network that runs instance by instance, as a first version is written."""
 
@@ -133,3 +139,10 @@ class Batched(Net, ABC):
     def find_canonical_rows(self, plan: Any) -> NDArray[np.integer] | None:
         """Return the row of every output in canonical order; None if the rows are in this order."""
         return None
+
+
+class BatchedVertices(Batched):
+    """Manually batched network whose plan has `order`, the vertex of every row."""
+
+    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
+        return invert_permutation(plan.order)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torchfold import torchfold as package
 
 from dynbatch.harness.contracts.model import Model
@@ -27,7 +26,7 @@ from dynbatch.systems.on_torch.models.trees import (
     TreeLSTM,
     compute_l2_loss,
 )
-from dynbatch.systems.on_torch.net import Net
+from dynbatch.systems.on_torch.net import Net, score_labels
 from dynbatch.systems.on_torch.products import FastLinear
 
 # torchfold 0.1.0 (2018) checks arguments against torch.tensor._TensorBase, which PyTorch no longer
@@ -143,8 +142,8 @@ class Folded(Net):
         self.held = self.net.held
 
     def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.net.classifier(self.cut(trees.compute_states(self))[0])
-        return functional.cross_entropy(logits, labels, reduction="sum"), logits
+        hidden = self.cut(trees.compute_states(self))[0]
+        return score_labels(self.net.classifier(hidden), labels)
 
     def leaf(self, words: Tensor, *_: Tensor) -> Tensor:
         return self.join(self.net.leaf(*self.net.look_up_vectors(words)))

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.values.instances import Lattice
@@ -20,10 +17,9 @@ from dynbatch.systems.on_torch.models.lattice_steps import (
     LatticeSteps,
     LSTMCells,
 )
-from dynbatch.systems.on_torch.net import Batched, Net
+from dynbatch.systems.on_torch.net import BatchedVertices, Net, score_labels
 from dynbatch.systems.on_torch.rows import move_to_device
 from dynbatch.systems.plans.lattices import plan_lattice_rows
-from dynbatch.systems.plans.trees import invert_permutation
 
 
 class LatticeGates(nn.Module):
@@ -45,7 +41,7 @@ class LatticeGates(nn.Module):
         return self.inputs.weight, self.inputs.bias, self.states.weight, *reset
 
 
-class Levels(Batched):
+class Levels(BatchedVertices):
     """All lattices in parallel, step by step; one classifier call for all states.
 
     Words are computed in as few batches as possible, h and c separately, and tanh by sigmoid. Other
@@ -69,11 +65,7 @@ class Levels(Batched):
         start = torch.cat([self.h_0, self.c_0]) if self.char.reset is None else self.h_0
         given = start, x, y, *self.char.weights, *self.word.weights
         h = LatticeSteps.apply(self.cells, plan, *given)  # type: ignore[no-untyped-call]
-        logits = self.classifier(h)
-        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
-
-    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        return invert_permutation(plan.order)
+        return score_labels(self.classifier(h), plan.labels)
 
 
 LEVELS = {

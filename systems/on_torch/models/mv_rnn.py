@@ -6,20 +6,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.models.tree_steps import TreeCell, TreeSteps
 from dynbatch.systems.on_torch.models.trees import CellNet, Recursive, State, TreeNet
-from dynbatch.systems.on_torch.net import Batched
+from dynbatch.systems.on_torch.net import BatchedVertices, score_labels
 from dynbatch.systems.on_torch.products import Workspace, aten, compute_weight_gradient, multiply
 from dynbatch.systems.on_torch.rows import move_to_device
-from dynbatch.systems.plans.trees import invert_permutation, plan_matrix_rows
+from dynbatch.systems.plans.trees import plan_matrix_rows
 
 CHUNK = 1 << 18  # elements of matrices per call: 1 MiB
 
@@ -60,7 +57,7 @@ class RecursiveMatrices(Recursive):
         return iter((torch.split(rows, 1), matrices.unbind()))
 
 
-class Levels(Batched):
+class Levels(BatchedVertices):
     """All vertices of a level at once, with a derivative written by hand.
 
     Faster than autograd over levels, and than writing matrices where their parents read them.
@@ -89,11 +86,7 @@ class Levels(Batched):
             net.matrix_1.bias,
             self.workspace,
         )
-        logits = net.classifier(v)
-        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
-
-    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        return invert_permutation(plan.order)
+        return score_labels(net.classifier(v), plan.labels)
 
 
 def split_rows(rows: slice, h: int) -> list[slice]:

@@ -18,7 +18,7 @@ from dynbatch.harness.models.berxit import Berxit
 from dynbatch.harness.values.instances import Chain
 from dynbatch.harness.vertex.operators import LAYER_NORM_EPSILON
 from dynbatch.systems.on_torch.layers import ProgramNet
-from dynbatch.systems.on_torch.net import Batched, OneByOne
+from dynbatch.systems.on_torch.net import Batched, OneByOne, score_labels
 from dynbatch.systems.on_torch.products import tanh
 from dynbatch.systems.on_torch.rows import arrange_columns, to_tensor
 from dynbatch.systems.plans.programs import NONE, Grown, GrownTree, grow_tree
@@ -113,8 +113,7 @@ class LevelsNested(NestedNet, Batched):
                 self.run_inner_loops(h, [instance.n_inner[step] for instance in plan.loops[:n]]), h
             )
             states.append(h)
-        scores = self.get_product("W_out")(torch.cat(states))
-        return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
+        return score_labels(self.get_product("W_out")(torch.cat(states)), plan.labels)
 
     def run_inner_loops(self, h: Tensor, times: Sequence[int]) -> Tensor:
         """Run the inner loops; return their last states (n, h), given their initial states h."""
@@ -225,7 +224,7 @@ class LevelsDRNN(ProgramNet, Batched):
             wave = self.compute_next_wave(trees, wave)
         scores = self.get_product("W_out")(torch.cat(waves))
         labels = torch.tensor([trees[i].label for i, _ in plan.order], device=device)
-        return functional.cross_entropy(scores, labels, reduction="sum"), scores
+        return score_labels(scores, labels)
 
     def compute_next_wave(self, trees: Sequence[GrownTree], wave: Wave) -> Wave:
         """Return first children, then next siblings, after reading the states that decide."""
@@ -374,7 +373,7 @@ class LevelsBerxit(Encoder, Batched):
             x, going = x[:n], going[:n]
         scores = torch.cat(exits[::-1]) @ self["W_out"]
         labels = torch.tensor([sentence.label for sentence in plan.sentences], device=scores.device)
-        return functional.cross_entropy(scores, labels, reduction="sum"), scores
+        return score_labels(scores, labels)
 
     def find_canonical_rows(self, plan: ExitBatch) -> NDArray[np.integer]:
         return invert_permutation(plan.places)

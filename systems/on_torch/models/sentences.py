@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.models.parts.lstm import format_layer_suffix
@@ -22,7 +21,7 @@ from dynbatch.systems.on_torch.layers import (
     make_output_layer,
 )
 from dynbatch.systems.on_torch.models.lstm import Columnwise, Recurrence
-from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.net import Batched, Net, OneByOne, score_labels
 from dynbatch.systems.on_torch.products import apply_linear
 from dynbatch.systems.on_torch.rows import RowPermutation, to_device, to_tensor
 from dynbatch.systems.plans.sentences import count_words
@@ -249,7 +248,7 @@ class LevelsBiRNN(PlainNet, SentencesSideBySide):
         x = self.embedding(plan.words)
         both = [self.compute_states(x, plan, "forward"), self.compute_states(x, plan, "backward")]
         scores = self.get_product("W_token", "b_token")(torch.cat(both, dim=1)).relu_()
-        return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
+        return score_labels(scores, plan.labels)
 
     def compute_states(self, x: Tensor, plan: SentenceBatch, direction: str) -> Tensor:
         """Return h (n, h) by position, given inputs x by position."""

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from dynbatch.harness.values.instances import Chain
 from dynbatch.systems.on_torch.layers import ProgramNet
-from dynbatch.systems.on_torch.net import Batched, OneByOne
+from dynbatch.systems.on_torch.net import Batched, OneByOne, score_labels
 from dynbatch.systems.on_torch.products import tanh
 from dynbatch.systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_tensor
 from dynbatch.systems.plans.sentences import count_words
@@ -197,8 +196,7 @@ class Levels(ProgramNet, Batched):
             if decided:
                 decided[-1][: len(shifts), 0].tolist()  # synchronizes to read the decisions
             decided.append(self.step(stacks, stacks.step(shifts), *given))
-        scores = self.get_product("W_out")(torch.cat(decided))
-        return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
+        return score_labels(self.get_product("W_out")(torch.cat(decided)), plan.labels)
 
     def compute_buffer(self, plan: StackBatch) -> Tensor:
         """Return states (1 + n, h) of the empty buffer, then of all words by position.

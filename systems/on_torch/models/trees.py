@@ -14,9 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.models.tree_lstm_2type import TreeLSTM2Type
@@ -28,14 +26,10 @@ from dynbatch.systems.on_torch.models.tree_steps import (
     TreeLSTMCell,
     TreeSteps,
 )
-from dynbatch.systems.on_torch.net import Batched, Net, OneByOne
+from dynbatch.systems.on_torch.net import Batched, BatchedVertices, Net, OneByOne, score_labels
 from dynbatch.systems.on_torch.products import FastLinear, apply_linear_relu
 from dynbatch.systems.on_torch.rows import move_to_device
-from dynbatch.systems.plans.trees import (
-    invert_permutation,
-    join_trees,
-    plan_tree_rows,
-)
+from dynbatch.systems.plans.trees import join_trees, plan_tree_rows
 
 OfLeaf = TypeVar("OfLeaf")
 State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads the first (n, h)
@@ -216,7 +210,7 @@ def visit(
     return state
 
 
-class Levels(Batched):
+class Levels(BatchedVertices):
     """All vertices of a level at once, with a derivative written by hand.
 
     The classifier runs once, over all vertices. Vertices of two types are never batched together,
@@ -236,11 +230,7 @@ class Levels(Batched):
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
         (x,) = self.net.look_up_vectors(plan.words)
         h = TreeSteps.apply(self.cell, plan, x, *self.net.list_weights())  # type: ignore[no-untyped-call]
-        logits = self.net.classifier(h)
-        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
-
-    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        return invert_permutation(plan.order)
+        return score_labels(self.net.classifier(h), plan.labels)
 
 
 class TreeFC(CellNet):
