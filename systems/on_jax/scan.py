@@ -31,7 +31,6 @@ from dynbatch.harness.machine.caches import make_cache_folder, read_cached, writ
 from dynbatch.harness.machine.facts import hash_cpu, read_cpu_model
 from dynbatch.harness.values.checked import Count, CountOrNone
 
-Ids = NDArray[np.int64]
 Vectors = Mapping[str, NDArray[np.integer]]
 Lengths = tuple[tuple[str, int], ...]
 NETWORKS = "dynbatch.systems.on_jax.models:NETWORKS"

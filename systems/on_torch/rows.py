@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynbatch.systems.plans.sentences import plan_rectangles, plan_stairs
-from dynbatch.systems.plans.trees import Ids, invert_permutation
+from dynbatch.systems.plans.sentences import Lengths, plan_rectangles, plan_stairs
+from dynbatch.systems.plans.trees import invert_permutation
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class UnpaddedColumns:
     last: Tensor
 
 
-def arrange_columns(lengths: Ids, device: torch.device) -> UnpaddedColumns:
-    """Arrange sentences of these lengths, all above 0, as columns."""
+def arrange_columns(lengths: Lengths, device: torch.device) -> UnpaddedColumns:
+    """Arrange sentences of these lengths as columns."""
     plan, order = plan_stairs(lengths)
     column = np.arange(len(order))
     earlier = np.concatenate([column, len(order) + plan.before])
@@ -125,8 +125,8 @@ class Buckets:
     order: Tensor
 
 
-def arrange_buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
-    """Arrange sentences of these lengths, all above 0, in at most n_buckets rectangles."""
+def arrange_buckets(lengths: Lengths, n_buckets: int, device: torch.device) -> Buckets:
+    """Arrange sentences of these lengths in at most n_buckets rectangles."""
     plan = plan_rectangles(lengths, n_buckets, round_up_to=1)
     parts = plan.along, plan.of_along, plan.against, plan.of_against, plan.order
     to, fro, to_back, fro_back, order = to_device(device, *parts)

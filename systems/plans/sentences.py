@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.values.instances import Chain
 
 Ids = NDArray[np.int32]
+Lengths = NDArray[np.integer]  # numbers of words of sentences, none of them 0
 Order = NDArray[np.int64]  # (k,), sentence of every column
 
 
@@ -67,8 +68,8 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def plan_stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> tuple[Stairs, Order]:
-    """Arrange sentences of these lengths, none of them 0, in stairs; steps are rounded up.
+def plan_stairs(lengths: Lengths, round_up_to: int = 1) -> tuple[Stairs, Order]:
+    """Arrange sentences of these lengths in stairs; steps are rounded up.
 
     Returns:
         The stairs, and the sentence of every column.
@@ -89,8 +90,8 @@ def plan_stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> tuple[Stair
     return Stairs(*rows, _to_ids(widths), _to_ids(before)), order
 
 
-def plan_rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> Rectangles:
-    """Arrange sentences of these lengths, none of them 0, in at most n_buckets rectangles."""
+def plan_rectangles(lengths: Lengths, n_buckets: int, round_up_to: int) -> Rectangles:
+    """Arrange sentences of these lengths in at most n_buckets rectangles."""
     starts = np.cumsum(lengths) - lengths
     places, mirrored, shapes, real = [], [], [], []
     in_order = np.argsort(-lengths, kind="stable")

@@ -18,8 +18,8 @@ from dynbatch.systems.on_jax.models.layers import (
     slice_columns,
     slice_rows,
 )
-from dynbatch.systems.on_jax.scan import Ids, pad_vector, round_up, scatter_values
-from dynbatch.systems.plans.sentences import plan_stairs
+from dynbatch.systems.on_jax.scan import pad_vector, round_up, scatter_values
+from dynbatch.systems.plans.sentences import Lengths, plan_stairs
 
 UNIT = 8  # columns; a matmul of fewer rows is not faster
 NamedIds = Mapping[str, Array]
@@ -49,8 +49,8 @@ class SentenceColumns(NamedTuple):
     vectors: dict[str, NDArray[np.integer]]
 
 
-def lay_out_columns(lengths: Ids, n_widths: int, multiple: int) -> SentenceColumns:
-    """Lay out sentences of these lengths, none of them 0, in parallel columns.
+def lay_out_columns(lengths: Lengths, n_widths: int, multiple: int) -> SentenceColumns:
+    """Lay out sentences of these lengths in parallel columns.
 
     The width of a step is the number of sentences that have not ended, rounded up to one of
     n_widths.

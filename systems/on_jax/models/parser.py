@@ -33,7 +33,14 @@ from dynbatch.systems.on_jax.models.lstm import (
     make_zero_start,
     run_both_directions,
 )
-from dynbatch.systems.on_jax.scan import Given, ProgramInputs, pack_inputs, pad_vector
+from dynbatch.systems.on_jax.scan import (
+    Given,
+    ProgramInputs,
+    pack_inputs,
+    pad_vector,
+    scatter_values,
+)
+from dynbatch.systems.plans.columns import build_parsed_columns
 
 NamedIds = Mapping[str, Array]
 
@@ -112,28 +119,20 @@ class ParserNetwork:
     def plan(self, sentences: Sequence[ParsedSentence]) -> ProgramInputs:
         """Lay out tokens and decisions in columns; a missing token is the one after the last."""
         widths, multiple = self.options.widths, self.options.multiple
-        lengths = np.array([s.n_tokens for s in sentences], dtype=np.int64)
-        n_steps = np.array([s.n_transitions for s in sentences], dtype=np.int64)
+        columns = build_parsed_columns(self.model, sentences)
+        lengths, words, tags, n_steps, features, labels = columns
         tokens, vectors = lay_out_columns(lengths, widths, multiple)
         decisions, of_decisions = lay_out_columns(n_steps, widths, multiple)
-        offsets = np.repeat(np.cumsum(lengths) - lengths, n_steps)[:, None]
-        features = np.concatenate([s.features for s in sentences])
-        token = np.where(features < 0, tokens.n_words, features + offsets)
-        looked_at = token * N_FEATURES + np.arange(N_FEATURES)
-        kinds, arcs, words, tags = (
-            np.concatenate([getattr(s, name) for s in sentences])
-            for name in ("kinds", "arcs", "words", "tags")
-        )
-        rows, n_rows = of_decisions["rows"][: len(kinds)], decisions.n_rows
-        all_looked_at = np.zeros((n_rows, N_FEATURES), np.int32)
-        all_looked_at[rows] = looked_at
-        labels = np.full(n_rows, -1, np.int32)
-        labels[rows] = self.model.index_scores(kinds, arcs)
+        offsets = np.repeat(np.cumsum(lengths) - lengths, N_FEATURES * n_steps)
+        token = np.where(features < 0, tokens.n_words, features + offsets).reshape(-1, N_FEATURES)
+        rows, n_rows = of_decisions["rows"][: len(labels)], decisions.n_rows
+        looked_at = np.zeros((n_rows, N_FEATURES), np.int32)
+        looked_at[rows] = token * N_FEATURES + np.arange(N_FEATURES)
         vectors |= {
             "words": pad_vector(words, tokens.n_words, 0),
             "tags": pad_vector(tags, tokens.n_words, 0),
-            "looked_at": all_looked_at.ravel(),
-            "labels": labels,
+            "looked_at": looked_at.ravel(),
+            "labels": scatter_values(rows, labels, n_rows, -1),
             "decision_starts": of_decisions["starts"],
             "decision_bounds": of_decisions["bounds"],
         }

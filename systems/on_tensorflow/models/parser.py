@@ -26,6 +26,7 @@ from dynbatch.systems.on_tensorflow.layers import (
 from dynbatch.systems.on_tensorflow.models.sentences import StepsNetwork
 from dynbatch.systems.on_tensorflow.runtime import Feeds, Variables
 from dynbatch.systems.on_tensorflow.sentences import SentenceLayout
+from dynbatch.systems.plans.columns import build_parsed_columns
 from dynbatch.systems.plans.sentences import Stairs
 
 
@@ -61,23 +62,17 @@ class ParserNetwork(StepsNetwork):
 
     def construct(self, instances: Sequence[ParsedSentence]) -> Feeds:
         """Lay out tokens and decisions; a missing token is the one after the last."""
-        lengths = np.array([s.n_tokens for s in instances], dtype=np.int64)
-        n_decisions = np.array([s.n_transitions for s in instances], dtype=np.int64)
+        columns = build_parsed_columns(self.model, instances)
+        lengths, words, tags, n_decisions, features, labels = columns
         tokens = self.lay_out(lengths, "tokens")
         decisions = self.lay_out(n_decisions, "decisions")
-        words, tags, kinds, arcs, features = (
-            np.concatenate([getattr(s, name) for s in instances])
-            for name in ("words", "tags", "kinds", "arcs", "features")
-        )
-        first = np.repeat(np.cumsum(lengths) - lengths, n_decisions)[:, None]
+        first = np.repeat(np.cumsum(lengths) - lengths, N_FEATURES * n_decisions)
         rows = np.append(tokens.of_along, np.int32(len(words)))
-        token = rows[np.where(features < 0, len(words), features + first)]
-        looked_at = token * N_FEATURES + np.arange(N_FEATURES)
-        labels = self.model.index_scores(kinds, arcs)
-        by_row = looked_at[decisions.along], labels[decisions.along]
-        ids = (part.astype(np.int32) for part in (words[tokens.along], tags[tokens.along], *by_row))
-        own_words, own_tags, own_looked_at, own_labels = ids
-        return (ParserFeed(own_words, own_tags, tokens, decisions, own_looked_at, own_labels),)
+        token = rows[np.where(features < 0, len(words), features + first)].reshape(-1, N_FEATURES)
+        looked_at = (token * N_FEATURES + np.arange(N_FEATURES)).astype(np.int32)
+        along = tokens.along
+        by_decision = looked_at[decisions.along], labels[decisions.along]
+        return (ParserFeed(words[along], tags[along], tokens, decisions, *by_decision),)
 
     def forward(self, weights: Variables, *feeds: ParserFeed) -> tuple[Any, Any]:
         (feed,) = feeds

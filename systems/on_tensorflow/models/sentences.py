@@ -9,9 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.errors import UnsupportedTrial
@@ -29,7 +27,7 @@ from dynbatch.systems.on_tensorflow.sentences import (
     Shrinking,
     restore_order,
 )
-from dynbatch.systems.plans.sentences import Stairs, plan_stairs
+from dynbatch.systems.plans.sentences import Lengths, Stairs, plan_stairs
 
 
 class SideBySide(Network):
@@ -132,7 +130,7 @@ class StepsNetwork(Network):
             free = free._replace(**{name: stairs._replace(widths=tf.TensorSpec([fixed], tf.int32))})
         return (free,)
 
-    def lay_out(self, lengths: NDArray[np.int64], name: str) -> Stairs:
+    def lay_out(self, lengths: Lengths, name: str) -> Stairs:
         """Lay out sentences of these lengths, for a field of the feed."""
         unrolled = self.way.unrolled if name in self.unrolled else None
         stairs, _ = plan_stairs(lengths, unrolled or 1)

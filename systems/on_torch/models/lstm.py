@@ -22,7 +22,7 @@ from dynbatch.systems.on_torch.rows import (
     arrange_buckets,
     arrange_columns,
 )
-from dynbatch.systems.plans.trees import Ids
+from dynbatch.systems.plans.sentences import Lengths
 
 
 def run_lstm_steps(
@@ -202,7 +202,7 @@ class Recurrence(ABC):
     kind: type[StepStates] = StepStates
 
     @abstractmethod
-    def plan(self, lengths: Ids, device: torch.device) -> Any:
+    def plan(self, lengths: Lengths, device: torch.device) -> Any:
         """Plan a mini-batch of sentences of these lengths; timed."""
 
     @abstractmethod
@@ -241,7 +241,7 @@ class Columnwise(Recurrence):
 
     kind: type[StepStates] = StepStates
 
-    def plan(self, lengths: Ids, device: torch.device) -> UnpaddedColumns:
+    def plan(self, lengths: Lengths, device: torch.device) -> UnpaddedColumns:
         """Plan the rows of all words."""
         return arrange_columns(lengths, device)
 
@@ -282,7 +282,7 @@ class PaddedRecurrence(Recurrence):
 
     n_buckets: int
 
-    def plan(self, lengths: Ids, device: torch.device) -> Any:
+    def plan(self, lengths: Lengths, device: torch.device) -> Any:
         """Plan the rows of all words in the rectangles."""
         return arrange_buckets(lengths, self.n_buckets, device)
 
@@ -303,7 +303,7 @@ class PaddedRecurrence(Recurrence):
 class PackedRecurrence(Recurrence):
     """nn.LSTM over a PackedSequence: no padding, but on a CPU a different kernel (not oneDNN's)."""
 
-    def plan(self, lengths: Ids, device: torch.device) -> Any:
+    def plan(self, lengths: Lengths, device: torch.device) -> Any:
         """Plan the columns, whose sizes PackedSequence needs."""
         return arrange_columns(lengths, device)
 

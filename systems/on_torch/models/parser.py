@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from dynbatch.harness.contracts.model import Model
 from dynbatch.harness.models.parser import Parser
-from dynbatch.harness.values.parsed import ParsedSentence
+from dynbatch.harness.values.parsed import N_FEATURES, ParsedSentence
 from dynbatch.systems.on_torch.layers import LateOutputs, Scores, make_output_layer
 from dynbatch.systems.on_torch.models.lstm import PaddedRecurrence, Recurrence
 from dynbatch.systems.on_torch.net import Batched
 from dynbatch.systems.on_torch.products import aten, multiply
 from dynbatch.systems.on_torch.rows import arrange_columns, to_device
+from dynbatch.systems.plans.columns import build_parsed_columns
 
 
 class ParserBatch(NamedTuple):
@@ -60,7 +61,7 @@ class LevelsParser(Batched):
         self.missing, self.mlp = self.make_parameter("missing"), self.make_linear("W_mlp", "b_mlp")
         self.output = make_output_layer(self, "b_out", "whole")
         assert isinstance(model, Parser)
-        self.scores_of = model.index_scores
+        self.model = model
         self.recurrence = recurrence or PaddedRecurrence(n_buckets=4)
         self.forwards, self.backwards = self.make_lstm("_forward"), self.make_lstm("_backward")
         self.forwards_2, self.backwards_2 = (
@@ -70,22 +71,13 @@ class LevelsParser(Batched):
 
     def plan(self, sentences: Sequence[ParsedSentence], device: torch.device) -> ParserBatch:
         """Plan tokens by position, and decisions in columns, longest sentence first."""
-        lengths = np.array([s.n_tokens for s in sentences], dtype=np.int64)
-        n_steps = np.array([s.n_transitions for s in sentences], dtype=np.int64)
-        offsets = np.repeat(np.cumsum(lengths) - lengths, n_steps)
-        features = np.concatenate([s.features for s in sentences])
-        n_tokens, n_slots = int(lengths.sum()), features.shape[1]
-        looked_at = np.where(features < 0, n_tokens, features + offsets[:, None])  # missing: last
-        words, tags, looked, labels = to_device(
-            device,
-            np.concatenate([s.words for s in sentences]),
-            np.concatenate([s.tags for s in sentences]),
-            looked_at.ravel(),
-            np.concatenate([self.scores_of(s.kinds, s.arcs) for s in sentences]),
-        )
+        lengths, *parts, n_steps, features, right = build_parsed_columns(self.model, sentences)
+        offsets = np.repeat(np.cumsum(lengths) - lengths, N_FEATURES * n_steps)
+        looked_at = np.where(features < 0, lengths.sum(), features + offsets)  # missing: last
+        words, tags, looked, labels = to_device(device, *parts, looked_at, right)
         steps = arrange_columns(n_steps, device)
         places = steps.along.places
-        rows = looked.view(-1, n_slots)[places]
+        rows = looked.view(-1, N_FEATURES)[places]
         along = self.recurrence.plan(lengths, device)
         return ParserBatch(words, tags, along, rows, labels[places], steps.sizes, steps.along.rows)
 
