@@ -5,7 +5,6 @@ Models with steps of several kinds (tokens and decisions, two languages) run wit
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -94,7 +93,7 @@ class BiLSTM(SideBySide):
 
 
 class StepsNetwork(Network):
-    """Base class of networks that run along stairs (dynbatch.systems.plans.sentences).
+    """Base class of networks that run along stairs, with one feed of int32 arrays of any length.
 
     Attributes:
         unrolled: fields of the feed with the stairs whose steps are unrolled by tf_static.
@@ -112,10 +111,6 @@ class StepsNetwork(Network):
                 " system=tf_dynamic"
             )
         self.way = way
-
-    @abstractmethod
-    def construct(self, instances: Sequence[Any]) -> Feeds:
-        """Return one feed, with int32 arrays of any length."""
 
     def make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Return specs for any length, but a fixed number of steps along sentences if unrolled."""

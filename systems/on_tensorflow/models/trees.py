@@ -31,24 +31,20 @@ class OneTree(Network):
         self.h = model.sizes.hidden_size
 
     def construct(self, instances: Sequence[Tree]) -> Feeds:
-        return build_feeds(instances)
+        """Return the arrays of each tree: words of its leaves; left, right, places and labels.
 
-
-def build_feeds(trees: Sequence[Tree]) -> Feeds:
-    """Return the arrays of each tree: words of its leaves; left, right, places and labels.
-
-    places (n,) has the row of each vertex's state. left and right have such rows for the children
-    of each internal vertex.
-    """
-    feeds = []
-    for tree in trees:
-        is_leaf = tree.words >= 0
-        words, inner = tree.words[is_leaf], ~is_leaf
-        inner_places = len(words) + np.cumsum(inner) - 1
-        places = np.where(is_leaf, np.cumsum(is_leaf) - 1, inner_places).astype(np.int32)
-        children = places[tree.left[inner]], places[tree.right[inner]]
-        feeds.append((words, *children, places, tree.labels))
-    return tuple(feeds)
+        places (n,) has the row of each vertex's state. left and right have such rows for the
+        children of each internal vertex.
+        """
+        feeds = []
+        for tree in instances:
+            is_leaf = tree.words >= 0
+            words, inner = tree.words[is_leaf], ~is_leaf
+            inner_places = len(words) + np.cumsum(inner) - 1
+            places = np.where(is_leaf, np.cumsum(is_leaf) - 1, inner_places).astype(np.int32)
+            children = places[tree.left[inner]], places[tree.right[inner]]
+            feeds.append((words, *children, places, tree.labels))
+        return tuple(feeds)
 
 
 def compute_states(
