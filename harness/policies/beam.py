@@ -136,7 +136,7 @@ def _compute_batches(
     late, type_of = _place_in_sequence(block_types, block_start, block_args, sequence, len(follows))
     early, change = move_early(late, type_of, len(follows), block_types, block_start, block_args)
     batch_of = expand_batches(early if change == FEWER else late, old_id, block)
-    return insert_followers(types, follows, block, batch_of, len(sequence))
+    return insert_followers(types, follows, batch_of, len(sequence))
 
 
 @helper

@@ -60,7 +60,7 @@ def _compute_batches_with_followers(
     )
     early, change = move_early(late, type_of, len(follows), block_types, block_start, block_args)
     batch_of = expand_batches(early if change == FEWER else late, old_id, block)
-    return insert_followers(types, follows, block, batch_of, len(type_of))
+    return insert_followers(types, follows, batch_of, len(type_of))
 
 
 @helper

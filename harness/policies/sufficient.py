@@ -21,13 +21,19 @@ import numpy as np
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.contracts.policy import ArrayPolicy
-from dynbatch.harness.policies.parts.backwards import find_blocks, insert_followers
+from dynbatch.harness.policies.parts.backwards import (
+    build_block_graph,
+    expand_batches,
+    find_blocks,
+    insert_followers,
+)
 from dynbatch.harness.policies.parts.ready import (
     N_BATCHES,
     N_EXECUTED,
     Ready,
     commit,
     count_ready,
+    find_users,
     finish,
     start,
 )
@@ -85,54 +91,32 @@ def _compute_reversed_batches(
 ) -> tuple[Ints, Ints]:
     """Execute, in reverse order, the batches that `sufficient` finds from the outputs."""
     block = find_blocks(types, arg_start, args, follows)
-    new_types, new_start, new_args = _reverse_graph(types, arg_start, args, block)
+    block_types, block_start, block_args, old_id = build_block_graph(types, arg_start, args, block)
+    new_types, new_start, new_args = _reverse_graph(block_types, block_start, block_args)
     no_follows = np.full(len(follows), NO_TYPE, np.int32)
     ready = run(new_types, new_start, new_args, no_follows, True)
-    n_batches = ready.counts[N_BATCHES]
-    batch_of = np.empty(len(types), np.int32)
-    next_id = len(ready.types) - 1
-    for v in range(len(types)):
-        if block[v] == v:
-            batch_of[v] = n_batches - 1 - ready.batch_of[next_id]
-            next_id -= 1
-        else:
-            batch_of[v] = batch_of[block[v]]
-    return insert_followers(types, follows, block, batch_of, n_batches)
+    n, n_batches = len(old_id), ready.counts[N_BATCHES]
+    block_batches = np.empty(n, np.int32)
+    for k in range(n):
+        block_batches[k] = n_batches - 1 - ready.batch_of[n - 1 - k]
+    batch_of = expand_batches(block_batches, old_id, block)
+    return insert_followers(types, follows, batch_of, n_batches)
 
 
 @helper
-def _reverse_graph(
-    types: Ints, arg_start: Ints, args: Ints, block: Ints
-) -> tuple[Ints, Ints, Ints]:
-    """Return the graph of blocks with all edges reversed, the last vertex first."""
-    n = 0
-    for v in range(len(types)):
-        n += 1 if block[v] == v else 0
-    new_id = np.empty(len(types), np.int32)
-    new_types = np.empty(n, np.int32)
-    n_kept = 0
-    for v in range(len(types)):
-        if block[v] == v:
-            n_kept += 1
-            new_id[v] = n - n_kept
-            new_types[n - n_kept] = types[v]
+def _reverse_graph(types: Ints, arg_start: Ints, args: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the graph with all edges reversed, the last vertex first."""
+    n, n_edges = len(types), 0
+    user_start, users = find_users(n, arg_start, args)
+    new_types, new_args = np.empty(n, np.int32), np.empty(len(args), np.int32)
     new_start = np.zeros(n + 1, np.int32)
-    n_edges = 0
-    for v in range(len(types)):
-        if block[v] == v:
-            n_edges += arg_start[v + 1] - arg_start[v]
-            for arg in args[arg_start[v] : arg_start[v + 1]]:
-                new_start[new_id[block[arg]] + 1] += 1
-    for v in range(n):
-        new_start[v + 1] += new_start[v]
-    free = new_start[:n].copy()
-    new_args = np.empty(n_edges, np.int32)
-    for v in range(len(types)):
-        if block[v] == v:
-            for arg in args[arg_start[v] : arg_start[v + 1]]:
-                source = new_id[block[arg]]
-                new_args[free[source]] = new_id[v]
-                free[source] += 1
+    for k in range(n):
+        v = n - 1 - k
+        new_types[k] = types[v]
+        for edge in range(user_start[v], user_start[v + 1]):
+            new_args[n_edges] = n - 1 - users[edge]
+            n_edges += 1
+        new_start[k + 1] = n_edges
     return new_types, new_start, new_args
 
 

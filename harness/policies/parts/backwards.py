@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynbatch.harness.compiler.registry import helper
-from dynbatch.harness.policies.parts.ready import find_followers, order_batches
+from dynbatch.harness.policies.parts.ready import find_followers, order_used_batches
 from dynbatch.harness.values.arrays import Ints
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE
 
@@ -148,7 +148,7 @@ def expand_batches(block_batches: Ints, old_id: Ints, block: Ints) -> Ints:
 
 @helper
 def insert_followers(
-    types: Ints, follows: Ints, block: Ints, batch_of: Ints, n_batches: int
+    types: Ints, follows: Ints, batch_of: Ints, n_batches: int
 ) -> tuple[Ints, Ints]:
     """Return order and starts, with followers in separate batches right after their blocks.
 
@@ -160,14 +160,6 @@ def insert_followers(
     for t in find_followers(follows):
         slot[t] = n_slots
         n_slots += 1
-    index = np.zeros((n_batches, n_slots), np.int32)
     for v in range(len(types)):
-        index[batch_of[v], slot[types[v]]] = 1
-    n_after = 0
-    for batch in range(n_batches):
-        for k in range(n_slots):
-            used, index[batch, k] = index[batch, k], n_after
-            n_after += used
-    for v in range(len(types)):
-        batch_of[v] = index[batch_of[v], slot[types[v]]]
-    return order_batches(batch_of, n_after)
+        batch_of[v] = batch_of[v] * n_slots + slot[types[v]]
+    return order_used_batches(batch_of, n_batches * n_slots)
