@@ -57,30 +57,15 @@ class CutGraph:
     """Graph cut into its segments.
 
     Attributes:
-        whole: The graph.
         vertices: (n,), ids in the whole graph, by segment and then in increasing order; those of
             segment r are vertices[starts[r]:starts[r + 1]].
         starts: (n_segments + 1,).
-        parts: Types, starts of arguments and arguments of each segment.
+        graphs: One graph for each segment.
     """
 
-    whole: Graph
     vertices: IntArray
     starts: IntArray
-    parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """One graph for each segment."""
-        whole, bounds = self.whole, pairwise(self.starts.tolist())
-        counters = [
-            None if counter is None else as_int_array(counter[self.vertices])
-            for counter in (whole.phases, whole.depths)
-        ]
-        return tuple(
-            whole.build_part(*part, *(None if c is None else c[v:v_end] for c in counters))
-            for part, (v, v_end) in zip(self.parts, bounds, strict=True)
-        )
+    graphs: tuple[Graph, ...]
 
 
 def cut_in_segments(graph: Graph) -> CutGraph:
@@ -88,12 +73,17 @@ def cut_in_segments(graph: Graph) -> CutGraph:
     assert graph.segments is not None
     arrays = cut_arrays(graph.segments, graph.types, graph.arg_start, graph.args)
     vertices, starts, types, arg_starts, args, first_arg = map(as_int_array, arrays)
+    counters = [
+        None if counter is None else as_int_array(counter[vertices])
+        for counter in (graph.phases, graph.depths)
+    ]
+    graphs = []
     bounds = zip(pairwise(starts.tolist()), pairwise(first_arg.tolist()), strict=True)
-    parts = tuple(
-        (types[v:v_end], arg_starts[v + r : v_end + r + 1], args[a:a_end])
-        for r, ((v, v_end), (a, a_end)) in enumerate(bounds)
-    )
-    return CutGraph(graph, vertices, starts, parts)
+    for r, ((v, v_end), (a, a_end)) in enumerate(bounds):
+        part = types[v:v_end], arg_starts[v + r : v_end + r + 1], args[a:a_end]
+        counted = (None if counter is None else counter[v:v_end] for counter in counters)
+        graphs.append(graph.build_part(*part, *counted))
+    return CutGraph(vertices, starts, tuple(graphs))
 
 
 def select_first_segment(graph: Graph) -> Graph:
@@ -146,10 +136,10 @@ def run_in_segments(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
 
 
 def _join_schedules(cut: CutGraph, schedules: Sequence[Schedule]) -> Schedule:
-    for (types, *_), schedule in zip(cut.parts, schedules, strict=True):
-        if not isinstance(schedule, Schedule) or len(schedule.order) != len(types):
+    for part, schedule in zip(cut.graphs, schedules, strict=True):
+        if not isinstance(schedule, Schedule) or len(schedule.order) != part.n_vertices:
             raise ScheduleError(
-                f"expected a Schedule of all {len(types)} vertices of a graph segment;"
+                f"expected a Schedule of all {part.n_vertices} vertices of a graph segment;"
                 " fix the policy"
             )
     first, sizes = cut.starts[:-1], np.diff(cut.starts)
