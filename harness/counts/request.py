@@ -353,5 +353,5 @@ class GraphSource:
             return build_operator_graph(self.model, mini_batch)
         if self.request.outputs == "stage":
             return mini_batch.graph
-        has_loss = cut_output(trace_functions(self.model)["output"]).loss is not None
+        has_loss = len(cut_output(trace_functions(self.model)["output"])) > 1
         return add_output_vertices(mini_batch, has_loss).graph

@@ -8,7 +8,6 @@ computes that value from the vertex it reads, one of type "loss" the loss from t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from dynbatch.harness.granularity.sharing import find_shareable_pulls, share_equ
 from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.vertex.operators import Node
-from dynbatch.harness.vertex.program import VertexFunction
+from dynbatch.harness.vertex.program import VertexFunction, keep_ancestors
 
 PUSHED = "pushed"  # the state that an output vertex scatters
 OUTPUT, LOSS = "output", "loss"
@@ -45,7 +44,8 @@ class VertexModel:
         self.output: VertexFunction | None = traced["output"]
         self.cut = cut_output(traced["output"]) if outputs == "vertices" else None
         if self.cut is not None:
-            self.functions = {**self.functions, **assign_output_types(self.cut, model.vertex_types)}
+            of_outputs = enumerate(self.cut, start=len(model.vertex_types) + 1)
+            self.functions = {**self.functions, **dict(of_outputs)}
             self.output = None
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
@@ -54,65 +54,30 @@ class VertexModel:
         if self.shared:
             mini_batch = share_equal(mini_batch, self.shared)
         if self.cut is not None:
-            mini_batch = add_output_vertices(mini_batch, self.cut.loss is not None)
+            mini_batch = add_output_vertices(mini_batch, has_loss=len(self.cut) > 1)
         return mini_batch
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFunctions:
-    """Output function as vertex functions; loss is None if the model has no loss."""
-
-    output: VertexFunction
-    loss: VertexFunction | None
-
-    @property
-    def each(self) -> tuple[VertexFunction, ...]:
-        """The functions that exist, in the order of their types."""
-        return (self.output,) if self.loss is None else (self.output, self.loss)
-
-
-def cut_output(function: VertexFunction) -> OutputFunctions:
-    """Split an output function in two.
+def cut_output(function: VertexFunction) -> tuple[VertexFunction, ...]:
+    """Split an output function in two: the pushed value, and the loss if the model has one.
 
     Raises:
         ConfigError: if it pushes nothing, or if the loss needs more of the vertex than the pushed
             value; outputs of such a model can only be a stage.
     """
-    if function.push is None:
+    push, loss = function.push, function.loss
+    if push is None:
         raise ConfigError(f"{function.name} pushes no output; set outputs=stage")
-    nodes, pushed = _reduce_nodes(function, function.push, {})
-    output = VertexFunction(OUTPUT, nodes, scatter=((PUSHED, pushed),))
-    if function.loss is None:
-        return OutputFunctions(output, None)
-    shown = function.nodes[function.push]
-    given = {function.push: Node("gather", shape=shown.shape, name=PUSHED)}
-    nodes, loss = _reduce_nodes(function, function.loss, given)
+    nodes, new = keep_ancestors(function.nodes, {push})
+    output = VertexFunction(OUTPUT, nodes, scatter=((PUSHED, new[push]),))
+    if loss is None:
+        return (output,)
+    given = list(function.nodes)
+    given[push] = Node("gather", shape=given[push].shape, name=PUSHED)
+    nodes, new = keep_ancestors(given, {loss})
     if any(node.op == "gather" and node.name != PUSHED for node in nodes):
         raise ConfigError("the loss reads states that are not pushed; set outputs=stage")
-    return OutputFunctions(output, VertexFunction(LOSS, nodes, loss=loss))
-
-
-def _reduce_nodes(
-    function: VertexFunction, wanted: int, given: Mapping[int, Node]
-) -> tuple[tuple[Node, ...], int]:
-    """Return the nodes that a node needs, renumbered, and its new id.
-
-    Args:
-        given: replacements of nodes, by id.
-    """
-    needed, waiting = set(), [wanted]
-    while waiting:
-        i = waiting.pop()
-        if i not in needed:
-            needed.add(i)
-            waiting += [] if i in given else function.nodes[i].inputs
-    new_id = {old: new for new, old in enumerate(sorted(needed))}
-    nodes = []
-    for old in sorted(needed):
-        node = given.get(old, function.nodes[old])
-        inputs = () if old in given else tuple(new_id[k] for k in node.inputs)
-        nodes.append(replace(node, inputs=inputs))
-    return tuple(nodes), new_id[wanted]
+    return output, VertexFunction(LOSS, nodes, loss=new[loss])
 
 
 def add_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
@@ -169,11 +134,3 @@ def _extend_pulls(mini_batch: MiniBatch, n_each: int) -> dict[str, IntArray]:
         of_outputs = values[read] if special is None else special[name]
         pulls[name] = np.concatenate([values, *[of_outputs] * n_each])
     return pulls
-
-
-def assign_output_types(
-    functions: OutputFunctions, vertex_types: Sequence[str]
-) -> dict[int, VertexFunction]:
-    """Return the type ids of output vertices in a model's graph, which come after its own types."""
-    first = len(vertex_types) + 1
-    return dict(enumerate(functions.each, start=first))

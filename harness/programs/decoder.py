@@ -83,7 +83,7 @@ class Decoder:
         self.arrays.state[COUNTER], self.arrays.state[N_FIBERS] = self.base, n_instances
         self.ensure_capacity(0, 0, max(1, n_instances), 0)
         self.arrays.fibers[: max(1, n_instances)] = self.base
-        self._n_given = self._n_args_given = 0
+        self._n_given = 0
 
     def take(self, log: IntArray) -> None:
         """Decode a new part of the log."""
@@ -127,23 +127,19 @@ class Decoder:
 
     def cut(self) -> RecordedPiece:
         """Return the vertices that were not returned by earlier calls."""
-        base, n = self._n_given, int(self.arrays.state[N])
-        first, end = self._n_args_given, int(self.arrays.state[N_ARGS])
-        self._n_given, self._n_args_given = n, end
-        return self._extract_piece(base, n, first, end)
+        base, self._n_given = self._n_given, int(self.arrays.state[N])
+        return self.extract_piece(base, self._n_given)
 
     def extract_piece(self, base: int, n: int) -> RecordedPiece:
         """Return the vertices from `base` to n, exclusive."""
-        return self._extract_piece(base, n, *self.arrays.arg_start[[base, n]].tolist())
-
-    def _extract_piece(self, base: int, n: int, first: int, end: int) -> RecordedPiece:
         arrays = self.arrays
         arg_start = arrays.arg_start[base : n + 1]
+        first, end = arg_start[[0, -1]].tolist()
         segments, phases, depths = (as_int_array(row[base:n]) for row in arrays.depths)
         return RecordedPiece(
             base=base,
             types=as_int_array(arrays.types[base:n]),
-            arg_start=as_int_array(arg_start - arg_start[0] if base else arg_start),
+            arg_start=as_int_array(arg_start - first if base else arg_start),
             args=as_int_array(arrays.args[first:end]),
             segments=segments,
             phases=phases,

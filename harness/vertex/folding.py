@@ -28,7 +28,7 @@ class FoldedTable:
 def fold_tables(function: VertexFunction) -> tuple[VertexFunction, tuple[FoldedTable, ...]]:
     """Replace every matmul of a looked-up row with a parameter; return the tables that it needs.
 
-    Operators that become unused are removed.
+    Lookups that become unused remain, but no stage runs them.
     """
     nodes: list[Node] = []
     new_id: list[int] = []

@@ -202,6 +202,19 @@ def find_ancestors(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
     return reached
 
 
+def keep_ancestors(
+    nodes: Sequence[Node], roots: Collection[int]
+) -> tuple[tuple[Node, ...], dict[int, int]]:
+    """Return the nodes that the roots depend on, renumbered in the same order, and their new ids.
+
+    The new ids are by old id.
+    """
+    needed = sorted(find_ancestors(nodes, roots))
+    new = {old: k for k, old in enumerate(needed)}
+    kept = (replace(nodes[old], inputs=tuple(new[k] for k in nodes[old].inputs)) for old in needed)
+    return tuple(kept), new
+
+
 def find_consumers(nodes: Sequence[Node], results: Iterable[int]) -> list[list[int]]:
     """Return the consumers of each node among the nodes that the results depend on."""
     used = find_ancestors(nodes, {*results})

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynbatch.harness.vertex.operators import PARAMETER, Node
-from dynbatch.harness.vertex.program import Builder, VertexFunction, find_ancestors
+from dynbatch.harness.vertex.program import Builder, VertexFunction, keep_ancestors
 
 # Sums of gathered products cost memory accesses, so products move only if this factor is saved.
 LEAST_SAVED = 1.25
@@ -45,7 +45,7 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChildProduct:
-    """ChildProduct of a state of width `block.n` with rows of a parameter."""
+    """Product of a state of width `block.n` with rows of a parameter."""
 
     state: str
     block: RowBlock
@@ -163,11 +163,8 @@ def _gather_products(
 
 def _remove_unused(function: VertexFunction) -> VertexFunction:
     """Return the function without operators that no result needs; unused gathers would be read."""
-    needed = sorted(find_ancestors(function.nodes, function.results))
-    new = {i: k for k, i in enumerate(needed)}
-    nodes = [function.nodes[i] for i in needed]
-    renumbered = [replace(node, inputs=tuple(new[k] for k in node.inputs)) for node in nodes]
-    return function.replace_nodes(renumbered, new.__getitem__)
+    nodes, new = keep_ancestors(function.nodes, function.results)
+    return function.replace_nodes(nodes, new.__getitem__)
 
 
 def _scatter_products(function: VertexFunction, moved: frozenset[ChildProduct]) -> VertexFunction:

@@ -74,7 +74,7 @@ def graphs(name: str, kind: str) -> Sequence[Graph]:
         return [build_released_graph(model, mini_batch) for mini_batch in mini_batches]
     if kind == "vertex":
         return [mini_batch.graph for mini_batch in mini_batches]
-    has_loss = cut_output(trace_functions(model)["output"]).loss is not None
+    has_loss = len(cut_output(trace_functions(model)["output"])) > 1
     return [add_output_vertices(mini_batch, has_loss).graph for mini_batch in mini_batches]
 
 
