@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dynbatch.harness.contracts.model import Model, ParameterSpec
-from dynbatch.harness.models.parts.lattices import build_gated_lattice_mini_batch
+from dynbatch.harness.models.parts.lattices import build_lattice_mini_batch
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Lattice
 from dynbatch.harness.vertex import (
@@ -62,7 +62,7 @@ class GatedLatticeLSTM(Model):
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
         """Build vertices of types start, char, word, gated_char and join; all states are read."""
-        return build_gated_lattice_mini_batch(instances)
+        return build_lattice_mini_batch(instances, gated=True)
 
     def start(self, v: VertexTracer) -> None:
         """Compute the learned state before the first character."""

@@ -15,7 +15,7 @@ from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.models.parts import trees
 from dynbatch.harness.models.parts.chains import NONE, VertexBlock, build_block, join_blocks
-from dynbatch.harness.models.parts.lattices import PULLS, TYPE_NAMES, build_lattice_mini_batch
+from dynbatch.harness.models.parts.lattices import PULLS, build_lattice_mini_batch
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.instances import Lattice, Tree
 from tests.support.engine_models import EXAMPLES
@@ -122,40 +122,47 @@ def test_initial_weights_may_have_a_mean_for_each_part() -> None:
     assert max(np.abs(r).max(), np.abs(n).max()) <= 0.1 + 1e-6
 
 
-def list_vertices(instances: Sequence[Lattice]) -> list[tuple[str, list[int], tuple[int, ...]]]:
+def list_vertices(
+    instances: Sequence[Lattice], *, gated: bool
+) -> list[tuple[str, list[int], tuple[int, ...]]]:
     """Return type, arguments and pulls of every vertex, state by state."""
     vertices: list[tuple[str, list[int], tuple[int, ...]]] = []
     for one in instances:
         last: list[int] = []  # the vertex of each state
         for state, tag in enumerate(one.tags.tolist()):
-            arcs = range(one.arc_start[state], one.arc_start[state + 1])
-            cells = [
-                (
-                    "word" if k else "char",
-                    [last[one.sources[arc]]],
-                    (-1, int(one.tokens[arc])) if k else (int(one.tokens[arc]), -1),
-                )
-                for k, arc in enumerate(arcs)
+            arcs = slice(one.arc_start[state], one.arc_start[state + 1])
+            tokens, before = one.tokens[arcs].tolist(), [last[k] for k in one.sources[arcs]]
+            chars = [("char", before[:1], (token, -1, -1)) for token in tokens[:1]]
+            words = [
+                ("word", [source], (tokens[0] if gated else -1, token, -1))
+                for source, token in zip(before[1:], tokens[1:], strict=True)
             ]
-            first = len(vertices)
-            vertices += [(name, args, (*tokens, -1)) for name, args, tokens in cells]
-            if len(cells) != 1:
-                joined = list(range(first, first + len(cells)))
-                vertices.append(("join" if cells else "start", joined, (-1, -1, -1)))
+            joined = words if gated else chars + words
+            below = [len(vertices) + k for k in range(len(joined))]
+            vertices += joined
+            if len(below) > 1:
+                vertices.append(("join", below, (-1, -1, -1)))
+                below = [len(vertices) - 1]
+            if not chars:
+                vertices.append(("start", [], (-1, -1, -1)))
+            elif gated:
+                name = "gated_char" if words else "char"
+                vertices.append((name, [*before[:1], *below], (tokens[0], -1, -1)))
             name, args, pulls = vertices[-1]
             vertices[-1] = name, args, (*pulls[:2], tag)
             last.append(len(vertices) - 1)
     return vertices
 
 
+@pytest.mark.parametrize("gated", [False, True])
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(2, 4)), max_size=6), min_size=1))
 def test_vertices_of_lattices_are_those_of_their_arcs(
-    lattices: list[list[tuple[int, int]]],
+    gated: bool, lattices: list[list[tuple[int, int]]]
 ) -> None:
     instances = [grid(sorted({(a, a + n) for a, n in words}), 10) for words in lattices]
-    mini_batch = build_lattice_mini_batch(instances)
-    graph, expected = mini_batch.graph, list_vertices(instances)
-    assert [TYPE_NAMES[k] for k in graph.types] == [name for name, _, _ in expected]
+    mini_batch = build_lattice_mini_batch(instances, gated=gated)
+    graph, expected = mini_batch.graph, list_vertices(instances, gated=gated)
+    assert [graph.type_names[k] for k in graph.types] == [name for name, _, _ in expected]
     args = [graph.args[a:b].tolist() for a, b in pairwise(graph.arg_start)]
     assert args == [args for _, args, _ in expected]
     pulls = zip(*(mini_batch.pulls[name].tolist() for name in PULLS), strict=True)

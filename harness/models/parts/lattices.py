@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.models.parts.chains import NONE, build_pull
+from dynbatch.harness.compiler.registry import helper
+from dynbatch.harness.models.parts.chains import NONE
 from dynbatch.harness.values.arrays import IntArray, IntTable
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.values.instances import ARC_ROWS, STATE_ROWS, Lattice
@@ -59,15 +60,21 @@ def _concatenate(instances: Sequence[Lattice]) -> tuple[IntArray, IntArray, IntA
     return np.concatenate(states, axis=1), np.concatenate(arcs, axis=1), n_states
 
 
-def build_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
-    """Build a cell per arc, which reads the state at its source, and a join of a state's cells.
+def build_lattice_mini_batch(instances: Sequence[Lattice], *, gated: bool = False) -> MiniBatch:
+    """Build the graph of a mini-batch of lattices.
 
-    A state without arcs is a start vertex; a state with a single arc is that arc's cell. Every
-    state is an output. Pulls: character, word, label.
+    A cell per arc reads the state at its source, and a join reads several cells of a state. A state
+    is its only cell, its join or, without arcs, a start vertex. Every state is an output. Pulls:
+    character, word, label.
+
+    Args:
+        gated: a state is the cell of its character, which comes last and also reads the state's
+            only word, or the join of its words. Words pull their last character, too.
     """
-    types, arg_start, args, pulls, state = connect_arcs(*_concatenate(instances))
+    types, arg_start, args, pulls, state = connect_arcs(*_concatenate(instances), gated)
+    type_names = GATED_TYPE_NAMES if gated else TYPE_NAMES
     return MiniBatch(
-        graph=Graph.from_valid_arrays(types, arg_start, args, TYPE_NAMES),
+        graph=Graph.from_valid_arrays(types, arg_start, args, type_names),
         pulls={name: pulls[k] for k, name in enumerate(PULLS)},
         outputs=state,
         n_instances=len(instances),
@@ -81,7 +88,7 @@ SOURCE, TOKEN = (ARC_ROWS.index(name) for name in ("sources", "tokens"))
 
 @compiled
 def connect_arcs(
-    states: IntTable, arcs: IntTable, n_states: IntArray
+    states: IntTable, arcs: IntTable, n_states: IntArray, gated: bool
 ) -> tuple[IntArray, IntArray, IntArray, IntTable, IntArray]:
     """Return types, arguments, pulls and outputs of `build_lattice_mini_batch`.
 
@@ -91,11 +98,8 @@ def connect_arcs(
     Args:
         states: (2, s) and `arcs`: (2, a), see Lattice; arcs start at states of their own lattice.
     """
-    n, n_args = 0, 0
-    for s in range(states.shape[1]):
-        count = states[COUNT, s]
-        n += max(count, 1) + (count > 1)
-        n_args += count + (count if count > 1 else 0)
+    first_rank = 1 if gated else 0  # of the cells that are joined
+    n, n_args = _count_vertices(states, first_rank)
     types, arg_start = np.empty(n, np.int32), np.empty(n + 1, np.int32)
     args, pulls = np.empty(n_args, np.int32), np.full((3, n), NONE, np.int32)
     vertex = np.empty(states.shape[1], np.int32)
@@ -104,71 +108,48 @@ def connect_arcs(
     for k in range(len(n_states)):
         for _ in range(n_states[k]):
             count = states[COUNT, s]
-            for rank in range(count):
+            n_joined = count - first_rank
+            for rank in range(first_rank, count):
                 types[v] = CHAR if rank == 0 else WORD
-                pulls[0 if rank == 0 else 1, v] = arcs[TOKEN, arc]
-                args[at] = vertex[first + arcs[SOURCE, arc]]
-                arc, at, v = arc + 1, at + 1, v + 1
+                pulls[0 if rank == 0 else 1, v] = arcs[TOKEN, arc + rank]
+                if gated:
+                    pulls[0, v] = arcs[TOKEN, arc]
+                args[at] = vertex[first + arcs[SOURCE, arc + rank]]
+                at, v = at + 1, v + 1
                 arg_start[v] = at
-            if count != 1:
-                types[v] = START if count == 0 else JOIN
-                for rank in range(count):
-                    args[at] = v - count + rank
+            if n_joined > 1:
+                types[v] = GATED_JOIN if gated else JOIN
+                for rank in range(n_joined):
+                    args[at + rank] = v - n_joined + rank
+                at, v = at + n_joined, v + 1
+                arg_start[v] = at
+            if gated or count == 0:
+                types[v] = START
+                if count > 0:
+                    types[v] = GATED_CHAR if count > 1 else CHAR
+                    pulls[0, v] = arcs[TOKEN, arc]
+                    args[at] = vertex[first + arcs[SOURCE, arc]]
+                    at += 1
+                if count > 1:
+                    args[at] = v - 1
                     at += 1
                 v += 1
                 arg_start[v] = at
             vertex[s] = v - 1
             pulls[2, v - 1] = states[TAG, s]
-            s += 1
+            arc, s = arc + count, s + 1
         first = s
     return types, arg_start, args, pulls, vertex
 
 
-def build_gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
-    """Build a cell per word, and a character cell per state that reads the words that end there.
-
-    Vertices of a state: its words, their join if there are several, its character. A word reads the
-    state at its source. A character reads the previous state and, if words end with it, the only
-    word or their join. Every state is an output. Pulls: character (of a word: its last), word,
-    label.
-    """
-    arcs = join_arcs(instances)
-    n_words = np.maximum(arcs.n_arcs - 1, 0)
-    several = n_words > 1
-    ends = np.cumsum(n_words + several + 1, dtype=np.int32)
-    state = ends - 1
-    is_word = arcs.rank > 0
-    into, by = arcs.target[is_word], arcs.rank[is_word] - 1
-    word = (ends - n_words - several - 1)[into] + by
-    types = np.full(ends[-1], GATED_JOIN, dtype=np.int32)
-    types[state] = np.where(n_words > 0, GATED_CHAR, np.where(arcs.n_arcs > 0, CHAR, START))
-    types[word] = WORD
-    n_args = np.ones(len(types), dtype=np.int32)
-    n_args[state] = np.minimum(arcs.n_arcs, 2)
-    n_args[state[several] - 1] = n_words[several]
-    args, arg_start = _allocate_args(n_args)
-    args[arg_start[word]] = state[arcs.source[is_word]]
-    before = arcs.source[~is_word]
-    args[arg_start[state[arcs.target[~is_word]]]] = state[before]
-    gated = state[n_words > 0]
-    args[arg_start[gated] + 1] = gated - 1  # the only word, or the join after the words
-    in_join = several[into]
-    args[arg_start[state[into[in_join]] - 1] + by[in_join]] = word[in_join]
-    characters = np.full(len(arcs.n_arcs), -1, dtype=np.int32)
-    characters[arcs.target[~is_word]] = arcs.token[~is_word]
-    return MiniBatch(
-        graph=Graph(types, arg_start, args, GATED_TYPE_NAMES),
-        pulls={
-            "character": build_pull(len(types), (state, characters), (word, characters[into])),
-            "word": build_pull(len(types), (word, arcs.token[is_word])),
-            "label": build_pull(len(types), (state, arcs.tags)),
-        },
-        outputs=state,
-        n_instances=len(instances),
-    )
-
-
-def _allocate_args(n_args: IntArray) -> tuple[IntArray, IntArray]:
-    arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
-    np.cumsum(n_args, out=arg_start[1:])
-    return np.empty(arg_start[-1], dtype=np.int32), arg_start
+@helper
+def _count_vertices(states: IntTable, first_rank: int) -> tuple[int, int]:
+    """Return the numbers of vertices and of arguments."""
+    n, n_args = 0, 0
+    for s in range(states.shape[1]):
+        count = states[COUNT, s]
+        n_joined = count - first_rank
+        n += max(count, 1) + (n_joined > 1)
+        n_args += count + (n_joined if n_joined > 1 else 0)
+        n_args += 1 if first_rank == 1 and count > 1 else 0
+    return n, n_args
