@@ -23,19 +23,9 @@ if TYPE_CHECKING:
 GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
 
 
-def differentiate_add(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """Return the gradients of x + y: dy for both."""
-    return dy, dy
-
-
 def differentiate_sum(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x + y + ...: dy for each."""
     return [dy] * len(b.get_inputs(node))
-
-
-def differentiate_sub(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """Return the gradients of x - y: dy and -dy."""
-    return dy, b.add("neg", dy)
 
 
 def differentiate_mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
@@ -287,11 +277,13 @@ OPERATORS: dict[str, Operator] = {
     "softmax": Operator(_infer_first_shape, signature=("shape",)),
     "layer_norm": Operator(_infer_scaled_shape, signature=None, parameter_at=1),
     # Elementwise.
-    "add": Operator(_infer_equal_shape, differentiate_add, elementwise=True),
+    "add": Operator(_infer_equal_shape, differentiate_sum, elementwise=True),
     "sum": Operator(
         _infer_equal_shape, differentiate_sum, elementwise=True
     ),  # any number of operands
-    "sub": Operator(_infer_equal_shape, differentiate_sub, elementwise=True),
+    "sub": Operator(
+        _infer_equal_shape, lambda b, n, dy: (dy, b.add("neg", dy)), elementwise=True
+    ),
     "mul": Operator(_infer_equal_shape, differentiate_mul, elementwise=True),
     "div": Operator(_infer_equal_shape, differentiate_div, elementwise=True, signature=None),
     "neg": Operator(_infer_first_shape, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),

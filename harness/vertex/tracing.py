@@ -256,11 +256,6 @@ class VertexTracer:
         Raises:
             ConfigError: if the vector does not have these columns.
         """
-        whole = x.builder[x.node].width
-        if start < 0 or width < 1 or start + width > whole:
-            raise ConfigError(
-                f"columns {start} to {start + width} exceed a vector of width {whole}"
-            )
         return Symbol(x.builder, x.builder.slice(x.node, start, width))
 
     def scatter(self, **values: Symbol) -> None:

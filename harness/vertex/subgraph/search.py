@@ -24,18 +24,19 @@ def batch_by_agenda(block: OperatorBlock) -> tuple[OperatorBatch, ...]:
     Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
     Graphs", NIPS 2017.
     """
-    progress, depth = _Progress(block), _compute_depths(block)
+    depth, waiting = _compute_depths(block), dict.fromkeys(block.variables)
     batches = []
-    while progress.waiting:
-        ready = progress.find_ready()
+    while waiting:
 
         def average(type_id: int) -> float:
-            depths = [depth[i] for i in progress.waiting if block.type_of[i] == type_id]
+            depths = [depth[i] for i in waiting if block.type_of[i] == type_id]
             return sum(depths) / len(depths)
 
-        members = ready[min(sorted(ready), key=average)]
-        batches.append(block.batch(members))
-        progress.execute(members)
+        ready = [i for i in waiting if not any(k in waiting for k in block.nodes[i].inputs)]
+        chosen = min(sorted({block.type_of[i] for i in ready}), key=average)
+        batches.append(block.batch([i for i in ready if block.type_of[i] == chosen]))
+        for i in batches[-1].members:
+            del waiting[i]
     return tuple(batches)
 
 
@@ -65,26 +66,6 @@ def find_unavoidable_copies(block: OperatorBlock, batch: OperatorBatch) -> list[
         and not block.is_shared(batch, k)
         and (len(set(operand)) < len(operand) or any(i not in computed for i in operand))
     ]
-
-
-class _Progress:
-    """Operators that have not been executed."""
-
-    def __init__(self, block: OperatorBlock) -> None:
-        self.block = block
-        self.waiting = dict.fromkeys(block.variables)
-
-    def find_ready(self) -> dict[int, list[int]]:
-        """Return the ready operators by type."""
-        by_type: dict[int, list[int]] = {}
-        for i in self.waiting:
-            if not any(k in self.waiting for k in self.block.nodes[i].inputs):
-                by_type.setdefault(self.block.type_of[i], []).append(i)
-        return by_type
-
-    def execute(self, members: list[int]) -> None:
-        for i in members:
-            del self.waiting[i]
 
 
 def _compute_depths(block: OperatorBlock) -> dict[int, int]:
