@@ -7,6 +7,7 @@ after every call, so the same pass identifies the invalid call.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -118,13 +119,7 @@ class Recorder(CallWriter):
 
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
         """Run all branches from the same depth; continue at the maximum depth of their ends."""
-        add, results = self._log.append, []
-        add(OPEN)
-        for branch in branches:
-            results.append(require_result(branch()))
-            add(BRANCH)
-        add(CLOSE)
-        return results
+        return self.map(operator.call, branches)
 
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
         """Do the same as `concurrent`, without one function per element."""

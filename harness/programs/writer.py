@@ -126,26 +126,24 @@ class CallWriter(ABC):
 
     def fork(self, *branches: Body) -> Any:
         """Return a request, to be yielded: run branches, which may wait, and join them."""
-        self.n_open += 1
-        return self._annotate_request(Fork(branches, "")) if self.is_checked else Fork(branches, "")
+        return self._open_request(Fork(branches, ""))
 
     def value(self, source: Any, state: str, column: int = 0) -> Any:
         """Return a request, to be yielded: a number that a block computed."""
-        self.n_open += 1
-        wait = Wait(source, None, state, column, "")
-        return self._annotate_request(wait) if self.is_checked else wait
+        return self._open_request(Wait(source, None, state, column, ""))
 
     def chance(self, source: Any, *key: int) -> Any:
         """Return a request, to be yielded: a random number in [0, 1) once `source` is computed.
 
         Only the key determines the number.
         """
-        self.n_open += 1
-        wait = Wait(source, key, "", 0, "")
-        return self._annotate_request(wait) if self.is_checked else wait
+        return self._open_request(Wait(source, key, "", 0, ""))
 
-    def _annotate_request(self, request: Fork | Wait) -> Request:
-        """Return the same request with its line, which is also that of its branches."""
+    def _open_request(self, request: Fork | Wait) -> Request:
+        """Return a new request; if checked, with its line, which is also that of its branches."""
+        self.n_open += 1
+        if not self.is_checked:
+            return request
         known = request._replace(made_at=find_location(sys._getframe(2)))
         if isinstance(known, Fork):
             for branch in known.branches:
