@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from dynbatch.harness.errors import ConfigError
@@ -77,44 +78,19 @@ def _apply_unary(x: Symbol, op: str, value: float = 0.0) -> Symbol:
     return Symbol(x.builder, x.builder.add(op, x.node, value=value))
 
 
-def sigmoid(x: Symbol) -> Symbol:
-    """Return 1 / (1 + exp(-x))."""
-    return _apply_unary(x, "sigmoid")
+# Elementwise functions.
+sigmoid = partial(_apply_unary, op="sigmoid")  # 1 / (1 + exp(-x))
+tanh = partial(_apply_unary, op="tanh")
+relu = partial(_apply_unary, op="relu")  # max(x, 0)
+exp = partial(_apply_unary, op="exp")
+log = partial(_apply_unary, op="log")
+square = partial(_apply_unary, op="square")
+sqrt = partial(_apply_unary, op="sqrt")
 
-
-def tanh(x: Symbol) -> Symbol:
-    """Return the hyperbolic tangent."""
-    return _apply_unary(x, "tanh")
-
-
-def relu(x: Symbol) -> Symbol:
-    """Return max(x, 0)."""
-    return _apply_unary(x, "relu")
-
-
-def exp(x: Symbol) -> Symbol:
-    """Return the exponential."""
-    return _apply_unary(x, "exp")
-
-
-def log(x: Symbol) -> Symbol:
-    """Return the natural logarithm."""
-    return _apply_unary(x, "log")
-
-
-def square(x: Symbol) -> Symbol:
-    """Return x^2."""
-    return _apply_unary(x, "square")
-
-
-def sqrt(x: Symbol) -> Symbol:
-    """Return the square root."""
-    return _apply_unary(x, "sqrt")
-
-
-def sum_elements(x: Symbol) -> Symbol:
-    """Sum the elements of one vertex: shape (1,)."""
-    return _apply_unary(x, "sum_elements")
+# Other functions of one value.
+softmax = partial(_apply_unary, op="softmax")  # of every row of a matrix
+sum_elements = partial(_apply_unary, op="sum_elements")  # of one vertex: shape (1,)
+sum_edges = partial(_apply_unary, op="sum_edges")  # at their vertex; 0 without children
 
 
 def expand(x: Symbol, width: int) -> Symbol:
@@ -126,11 +102,6 @@ def expand(x: Symbol, width: int) -> Symbol:
     if x.shape != (1,):
         raise ConfigError(f"expand: expected shape (1,), got {x.shape}")
     return Symbol(x.builder, x.builder.add("expand", x.node, shape=(width,)))
-
-
-def sum_edges(x: Symbol) -> Symbol:
-    """Sum a value of the incoming edges at their vertex (0 without children)."""
-    return _apply_unary(x, "sum_edges")
 
 
 def spread(x: Symbol) -> Symbol:
@@ -341,11 +312,6 @@ def mix_heads(p: Symbol, v: Symbol, n_heads: int) -> Symbol:
             f" got shape {(n_p, n_weights)}"
         )
     return _add("mix_heads", p, v, (n_p // n_heads, width), n_heads)
-
-
-def softmax(x: Symbol) -> Symbol:
-    """Return the softmax of every row."""
-    return Symbol(x.builder, x.builder.add("softmax", x.node))
 
 
 def layer_norm(x: Symbol, gain: Symbol) -> Symbol:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import ModelSizes, trace_functions
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.models.cell import CELLS, CellModel
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.harness.vertex.program import VertexFunction
@@ -107,11 +106,6 @@ def test_products_with_different_matrices_of_equal_shape_are_one_batch() -> None
     block = block_of("lstm")
     products = [b for b in find_fewest_kernels(block) if block.nodes[b.members[0]].op == "matmul"]
     assert [len(batch.members) for batch in products] == [8]
-
-
-def test_an_unknown_layout_is_refused() -> None:
-    with pytest.raises(ConfigError, match="layout=row is not allowed; choose one of dynet, pq"):
-        plan_block(block_of("gru"), "row", pre_gather=True)
 
 
 # --- the search against all schedules ---

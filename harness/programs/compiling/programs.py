@@ -238,5 +238,4 @@ class CompiledPrograms:
             self.n_grown += 1
         if at == fibers.LOG:
             self._take_log(self._arrays[at])
-        if at not in STACKS:
-            self._state[at + 2] = 2 * n
+        self._state[at + 2] = 2 * n

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
 from dynbatch.harness.vertex.subgraph.pq_tree import Pattern, build_order_tree, decide_orders
 from dynbatch.harness.vertex.subgraph.search import batch_by_agenda, find_fewest_kernels
@@ -158,12 +157,7 @@ def plan_block(block: OperatorBlock, layout: str, *, pre_gather: bool) -> BlockP
     Args:
         layout: "dynet" for the agenda's batches, with memory in order of execution; "pq" for the
             fewest kernels, with memory laid out by a PQ tree.
-
-    Raises:
-        ConfigError: for any other layout.
     """
-    if layout not in LAYOUTS:
-        raise ConfigError(f"layout={layout} is not allowed; choose one of {', '.join(LAYOUTS)}")
     if layout == "dynet":
         return BlockPlan(block, lay_out_in_execution_order(batch_by_agenda(block)), pre_gather)
     chosen = lay_out_by_pq_tree(block.variables, find_fewest_kernels(block))
