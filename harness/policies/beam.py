@@ -22,7 +22,6 @@ from dynbatch.harness.policies.parts.backwards import (
     Placing,
     assign_batches,
     build_block_graph,
-    expand_batches,
     find_blocks,
     insert_followers,
     place,
@@ -135,8 +134,8 @@ def _compute_batches(
     sequence = _find_best_sequence(block_types, block_start, block_args, cost, width)
     late, type_of = _place_in_sequence(block_types, block_start, block_args, sequence, len(follows))
     early, change = move_early(late, type_of, len(follows), block_types, block_start, block_args)
-    batch_of = expand_batches(early if change == FEWER else late, old_id, block)
-    return insert_followers(types, follows, batch_of, len(sequence))
+    batches = early if change == FEWER else late
+    return insert_followers(types, follows, block, old_id, batches, len(sequence))
 
 
 @helper

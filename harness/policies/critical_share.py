@@ -23,7 +23,6 @@ from dynbatch.harness.policies.parts.alignment import FEWER, choose_batches, mov
 from dynbatch.harness.policies.parts.backwards import (
     assign_batches,
     build_block_graph,
-    expand_batches,
     find_blocks,
     insert_followers,
     place,
@@ -59,8 +58,8 @@ def _compute_batches_with_followers(
         block_types, block_start, block_args, compute_costs(types, follows)
     )
     early, change = move_early(late, type_of, len(follows), block_types, block_start, block_args)
-    batch_of = expand_batches(early if change == FEWER else late, old_id, block)
-    return insert_followers(types, follows, batch_of, len(type_of))
+    batches = early if change == FEWER else late
+    return insert_followers(types, follows, block, old_id, batches, len(type_of))
 
 
 @helper

@@ -21,12 +21,7 @@ import numpy as np
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.contracts.policy import ArrayPolicy
-from dynbatch.harness.policies.parts.backwards import (
-    build_block_graph,
-    expand_batches,
-    find_blocks,
-    insert_followers,
-)
+from dynbatch.harness.policies.parts.backwards import build_block_graph, find_blocks, insert_followers
 from dynbatch.harness.policies.parts.ready import (
     N_BATCHES,
     N_EXECUTED,
@@ -99,8 +94,7 @@ def _compute_reversed_batches(
     block_batches = np.empty(n, np.int32)
     for k in range(n):
         block_batches[k] = n_batches - 1 - ready.batch_of[n - 1 - k]
-    batch_of = expand_batches(block_batches, old_id, block)
-    return insert_followers(types, follows, batch_of, n_batches)
+    return insert_followers(types, follows, block, old_id, block_batches, n_batches)
 
 
 @helper

@@ -131,35 +131,25 @@ def build_block_graph(
 
 
 @helper
-def expand_batches(block_batches: Ints, old_id: Ints, block: Ints) -> Ints:
-    """Return the batch (n,) of every vertex from those of blocks; a follower's is its block's.
-
-    Args:
-        old_id: from build_block_graph.
-        block: from find_blocks.
-    """
-    batch_of = np.empty(len(block), np.int32)
-    for k in range(len(old_id)):
-        batch_of[old_id[k]] = block_batches[k]
-    for v in range(len(block)):
-        batch_of[v] = batch_of[block[v]]
-    return batch_of
-
-
-@helper
 def insert_followers(
-    types: Ints, follows: Ints, batch_of: Ints, n_batches: int
+    types: Ints, follows: Ints, block: Ints, old_id: Ints, block_batches: Ints, n_batches: int
 ) -> tuple[Ints, Ints]:
     """Return order and starts, with followers in separate batches right after their blocks.
 
     Args:
-        batch_of: (n,), changed in place; a follower's batch is given as that of its block.
+        block: from find_blocks.
+        old_id: from build_block_graph.
+        block_batches: batches of the blocks, of which some may be empty.
+        n_batches: number of these batches.
     """
     slot = np.zeros(len(follows), np.int32)  # 0: the block itself, k: its k-th follower type
     n_slots = 1
     for t in find_followers(follows):
         slot[t] = n_slots
         n_slots += 1
-    for v in range(len(types)):
-        batch_of[v] = batch_of[v] * n_slots + slot[types[v]]
+    batch_of = np.empty(len(block), np.int32)
+    for k in range(len(old_id)):
+        batch_of[old_id[k]] = block_batches[k] * n_slots
+    for v in range(len(block)):
+        batch_of[v] = batch_of[block[v]] + slot[types[v]]
     return order_used_batches(batch_of, n_batches * n_slots)
