@@ -21,7 +21,11 @@ import numpy as np
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.contracts.policy import ArrayPolicy
-from dynbatch.harness.policies.parts.backwards import build_block_graph, find_blocks, insert_followers
+from dynbatch.harness.policies.parts.backwards import (
+    build_block_graph,
+    find_blocks,
+    insert_followers,
+)
 from dynbatch.harness.policies.parts.ready import (
     N_BATCHES,
     N_EXECUTED,

@@ -25,13 +25,11 @@ class Arcs:
     """All lattices of a mini-batch concatenated, with consecutive numbers of states and arcs.
 
     Attributes:
-        n_arcs: (s,), number of arcs into each state.
         tags: (s,).
         target, source, token: (a,), of every arc.
         rank: (a,), index of an arc among those into its state; 0 is the character.
     """
 
-    n_arcs: IntArray
     tags: IntArray
     target: IntArray
     source: IntArray
@@ -49,7 +47,7 @@ def join_arcs(instances: Sequence[Lattice]) -> Arcs:
     target = np.arange(len(n_arcs), dtype=np.int32).repeat(n_arcs)
     first = np.cumsum(n_arcs, dtype=np.int32) - n_arcs
     rank = np.arange(len(source), dtype=np.int32) - first[target]
-    return Arcs(n_arcs, tags, target, source, token, rank)
+    return Arcs(tags, target, source, token, rank)
 
 
 def _concatenate(instances: Sequence[Lattice]) -> tuple[IntArray, IntArray, IntArray]:
