@@ -224,13 +224,6 @@ def _infer_outer_shape(inputs: Sequence[Node]) -> Shape:
     return (inputs[0].shape[-1], inputs[1].shape[-1])
 
 
-def _infer_bias_shape(inputs: Sequence[Node]) -> Shape:
-    x, bias = inputs
-    if bias.shape != x.shape[-1:]:
-        raise ConfigError(f"cannot add a bias of shape {bias.shape} to {x.shape}")
-    return x.shape
-
-
 def _infer_scaled_shape(inputs: Sequence[Node]) -> Shape:
     x, gain = inputs
     if gain.shape != x.shape[-1:]:
@@ -257,7 +250,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "matmul_transposed": Operator(lambda inputs: _infer_matmul_shape(inputs, 1, 0), parameter_at=1),
     "bias": Operator(
-        _infer_bias_shape,
+        _infer_first_shape,  # the tracer checks the bias's width
         differentiate_bias,
         elementwise=True,
         signature=("parameter",),
