@@ -251,8 +251,7 @@ def group_operators(function: VertexFunction) -> Mapping[int, tuple[int, ...]]:
     is a parameter.
     """
     nodes = function.nodes
-    outside = [*(i for _, i in function.scatter), function.push, function.loss]
-    results = [i for i in outside if i is not None]
+    results = [*dict(function.scatter).values(), *function.shown]
     used = sorted(find_ancestors(nodes, results))
     readers = Counter([k for i in used for k in nodes[i].inputs] + results)
     groups = {

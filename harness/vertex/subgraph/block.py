@@ -53,8 +53,7 @@ class OperatorBlock:
     @cached_property
     def outputs(self) -> tuple[int, ...]:
         """Computed values that are used outside, each once."""
-        shown = [node for _, node in self.function.scatter]
-        shown += [i for i in (self.function.push, self.function.loss) if i is not None]
+        shown = [*dict(self.function.scatter).values(), *self.function.shown]
         return tuple(i for i in dict.fromkeys(shown) if i in self.variables)
 
     @cached_property

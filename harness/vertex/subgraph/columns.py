@@ -72,18 +72,16 @@ class _Unjoiner:
     made: dict[tuple[int, Columns | None], int] = field(default_factory=dict)
 
     def run(self) -> Unjoined:
-        shown = (self.function.push, self.function.loss)
-        results = [i for _, i in self.function.scatter] + [i for i in shown if i is not None]
-        self._find_cuts([*results, *self.function.find_gathers()])
-        for i, node in enumerate(self.function.nodes):  # in the order in which they were written
+        old = self.function
+        results = [*dict(old.scatter).values(), *old.shown]
+        self._find_cuts([*results, *old.find_gathers()])
+        for i, node in enumerate(old.nodes):  # in the order in which they were written
             if node.op not in ("slice", PARAMETER):
                 for columns in sorted(self.wanted.get(i, ()), key=lambda c: c or (0, 0)):
                     self._make(i, columns)
-        scatter = tuple((state, self._make(i, WHOLE)) for state, i in self.function.scatter)
-        push, loss = (None if i is None else self._make(i, WHOLE) for i in shown)
-        nodes = tuple(self.builder.nodes)
-        function = VertexFunction(self.function.name, nodes, scatter, push, loss)
-        widths = {n.name: _count_columns(n) for n in self.function.nodes if n.op == PARAMETER}
+        new = {i: self._make(i, WHOLE) for i in results}
+        function = old.replace_nodes(self.builder.nodes, new.__getitem__)
+        widths = {n.name: _count_columns(n) for n in old.nodes if n.op == PARAMETER}
         return Unjoined(function, self.parts, widths)
 
     def _find_cuts(self, results: Iterable[int]) -> None:
@@ -281,9 +279,8 @@ class _ColumnWriter:
         for batch in self.plan.layout.batches:
             for run in self._split_runs(batch):
                 self._write(run)
-        scatter = tuple((state, self._build_node((i,))) for state, i in old.scatter)
-        push, loss = (None if i is None else self._build_node((i,)) for i in (old.push, old.loss))
-        function = VertexFunction(old.name, tuple(self.builder.nodes), scatter, push, loss)
+        new = {i: self._build_node((i,)) for i in (*dict(old.scatter).values(), *old.shown)}
+        function = old.replace_nodes(self.builder.nodes, new.__getitem__)
         return LaidOutFunction(function, tuple(self.packs.values()), self.columns)
 
     def _assign_places(self) -> dict[int, Place]:
