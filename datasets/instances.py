@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dynbatch.datasets.parts.reading import read_own_file
+from dynbatch.datasets.parts.reading import Vocabulary, read_own_file
 from dynbatch.datasets.parts.tree_builder import Parts, Side, TreeBuilder, build_trees
 from dynbatch.harness.contracts.corpus import OWN_SPLIT, Corpus
 from dynbatch.harness.contracts.home import Checksums, find_checksum
@@ -157,7 +157,8 @@ def _read_tree(
         raise DataError("a tree is not connected: each vertex but the root needs one parent")
     starts = np.cumsum([0, *map(len, groups)])
     NaryTree(*map(as_int_array, (words, labels, starts, flat)))  # checks the rest
-    builder = TreeBuilder({str(word): word for word in words}, unknown=0)
+    rows = {str(word): word for word in words}
+    builder = TreeBuilder(Vocabulary(rows, unknown=0, size=len(rows)))
     numbers: list[int] = []
     for word, label, group in zip(words, labels, groups, strict=True):
         parts: Parts = [numbers[child] for child in group] if group else [str(word)]

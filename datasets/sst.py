@@ -101,7 +101,7 @@ def _build_instances(text: CorpusPart, vocabulary: Vocabulary) -> LazyInstances[
 
     def build(index: int) -> Tree:
         try:
-            return parse_tree(text.lines[index], vocabulary.known, vocabulary.unknown, CLASSES)
+            return parse_tree(text.lines[index], vocabulary, CLASSES)
         except DataError as error:
             reason = f"{error}: expected one tree of (label word) and (label left right) per line"
             raise text.build_error(index, reason) from None
@@ -119,9 +119,7 @@ def _load_own(text: CorpusPart, split: str, vocab_modulo: int, binarize: Side) -
     for index, line in enumerate(text.lines):
         if line.strip(" \t"):
             try:
-                parsed.append(
-                    _parse_vertices(line, vocabulary.known, vocabulary.unknown, classes, binarize)
-                )
+                parsed.append(_parse_vertices(line, vocabulary, classes, binarize))
             except DataError as error:
                 reason = f"{error}: expected trees of (label word) and (label child ...)"
                 raise text.build_error(index, reason) from None
@@ -172,24 +170,18 @@ def list_words(text: str) -> list[str]:
     return list(dict.fromkeys(map(unescape, dict.fromkeys(WORD.findall(text)))))
 
 
-def parse_tree(
-    line: str,
-    word_ids: Mapping[str, int],
-    unknown: int,
-    classes: Mapping[str, int],
-) -> Tree:
+def parse_tree(line: str, vocabulary: Vocabulary, classes: Mapping[str, int]) -> Tree:
     """Parse one binary tree.
 
     Raises:
         DataError: for a malformed tree, with the reason, to which the caller adds file and line.
     """
-    return _parse_vertices(line, word_ids, unknown, classes).build_binary()
+    return _parse_vertices(line, vocabulary, classes).build_binary()
 
 
 def _parse_vertices(
     line: str,
-    word_ids: Mapping[str, int],
-    unknown: int,
+    vocabulary: Vocabulary,
     classes: Mapping[str, int],
     binarize: Side | None = None,
 ) -> TreeBuilder:
@@ -199,7 +191,7 @@ def _parse_vertices(
         binarize: see `load`; None accepts only binary trees.
     """
     no_label = None if binarize is None else NO_LABEL
-    vertices = TreeBuilder(word_ids, unknown)
+    vertices = TreeBuilder(vocabulary)
     parts: Parts = []
     enclosing: list[tuple[int, Parts]] = []  # label of each open vertex, and the parts before it
     for token in TOKEN.findall(line):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from dynbatch.datasets.parts.reading import Vocabulary
 from dynbatch.harness.contracts.corpus import MAX_CHILDREN
 from dynbatch.harness.errors import DataError
 from dynbatch.harness.values.arrays import as_int_array
@@ -28,8 +29,7 @@ class TreeBuilder:
         words: word of each leaf, -1 for an internal vertex.
     """
 
-    word_ids: Mapping[str, int]
-    unknown: int
+    vocabulary: Vocabulary
     words: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     children: list[Children] = field(default_factory=list)
@@ -48,9 +48,8 @@ class TreeBuilder:
     def add(self, parts: Parts, label: int) -> int:
         """Add a vertex and return its number."""
         word, left_right = _parse_vertex(parts)
-        return self._append(
-            -1 if word is None else self.word_ids.get(word, self.unknown), left_right, label
-        )
+        row = -1 if word is None else self.vocabulary.find_row(word)
+        return self._append(row, left_right, label)
 
     def _append(self, word: int, children: Children, label: int) -> int:
         self.words.append(word)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dynbatch.datasets.parts.reading import LazyInstances
+from dynbatch.datasets.parts.reading import LazyInstances, build_vocabulary
 from dynbatch.datasets.sst import CLASSES, list_words, parse_tree
 from dynbatch.harness.commands.data import describe_corpus
 from dynbatch.harness.contracts.corpus import hash_inputs
@@ -73,14 +73,15 @@ def leaves_of(nested: Any) -> Iterator[str]:
 def test_a_written_tree_is_read_back(nested: Any) -> None:
     words = list(dict.fromkeys(leaves_of(nested)))
     text = to_text(nested)
-    tree = parse_tree(text, {word: i for i, word in enumerate(words)}, len(words), CLASSES)
+    tree = parse_tree(text, build_vocabulary(words), CLASSES)
     assert from_tree(tree, words, tree.n_vertices - 1) == nested
     assert list_words(text) == words
 
 
 def test_a_very_deep_tree_is_read() -> None:
     depth = 5000
-    tree = parse_tree("(2 (1 a) " * depth + "(1 a)" + ")" * depth, {"a": 0}, 1, CLASSES)
+    text = "(2 (1 a) " * depth + "(1 a)" + ")" * depth
+    tree = parse_tree(text, build_vocabulary(["a"]), CLASSES)
     assert (tree.n_leaves, tree.height) == (depth + 1, depth)
 
 
@@ -146,12 +147,12 @@ class OnlyLookups(dict[str, int]):
 
 
 def test_a_tree_takes_no_longer_with_more_labels() -> None:
-    text = "(3 (2 good) (1 (0 bad) (2 good)))"
-    expected = parse_tree(text, {"good": 0, "bad": 1}, 2, CLASSES)
-    found = parse_tree(text, {"good": 0, "bad": 1}, 2, OnlyLookups(CLASSES))
+    text, vocabulary = "(3 (2 good) (1 (0 bad) (2 good)))", build_vocabulary(["good", "bad"])
+    expected = parse_tree(text, vocabulary, CLASSES)
+    found = parse_tree(text, vocabulary, OnlyLookups(CLASSES))
     assert np.array_equal(found.table, expected.table)
     with pytest.raises(DataError, match="label '7' is not an integer from 0 to 4"):
-        parse_tree("(7 a)", {}, 0, OnlyLookups(CLASSES))
+        parse_tree("(7 a)", vocabulary, OnlyLookups(CLASSES))
 
 
 # --- sentences ---
