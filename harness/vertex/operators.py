@@ -274,9 +274,7 @@ OPERATORS: dict[str, Operator] = {
     "sum": Operator(
         _infer_equal_shape, differentiate_sum, elementwise=True
     ),  # any number of operands
-    "sub": Operator(
-        _infer_equal_shape, lambda b, n, dy: (dy, b.add("neg", dy)), elementwise=True
-    ),
+    "sub": Operator(_infer_equal_shape, lambda b, n, dy: (dy, b.add("neg", dy)), elementwise=True),
     "mul": Operator(_infer_equal_shape, differentiate_mul, elementwise=True),
     "div": Operator(_infer_equal_shape, differentiate_div, elementwise=True, signature=None),
     "neg": Operator(_infer_first_shape, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),
