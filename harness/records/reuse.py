@@ -69,9 +69,10 @@ class Present:
 
     def _find_machine_change(self, record: Record, spec: TrialSpec) -> str | None:
         theirs = collect_hardware_facts(record.machine, spec.device)
-        for name, value in collect_hardware_facts(self._describe_machine(), spec.device).items():
-            if theirs[name] != value:
-                return f"{name} was {theirs[name]}, now {value}"
+        ours = collect_hardware_facts(self._describe_machine(), spec.device)
+        for name in ours | theirs:  # only a machine with a CPU quota has one
+            if theirs.get(name) != ours.get(name):
+                return f"{name} was {theirs.get(name)}, now {ours.get(name)}"
         # A record without a measurement does not depend on versions.
         installed = self._list_versions(spec.python) if record.status == "ok" else {}
         for name, version in record.versions.items():

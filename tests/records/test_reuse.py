@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dynbatch.harness.contracts.home import SPLITS, compute_checksum
 from dynbatch.harness.errors import RecordError
 from dynbatch.harness.machine.facts import describe_machine
 from dynbatch.harness.measuring.processes.launch import record_unmeasured
+from dynbatch.harness.records import reuse
 from dynbatch.harness.records.cross_check import check_comparable
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.reuse import OwnData, Present, are_same_versions
@@ -138,6 +140,20 @@ def test_a_record_of_another_machine_is_not_kept(
     record = measured_now(spec, machine=describe_machine().to_dict() | changed)
     assert not Present().is_kept(record, spec)
     assert Present(measures_here=False).is_kept(record, spec)
+
+
+@pytest.mark.parametrize(("before", "now"), [(None, 0.5), (0.5, None), (0.5, 1.5)])
+def test_a_record_under_another_cpu_quota_is_not_kept(
+    make_spec: MakeSpec,
+    measured_now: MakeRecord,
+    monkeypatch: pytest.MonkeyPatch,
+    before: float | None,
+    now: float | None,
+) -> None:
+    spec, machine = make_spec(), replace(describe_machine(), cpu_quota=before)
+    record = measured_now(spec, machine=machine.to_dict())
+    monkeypatch.setattr(reuse, "describe_machine", lambda: replace(machine, cpu_quota=now))
+    assert Present().find_change(record, spec) == f"cpu_quota was {before}, now {now}"
 
 
 @pytest.mark.parametrize(
