@@ -258,12 +258,16 @@ def test_last_checks_run_side_by_side_and_workers_end_one_by_one(
 def test_a_system_without_memory_beside_others_is_tried_alone(
     make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """It finds no memory while another process of the block is alive."""
-    counter = tmp_path / "starts"
+    """It finds no memory while another process of the block is alive.
+
+    Until it has been tried alone it has no record, which an interrupted run would leave.
+    """
+    counter, record = tmp_path / "starts", tmp_path / "raw" / "needy" / "r0.json"
     code = (
         f"from pathlib import Path; path = Path({str(counter)!r}); path.touch()\n"
         "path.write_text(path.read_text() + 'x')\n"
-        "if path.read_text() == 'x': raise MemoryError"
+        "if path.read_text() == 'x': raise MemoryError\n"
+        f"assert not Path({str(record)!r}).exists()"
     )
     needy = make_spec(adapter=make_module(FAULTY), timing=TIMING, system_options={"file": code})
     slow = make_spec(system_options={"pause_s": 2.0}, timing=TIMING)
