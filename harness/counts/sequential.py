@@ -21,6 +21,7 @@ from dynbatch.harness.counts.worker import CountOutcome, make_failed_count, run_
 from dynbatch.harness.machine.files import drop_leftovers
 from dynbatch.harness.measuring.processes.process_tree import Members, contain_descendants
 from dynbatch.harness.measuring.processes.supervise import (
+    LOOK_S,
     POLL_S,
     describe_timeout,
     explain_death,
@@ -150,12 +151,14 @@ def _receive_outcome(
 ) -> CountOutcome | Ending:
     """Wait until the child sends an outcome, ends or exceeds a limit."""
     limits = count.request.spec.limits
-    deadline = time.monotonic() + limits.longest_s
-    while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):
+    left_s, looked_at = limits.longest_s, time.monotonic()
+    while not receiver.poll(min(POLL_S, max(0.0, left_s))):
         excess = find_memory_excess(sum(map(read_resident_bytes, members())), limits)
         if excess is not None:
             return "oom", excess
-        if time.monotonic() > deadline:
+        left_s -= min(time.monotonic() - looked_at, LOOK_S)
+        looked_at = time.monotonic()
+        if left_s <= 0:
             return "timeout", describe_timeout(limits)
     try:
         outcome: CountOutcome = receiver.recv()

@@ -149,7 +149,9 @@ def test_a_fault_costs_only_its_own_system(
     assert len(shared) >= TIMING.min_passes
 
 
-def test_waiting_for_others_does_not_count_as_own_time(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_time_counts_while_a_child_is_active_and_watched(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
     """With a clock that the test advances, and a process that only waits."""
     now = [100.0]
     monkeypatch.setattr(supervise, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -157,14 +159,20 @@ def test_waiting_for_others_does_not_count_as_own_time(tmp_path: Path, monkeypat
     child = supervise.ChildProcess(
         sys.executable, (), {**os.environ}, Limits(time_s=10.0), tmp_path / "log"
     )
-    try:
-        for is_active, elapsed_s in ((True, 6.0), (False, 1000.0), (True, 3.0)):
-            child.is_active = is_active
-            now[0] += elapsed_s
+
+    def watch(seconds: float, step_s: float = supervise.POLL_S) -> None:
+        for _ in range(round(seconds / step_s)):
+            now[0] += step_s
             child.charge_time()
+
+    try:
+        for is_active, elapsed_s in ((True, 6.0), (False, 1000.0), (True, 2.5)):
+            child.is_active = is_active
+            watch(elapsed_s)
             assert child.excess is None
-        now[0] += 1.5
-        child.charge_time()
+        watch(1000.0, step_s=1000.0)  # this process is stopped: a second counts
+        assert child.excess is None
+        watch(1.0)
         assert child.excess == ("timeout", "not finished within limits.time_s=10")
     finally:
         child.end()

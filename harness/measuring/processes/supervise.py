@@ -29,6 +29,9 @@ BEGIN = "dynbatch.harness.measuring.processes.child"
 Fork = Callable[[socket.socket], ForkedProcess | None]
 
 POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core
+# Most seconds that count between two looks at a child: after more of them this process was stopped
+# (SIGSTOP, Ctrl-Z), and its child may have done its work or have been stopped, too.
+LOOK_S = 4 * POLL_S
 MEMORY_SHARE = 0.8  # fraction of the machine's memory, if no limit is configured
 
 
@@ -78,7 +81,8 @@ def supervise_child(
 class ChildProcess:
     """Child process with limits and bounded output.
 
-    Its time limit covers the time in which it is active: a child that waits for its turn is not.
+    Its time limit covers the time in which it is active and watched: a child that waits for its turn
+    is not, nor is any child of a stopped process.
 
     Attributes:
         is_active: Whether its time counts.
@@ -183,7 +187,7 @@ class ChildProcess:
         """Charge the time since the last call to its limit, if it was active."""
         now = time.monotonic()
         if self.is_active:
-            self._left_s -= now - self._looked_at
+            self._left_s -= min(now - self._looked_at, LOOK_S)
         self._looked_at = now
         if self._left_s <= 0 and not self.has_ended:
             self.exceed("timeout", describe_timeout(self._limits))
