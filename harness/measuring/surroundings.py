@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,10 +89,14 @@ class Surroundings:
         if first is None or first.status != "ok" or first.fingerprint is None:
             return None
         is_same = first.is_valid_for(spec, hash_trial_source(spec))
-        alike = (
-            first.inputs_sha256 == inputs_sha256 and first.machine == describe_machine().to_dict()
-        )
-        return first if is_same and alike else None
+        theirs, ours = map(_drop_clocks, (first.machine, describe_machine().to_dict()))
+        return first if is_same and first.inputs_sha256 == inputs_sha256 and theirs == ours else None
+
+
+def _drop_clocks(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a machine's facts without the clock rates of its GPUs at the moment."""
+    gpus = [{**gpu, "sm_clock_mhz": None} for gpu in machine.get("gpus") or ()]
+    return {**machine, "gpus": gpus}
 
 
 def is_same_software(first: Record, system: System) -> bool:

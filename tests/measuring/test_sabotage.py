@@ -7,12 +7,14 @@ the first one, as long as nothing has changed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from dynbatch.harness.measuring import passes, worker
+from dynbatch.harness.machine.facts import Gpu, describe_machine
+from dynbatch.harness.measuring import passes, surroundings, worker
 from dynbatch.harness.measuring.checks import mini_batch_check, reference_check, timed_check
 from dynbatch.harness.measuring.checks.reference_check import Verdict
 from dynbatch.harness.records.cross_check import cross_check_records
@@ -273,6 +275,20 @@ def test_a_later_round_with_other_losses_is_wrong(
     assert record.status == "wrong_result"
     assert "the loss of mini-batch 0 is" in str(record.reason)
     assert record.passes_s == ()
+
+
+def test_a_gpu_that_changes_its_clock_rate_is_the_same(
+    measured: Measured, tmp_path: Path, proofs: list[int], monkeypatch: Patch
+) -> None:
+    machine = replace(describe_machine(), gpus=(Gpu("G", 2**30, "1.0", 345, 1980),))
+    first = measured("Honest").model_copy(update={"machine": machine.to_dict()})
+    (path,) = tmp_path.rglob("r0.json")
+    path.write_text(first.model_dump_json())
+    for n_proofs, gpu in ((1, {"sm_clock_mhz": 1755}), (2, {"name": "H"})):
+        changed = replace(machine, gpus=(replace(machine.gpus[0], **gpu),))
+        monkeypatch.setattr(surroundings, "describe_machine", lambda changed=changed: changed)
+        assert measured("Honest", round=1).status == "ok"
+        assert len(proofs) == n_proofs
 
 
 @pytest.mark.parametrize("changed", ["source", "machine", "versions", "inputs", "status", "none"])
