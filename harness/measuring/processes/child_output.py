@@ -20,36 +20,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
 
 
-class BoundedLog:
-    """Log file with the first KEPT_BYTES of the output and, after `finish`, the last ones."""
-
-    def __init__(self, file: FileIO) -> None:
-        self._file = file
-        self._room = KEPT_BYTES
-        self._last = bytearray()
-        self._n_left_out = 0
-
-    def write(self, data: bytes) -> None:
-        """Write the first bytes to the file, and remember the last ones."""
-        self._write_to_file(data[: self._room])
-        self._last += data[self._room :]
-        self._room -= min(self._room, len(data))
-        excess = max(0, len(self._last) - KEPT_BYTES)
-        del self._last[:excess]
-        self._n_left_out += excess
-
-    def finish(self) -> None:
-        if self._n_left_out:
-            self._write_to_file(f"\n[{self._n_left_out} bytes omitted]\n".encode())
-        self._write_to_file(bytes(self._last))
-
-    def _write_to_file(self, data: bytes) -> None:
-        while data:
-            data = data[self._file.write(data) or 0 :]
-
-
 class ChildOutput:
-    """Reader of the pipe to which a child prints.
+    """Reader of the pipe to which a child prints, and its bounded log.
 
     The waiting parent reads it in the same thread, so that a child that prints endlessly can
     neither fill the disk nor keep the parent from checking the limits.
@@ -59,26 +31,41 @@ class ChildOutput:
 
     Args:
         pipe: File descriptor of the reading end.
+        log: File that gets the first KEPT_BYTES at once, and the last ones in `take_rest`.
     """
 
-    def __init__(self, pipe: int, log: BoundedLog) -> None:
+    def __init__(self, pipe: int, log: FileIO) -> None:
         os.set_blocking(pipe, False)
         self.pipe, self.is_over = pipe, False
         self._log = log
-
-    def take_rest(self) -> None:
-        """Read the rest of the pipe without waiting for more."""
-        poll = select.poll()
-        poll.register(self.pipe, select.POLLIN)
-        while not self.is_over and poll.poll(0):
-            self.take_chunk()
-        self._log.finish()
+        self._room = KEPT_BYTES
+        self._last = bytearray()
+        self._n_left_out = 0
 
     def take_chunk(self) -> None:
         """Read what the pipe holds, at most a chunk."""
         data = os.read(self.pipe, _CHUNK_BYTES)
         self.is_over = not data
-        self._log.write(data)
+        self._write(data[: self._room])
+        self._last += data[self._room :]
+        self._room -= min(self._room, len(data))
+        excess = max(0, len(self._last) - KEPT_BYTES)
+        del self._last[:excess]
+        self._n_left_out += excess
+
+    def take_rest(self) -> None:
+        """Read the rest of the pipe without waiting for more, and complete the log."""
+        poll = select.poll()
+        poll.register(self.pipe, select.POLLIN)
+        while not self.is_over and poll.poll(0):
+            self.take_chunk()
+        if self._n_left_out:
+            self._write(f"\n[{self._n_left_out} bytes omitted]\n".encode())
+        self._write(bytes(self._last))
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[self._log.write(data) or 0 :]
 
 
 def read_last_line(log: Path) -> str:

@@ -19,7 +19,7 @@ import psutil
 
 from dynbatch.harness.machine.facts import read_memory_bytes
 from dynbatch.harness.measuring.processes.child import is_out_of_memory
-from dynbatch.harness.measuring.processes.child_output import BoundedLog, ChildOutput
+from dynbatch.harness.measuring.processes.child_output import ChildOutput
 from dynbatch.harness.measuring.processes.fork_server import ForkedProcess
 from dynbatch.harness.measuring.processes.process_tree import Members, contain_descendants
 from dynbatch.harness.records.record import Status
@@ -154,7 +154,7 @@ class ChildProcess:
         if self._process is None:
             return None
         assert self._process.stdout is not None  # a pipe, see _start
-        return ChildOutput(self._process.stdout.fileno(), BoundedLog(self._file))
+        return ChildOutput(self._process.stdout.fileno(), self._file)
 
     @property
     def pid(self) -> int | None:
