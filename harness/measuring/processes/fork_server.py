@@ -62,10 +62,6 @@ class ServerKey:
     environment: tuple[tuple[str, str], ...]
     round: int
 
-    @classmethod
-    def build(cls, adapter: str, environment: Mapping[str, str], round_: int) -> ServerKey:
-        return cls(adapter, tuple(sorted(environment.items())), round_)
-
 
 class ForkedProcess:
     """Process forked by a fork server, with the part of subprocess.Popen's interface that is used.

@@ -21,11 +21,7 @@ from dynbatch.harness.measuring.processes.child import IMPORTED, LEFT_OUT, START
 from dynbatch.harness.measuring.processes.child_output import read_last_line, read_refusal
 from dynbatch.harness.measuring.processes.fork_server import ForkedProcess, ForkServers, ServerKey
 from dynbatch.harness.measuring.processes.process_tree import WORKER_MARK
-from dynbatch.harness.measuring.processes.supervise import (
-    ChildProcess,
-    Ending,
-    explain_death,
-)
+from dynbatch.harness.measuring.processes.supervise import ChildProcess, Ending, explain_death
 from dynbatch.harness.records.record import (
     Measured,
     Record,
@@ -113,7 +109,8 @@ def build_server_key(spec: TrialSpec) -> ServerKey | None:
     is_alone = spec.threads == 1 and spec.device == "cpu"
     if sys.platform != "linux" or spec.python is not None or not is_alone:
         return None
-    return ServerKey.build(spec.adapter, build_worker_environment(spec), spec.round)
+    environment = tuple(sorted(build_worker_environment(spec).items()))
+    return ServerKey(spec.adapter, environment, spec.round)
 
 
 def launch_worker(
@@ -136,7 +133,8 @@ def launch_worker(
         OSError: The log cannot be written.
     """
     started_at = format_now()
-    spec_path, mark = _write_spec(spec, folder), str(folder)
+    spec_path, mark = folder / "spec.json", str(folder)
+    spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
     arguments = (str(spec_path), str(path.resolve()), block)
     key = build_server_key(spec)
 
@@ -182,16 +180,10 @@ def settle_round(
     record = find_record(path) if _read_stamp(path) != worker.stamp else None
     if record is None:
         status, reason = _classify_death(spec, ending, refusal, read_last_line(log))
-        record = _write_unmeasured(spec, path, status, reason, worker.started_at)
+        record = record_unmeasured(spec, path, status, reason, started_at=worker.started_at)
     if record.status != "crash":
         drop_log(log)
     return record
-
-
-def _write_spec(spec: TrialSpec, folder: Path) -> Path:
-    path = folder / "spec.json"
-    path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
-    return path
 
 
 def drop_log(log: Path) -> None:
@@ -200,26 +192,22 @@ def drop_log(log: Path) -> None:
 
 
 def record_unmeasured(
-    spec: TrialSpec, path: Path, status: Status, reason: str, sources: SourceHashes | None = None
-) -> Record:
-    """Write and return the record of a round that is not started.
-
-    Args:
-        sources: Hashes of the code, if already computed.
-    """
-    return _write_unmeasured(spec, path, status, reason, format_now(), sources)
-
-
-def _write_unmeasured(
     spec: TrialSpec,
     path: Path,
     status: Status,
     reason: str,
-    started_at: str,
     sources: SourceHashes | None = None,
+    started_at: str | None = None,
 ) -> Record:
+    """Write and return the record of a round without results.
+
+    Args:
+        sources: Hashes of the code, if already computed.
+        started_at: See build_record; None if the round is not started.
+    """
     inputs = OwnData().hash_inputs(spec)  # else the record would seem to be of other data
     measured = Measured(status=status, reason=reason, inputs_sha256=inputs)
+    started_at = started_at or format_now()
     record = build_record(spec, measured, read_harness_versions(), started_at, sources)
     write_record(path, record)
     return record
