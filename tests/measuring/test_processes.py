@@ -21,7 +21,8 @@ from dynbatch.harness.measuring.processes import fork_server
 from dynbatch.harness.measuring.processes.child import FROM_SERVER, IMPORTED
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.processes.launch import build_server_key
-from dynbatch.harness.measuring.processes.results_lock import MARK, lock_results_dirs
+from dynbatch.harness.measuring.processes.process_tree import MARK
+from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.planning.job_specs import VARIABLE
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import TrialSpec

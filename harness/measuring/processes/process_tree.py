@@ -14,6 +14,7 @@ import psutil
 _SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
 _PATIENCE_S = 10.0  # wait for processes that are blocked by a device and ignore signals
 WORKER_MARK = "BENCH_WORKER"  # environment variable of the processes of one worker
+MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
 Members = Callable[[], list[psutil.Process]]
 
 
@@ -51,22 +52,28 @@ def end_strays(workers: Mapping[int, str], members: Iterable[psutil.Process]) ->
                 process.kill()
 
 
-def mark(word: str) -> str:
-    """Return the mark by which `end_marked` finds processes that this process starts.
+@contextmanager
+def mark_processes(word: str) -> Iterator[None]:
+    """Mark the processes that are started in the block, so that `end_marked` finds them.
 
-    It has the word and the process id of the owner.
+    A mark has the word and the process id of the owner, which is this process.
     """
-    return f"{word}:{os.getpid()}"
+    before = os.environ.get(MARK)
+    os.environ[MARK] = " ".join(filter(None, (before, f"{word}:{os.getpid()}")))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MARK]
+        else:
+            os.environ[MARK] = before
 
 
-def end_marked(variable: str, word: str) -> int:
-    """End this user's processes that carry a mark of the word in an environment variable.
+def end_marked(word: str) -> None:
+    """End this user's processes that carry a mark of the word in MARK.
 
     This process, its ancestors and descendants, and processes whose owner is still running are
     spared.
-
-    Returns:
-        The number of processes ended.
     """
     own = psutil.Process()
     family = (*own.parents(), *own.children(recursive=True))
@@ -74,17 +81,16 @@ def end_marked(variable: str, word: str) -> int:
     processes = {
         process
         for process in psutil.process_iter()
-        if process.pid not in spared and _is_left(process, variable, word)
+        if process.pid not in spared and _is_left(process, word)
     }
     _end_all(lambda: {process for process in processes if process.is_running()})
-    return len(processes)
 
 
-def _is_left(process: psutil.Process, variable: str, word: str) -> bool:
+def _is_left(process: psutil.Process, word: str) -> bool:
     try:
         if process.uids().real != os.getuid():
             return False
-        marks = [entry.partition(":") for entry in process.environ().get(variable, "").split()]
+        marks = [entry.partition(":") for entry in process.environ().get(MARK, "").split()]
         owners = [int(pid) for name, _, pid in marks if name == word and pid.isdecimal()]
         return bool(owners) and not any(_is_owner_alive(owner, process) for owner in owners)
     except (psutil.Error, OSError):  # it has ended, or access is denied

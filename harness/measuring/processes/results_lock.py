@@ -6,14 +6,12 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
-from dynbatch.harness.measuring.processes.process_tree import end_marked, mark
+from dynbatch.harness.measuring.processes.process_tree import end_marked, mark_processes
 from dynbatch.harness.planning.job_specs import VARIABLE as RUN_PLAN
 from dynbatch.harness.planning.locks import hold_results_dir
 
-MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
 PATIENCE_S = 600.0  # the default time limit of a trial
 
 
@@ -36,26 +34,9 @@ def lock_results_dirs(
     with ExitStack() as stack:
         # Sorted to avoid deadlocks between runs that lock the same directories.
         for folder in sorted({folder.resolve() for folder in results_dirs}):
+            patience_s = choose_patience_s()
             lock = hold_results_dir(
-                folder,
-                holder,
-                choose_patience_s(),
-                notify,
-                alone=alone,
-                first=partial(end_marked, MARK),
+                folder, holder, patience_s, notify, alone=alone, first=end_marked
             )
-            stack.enter_context(_mark_environment(stack.enter_context(lock)))
+            stack.enter_context(mark_processes(stack.enter_context(lock)))
         yield
-
-
-@contextmanager
-def _mark_environment(name: str) -> Iterator[None]:
-    before = os.environ.get(MARK)
-    os.environ[MARK] = f"{before} {mark(name)}" if before else mark(name)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[MARK]
-        else:
-            os.environ[MARK] = before
