@@ -82,14 +82,10 @@ class BlockEntry:
     records_invalid_data: bool = False
 
 
-def _ignore(_: int, __: object) -> None:
-    """Ignore an outcome."""
-
-
 def measure_block(
     entries: Sequence[BlockEntry],
     servers: ForkServers,
-    settled: Settled = _ignore,
+    settled: Settled = lambda *_: None,
 ) -> list[Outcome]:
     """Measure one repetition of a block; return each entry's record, or the error that refused it.
 
@@ -339,7 +335,7 @@ class _Block:
         del self.seats[number]
         running = [other.worker for other in self.seats.values()]
         workers = {other.child.pid: other.mark for other in running if other.child.pid is not None}
-        end_strays(workers, self._watch.list_members())
+        end_strays(workers, self._watch.members())
         if isinstance(outcome, Record) and outcome.status == "ok":
             fault = seat.find_false_report(outcome)
             if fault is not None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +26,6 @@ CLOCK_DIGITS = 9  # digits of seconds that the clock resolves
 # CPU time between a worker's turns: it reads its next turn and this harness's counters.
 WAITING_S = 1e-3
 AGREEING_PASSES, AGREEMENT = 2, 0.05  # consecutive warm passes, and their largest relative spread
-
-
-class ReadScheduling(Protocol):
-    """Reader of the scheduling counters of this process."""
-
-    def __call__(self, *, at_start: bool = False) -> Scheduling:
-        """Read the counters; see read_scheduling."""
 
 
 class Passes:
@@ -177,7 +170,7 @@ def take_turns(
     turns: Turns,
     n_threads: int,
     warm_s: float,
-    read: ReadScheduling = read_scheduling,
+    read: Callable[..., Scheduling] = read_scheduling,
 ) -> TimedSamples:
     """Run timed passes whenever this system has its turn; loading a mini-batch is not timed.
 

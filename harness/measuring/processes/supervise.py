@@ -115,12 +115,12 @@ class ChildProcess:
         self._file = log.open("wb", buffering=0)
         self._failure: Ending | None = None
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self.output: ChildOutput | None = None
         command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
         try:
             self._start(command, environment, has_channel, fork)
         except OSError as error:
             self._failure = _explain_failed_start(error)
-        self.output = self._make_output()
         self._end_descriptor = _open_end_descriptor(self.pid)
 
     def _start(
@@ -149,12 +149,8 @@ class ChildProcess:
         finally:
             for end in theirs:
                 end.close()
-
-    def _make_output(self) -> ChildOutput | None:
-        if self._process is None:
-            return None
-        assert self._process.stdout is not None  # a pipe, see _start
-        return ChildOutput(self._process.stdout.fileno(), self._file)
+        assert self._process.stdout is not None  # a pipe
+        self.output = ChildOutput(self._process.stdout.fileno(), self._file)
 
     @property
     def pid(self) -> int | None:
@@ -168,10 +164,10 @@ class ChildProcess:
 
     @property
     def ending(self) -> Ending:
+        """Outcome, once it has ended."""
         if self._failure is not None:
             return self._failure
-        if self._process is None or self._process.returncode is None:
-            raise RuntimeError("the child is still running; end it first")
+        assert self._process is not None  # else its start failed
         return Ending(self._process.returncode, *(self.excess or (None, None)))
 
     def list_descriptors(self) -> Iterator[int]:
@@ -248,19 +244,13 @@ class Watch:
 
     Attributes:
         used_bytes: Resident bytes of each child at the last look, by its process id.
-
-    Args:
         members: Returns all descendants of this process that were started since the children.
     """
 
     def __init__(self, members: Members) -> None:
         self.used_bytes: dict[int, int] = {}
-        self._members = members
+        self.members = members
         self._looked_at = time.monotonic()  # a look at memory reads all processes of the machine
-
-    def list_members(self) -> list[psutil.Process]:
-        """Return all descendants of this process that were started since the children."""
-        return self._members()
 
     def wait(self, children: Sequence[ChildProcess]) -> None:
         """Wait until a child prints or ends, or a limit must be checked; check limits."""
@@ -275,7 +265,7 @@ class Watch:
                 child.output.take_chunk()
             child.charge_time()
         if time.monotonic() - self._looked_at >= POLL_S:
-            self.used_bytes = _measure_memory(children, self._members())
+            self.used_bytes = _measure_memory(children, self.members())
             for child in children:
                 child.check_memory(self.used_bytes.get(child.pid or 0, 0))
             self._looked_at = time.monotonic()
