@@ -47,9 +47,9 @@ from dynbatch.harness.measuring.checks.reference_check import Verdict, is_all_ze
 from dynbatch.harness.measuring.checks.timed_check import (
     find_first_loss_fault,
     find_outside_fault,
-    find_passes_fault,
+    find_skipped_work,
     judge_unseen,
-    settle_untimed_gap_s,
+    judge_untimed_gap,
     sum_pass_losses,
 )
 from dynbatch.harness.measuring.clock import measure_empty_sample_s, time_call
@@ -319,10 +319,11 @@ def _judge(
         summed = sum_pass_losses(losses, len(workload.mini_batches))
         measured.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
     runs_s = timed.runs_s
-    untimed_gap_s = settle_untimed_gap_s(passes, workload.mini_batches, runs_s, untimed_gap_s)
-    measured.untimed_gap_s = untimed_gap_s
+    hidden, measured.untimed_gap_s = judge_untimed_gap(
+        passes, workload.mini_batches, runs_s, untimed_gap_s
+    )
     fault = find_outside_fault(timed.inside_s, timed.outside_s)
-    fault = fault or find_passes_fault(passes, workload, fingerprint, runs_s, untimed_gap_s)
+    fault = fault or find_skipped_work(passes, fingerprint) or hidden
     if first is not None:
         fault = fault or find_first_loss_fault(losses, fingerprint.losses)
     elif fault is None:

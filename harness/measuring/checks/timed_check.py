@@ -55,30 +55,18 @@ MAX_SLOWER = 2.0
 _STILL = "two consecutive passes have equal losses, so no parameter changed"
 
 
-def find_passes_fault(
-    passes: Passes,
-    workload: Workload,
-    fingerprint: Fingerprint,
-    samples_s: Sequence[float],
-    untimed_gap_s: float,
-) -> str | None:
-    """Return the reason if the passes skipped work or hid it between the timed runs, or None.
+def find_skipped_work(passes: Passes, fingerprint: Fingerprint) -> str | None:
+    """Return the reason if the passes skipped work, or None.
 
     Args:
         passes: Warm-up and timed passes.
         fingerprint: Fingerprint of the timed mini-batches, computed before the passes.
-        samples_s: Seconds of the timed runs.
-        untimed_gap_s: See settle_untimed_gap_s.
     """
     settings = passes.system.settings
     change = estimate_change(fingerprint, settings.learning_rate)
-    fault = find_losses_fault(
+    return find_losses_fault(
         passes.losses, fingerprint.losses, trains=settings.mode == "train", change=change
     )
-    if fault is None and not passes.system.places_inputs:
-        run_s = float(np.median(samples_s))
-        fault = find_hidden_fault(untimed_gap_s, run_s, measure_reading_s(workload.mini_batches))
-    return fault
 
 
 def judge_unseen(
@@ -114,35 +102,33 @@ def sum_pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float
     return round_numbers(whole[:n_finite].tolist())
 
 
-def compute_gap_limit(run_s: float, reading_s: float) -> float:
-    """Return the limit of the gap between two runs; all values are seconds per mini-batch."""
-    return max(READINGS * reading_s + CALLS_S, HIDDEN_SHARE * run_s)
-
-
-def settle_untimed_gap_s(
+def judge_untimed_gap(
     passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     samples_s: Sequence[float],
     untimed_gap_s: float,
-) -> float:
-    """Return the median gap between two runs, measured again if it exceeds the limit.
+) -> tuple[str | None, float]:
+    """Return the reason if work is done between runs, and the median gap between two runs.
 
-    The further passes use copies of the mini-batches, so that a system which caches its preparation
-    of a mini-batch must prepare them again.
+    The gap is measured again if it exceeds the limit. The further passes use copies of the
+    mini-batches, so that a system which caches its preparation of a mini-batch must prepare them
+    again.
 
     Args:
         samples_s: Seconds of the timed runs.
         untimed_gap_s: Median gap in seconds in the timed passes.
     """
-    limit = compute_gap_limit(float(np.median(samples_s)), measure_reading_s(mini_batches))
-    if passes.system.places_inputs or untimed_gap_s <= limit:
-        return untimed_gap_s
+    if passes.system.places_inputs:
+        return None, untimed_gap_s
+    run_s, reading_s = float(np.median(samples_s)), measure_reading_s(mini_batches)
+    if find_hidden_fault(untimed_gap_s, run_s, reading_s) is None:
+        return None, untimed_gap_s
     gaps_s = []
     with pause_collector():
         for attempt in range(N_PASSES_AGAIN):
             run_copies(passes, mini_batches, attempt)
             gaps_s.append(float(np.median(passes.untimed_gap_s[-len(mini_batches) :])))
-    return min(gaps_s)
+    return find_hidden_fault(min(gaps_s), run_s, reading_s), min(gaps_s)
 
 
 def run_copies(passes: Passes, mini_batches: Sequence[Sequence[Any]], attempt: int) -> list[float]:
@@ -161,7 +147,7 @@ def find_hidden_fault(untimed_gap_s: float, run_s: float, reading_s: float) -> s
 
     All values are seconds per mini-batch.
     """
-    if untimed_gap_s <= compute_gap_limit(run_s, reading_s):
+    if untimed_gap_s <= max(READINGS * reading_s + CALLS_S, HIDDEN_SHARE * run_s):
         return None
     return (
         f"load, synchronize and last_loss take {untimed_gap_s:.2g} s between runs of {run_s:.2g} s,"
@@ -207,7 +193,7 @@ def measure_reading_s(mini_batches: Sequence[Sequence[Any]]) -> float:
 
     return float(
         np.median(
-            [time_call(partial(read, mini_batch), _skip_wait)[1] for mini_batch in mini_batches]
+            [time_call(partial(read, mini_batch), lambda: None)[1] for mini_batch in mini_batches]
         )
     )
 
@@ -219,10 +205,6 @@ def _list_arrays(instance: Any) -> Iterator[Any]:
             yield value
         elif is_dataclass(value):
             yield from _list_arrays(value)
-
-
-def _skip_wait() -> None:
-    """Return immediately: the timed work is not asynchronous."""
 
 
 def find_losses_fault(
