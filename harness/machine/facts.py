@@ -170,15 +170,10 @@ def has_cuda_device() -> bool:
 def describe_gpus() -> tuple[Gpu, ...]:
     """List the NVIDIA GPUs; empty without a driver."""
     try:
-        pynvml.nvmlInit()
+        with _open_driver():
+            return tuple(_describe_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
     except pynvml.NVMLError:
         return ()
-    try:
-        return tuple(_describe_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def find_used_gpu() -> str | None:
@@ -252,17 +247,22 @@ def _read_limited_ns(handle: Any, policy: int) -> int:
 def describe_driver() -> tuple[str, tuple[int, int]] | None:
     """Return the version of NVIDIA's driver, and the newest CUDA for which it is; None without."""
     try:
-        pynvml.nvmlInit()
+        with _open_driver():
+            version = str(pynvml.nvmlSystemGetDriverVersion())
+            cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())  # 12080: 12.8
     except pynvml.NVMLError:
         return None
+    return version, (cuda // 1000, cuda % 1000 // 10)
+
+
+@contextmanager
+def _open_driver() -> Iterator[None]:
+    """Load the driver's library; a pynvml.NVMLError says that there is none."""
+    pynvml.nvmlInit()
     try:
-        version = str(pynvml.nvmlSystemGetDriverVersion())
-        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())  # 12080: 12.8
-    except pynvml.NVMLError:
-        return None
+        yield
     finally:
         pynvml.nvmlShutdown()
-    return version, (cuda // 1000, cuda % 1000 // 10)
 
 
 @contextmanager
@@ -275,14 +275,11 @@ def _open_default_gpu() -> Iterator[Any]:
         pynvml.NVMLError: There is none.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
-    pynvml.nvmlInit()
-    try:
+    with _open_driver():
         if chosen.isdecimal():
             yield pynvml.nvmlDeviceGetHandleByIndex(int(chosen))
         else:
             yield pynvml.nvmlDeviceGetHandleByUUID(chosen)
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def _ask_driver(ask: Callable[[], T]) -> T | None:

@@ -137,20 +137,14 @@ def _compute_median_sketch(sketches: Sequence[Sketch]) -> Sketch:
     return tuple(np.median([sketch[:n] for sketch in sketches], axis=0).tolist())
 
 
-def collect_machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that are equal for all machines of one kind."""
+def collect_hardware_facts(machine: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """Return the facts of hardware and driver that must be equal for trials on a device."""
     facts = {key: machine.get(key) for key in _MACHINE_KEYS}
     # Machines of one kind differ by kibibytes, which their firmware reserves.
     facts["memory_gib"] = round(machine.get("memory_bytes", 0) / _GIB)
     facts["n_usable_cpus"] = len(machine.get("usable_cpus") or ())
     if machine.get("cpu_quota") is not None:
         facts["cpu_quota"] = machine["cpu_quota"]
-    return facts
-
-
-def collect_hardware_facts(machine: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Return the facts of hardware and driver that must be equal for trials on a device."""
-    facts = collect_machine_facts(machine)
     if device == "cuda":
         gpus = machine.get("gpus") or ()
         facts["gpus"] = [[gpu.get("name"), gpu.get("driver")] for gpu in gpus]

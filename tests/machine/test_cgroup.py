@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ from dynbatch.harness.machine import cgroup, facts
 from dynbatch.harness.machine.facts import count_usable_cpus, describe_machine, read_memory_bytes
 from dynbatch.harness.machine.noise import check_noise, read_scheduling
 from dynbatch.harness.planning.nodes import check_machine
-from dynbatch.harness.records.cross_check import collect_machine_facts
 from dynbatch.harness.terminal.command_line import describe_plan
 from tests.support.measured import MakeSpec
 
@@ -133,11 +131,3 @@ def test_a_turn_with_a_pause_by_the_quota_is_disturbed(tmp_path: Path, monkeypat
     (finding,) = (f for f in check_noise(describe_machine(), 0.0) if f.name == "CPU quota")
     assert finding.value == "0.4 cores"
     assert finding.advice
-
-
-def test_a_machine_and_a_part_of_it_are_not_compared() -> None:
-    machine = describe_machine()
-    whole = collect_machine_facts(replace(machine, cpu_quota=None).to_dict())
-    parts = [collect_machine_facts(replace(machine, cpu_quota=n).to_dict()) for n in (0.5, 1.5)]
-    assert whole not in parts
-    assert parts[0] != parts[1]
