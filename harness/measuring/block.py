@@ -13,8 +13,8 @@ import socket
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -103,23 +103,9 @@ def measure_block(
         folder = stack.enter_context(make_temporary_folder())
         watch = Watch(stack.enter_context(contain_descendants()))
         block = _Block(entries, servers, folder, watch, settled)
-        stack.enter_context(_end_all(block))
+        stack.callback(block.end)
         block.run()
     return [block.outcomes[number] for number in range(len(entries))]
-
-
-@contextmanager
-def _end_all(block: _Block) -> Iterator[None]:
-    """End the workers that are still running when the context ends."""
-    try:
-        yield
-    finally:
-        for seat in block.seats.values():
-            with suppress(OSError):
-                seat.worker.child.end()
-            with suppress(OSError):  # the directory itself may have caused the error
-                drop_leftovers(seat.entry.path)
-            drop_log(seat.entry.log)
 
 
 class _Seat:
@@ -241,6 +227,15 @@ class _Block:
             if not self._waiting:  # else a later part needs it, or a member that had to make room
                 self._finish([number for number in ready if number == self._anchor])
         self._finish(list(self.seats))
+
+    def end(self) -> None:
+        """End the workers that are still running, as after an error."""
+        for seat in self.seats.values():
+            with suppress(OSError):
+                seat.worker.child.end()
+            with suppress(OSError):  # the directory itself may have caused the error
+                drop_leftovers(seat.entry.path)
+            drop_log(seat.entry.log)
 
     def _prepare_part(self) -> None:
         """Start workers side by side, as many as memory allows, and wait until all are ready."""

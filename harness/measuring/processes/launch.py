@@ -147,7 +147,6 @@ def launch_worker(
         build_worker_environment(spec) | {WORKER_MARK: mark},
         spec.limits,
         log,
-        has_channel=True,
         fork=fork,
     )
     return Launched(spec, child, mark, spec_path, _read_stamp(path), started_at)

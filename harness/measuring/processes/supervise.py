@@ -81,8 +81,8 @@ def supervise_child(
 class ChildProcess:
     """Child process with limits and bounded output.
 
-    Its time limit covers the time in which it is active and watched: a child that waits for its turn
-    is not, nor is any child of a stopped process.
+    Its time limit covers the time in which it is active and watched. A child that waits for its
+    turn is not active, and a process that is stopped watches no child.
 
     Attributes:
         is_active: Whether its time counts.
@@ -91,9 +91,8 @@ class ChildProcess:
 
     Args:
         log: File for its output; of a long output, the first and the last part.
-        has_channel: Whether it gets a socket, whose descriptor is its module's last argument.
-        fork: Starts it given its end of the socket; if it returns None, or without it, a new
-            interpreter is started.
+        fork: Starts it given its end of a socket; if it returns None, a new interpreter is started,
+            whose module's last argument is the socket's descriptor. None: it gets no socket.
     """
 
     def __init__(
@@ -104,7 +103,6 @@ class ChildProcess:
         limits: Limits,
         log: Path,
         *,
-        has_channel: bool = False,
         fork: Fork | None = None,
     ) -> None:
         self.is_active = True
@@ -118,23 +116,19 @@ class ChildProcess:
         self.output: ChildOutput | None = None
         command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
         try:
-            self._start(command, environment, has_channel, fork)
+            self._start(command, environment, fork)
         except OSError as error:
             self._failure = _explain_failed_start(error)
         self._end_descriptor = _open_end_descriptor(self.pid)
 
     def _start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        has_channel: bool,
-        fork: Fork | None,
+        self, command: Sequence[str], environment: Mapping[str, str], fork: Fork | None
     ) -> None:
         theirs: list[socket.socket] = []
-        if has_channel:
+        if fork is not None:
             self.channel, their_end = socket.socketpair()
             theirs = [their_end]
-            self._process = fork(their_end) if fork else None
+            self._process = fork(their_end)
         descriptors = [end.fileno() for end in theirs]
         try:
             self._process = self._process or subprocess.Popen(
