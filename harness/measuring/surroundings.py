@@ -88,9 +88,12 @@ class Surroundings:
         spec = self._spec.replace_round(0)
         if first is None or first.status != "ok" or first.fingerprint is None:
             return None
-        is_same = first.is_valid_for(spec, hash_trial_source(spec))
-        theirs, ours = map(_drop_clocks, (first.machine, describe_machine().to_dict()))
-        return first if is_same and first.inputs_sha256 == inputs_sha256 and theirs == ours else None
+        is_same = (
+            first.is_valid_for(spec, hash_trial_source(spec))
+            and first.inputs_sha256 == inputs_sha256
+            and _drop_clocks(first.machine) == _drop_clocks(describe_machine().to_dict())
+        )
+        return first if is_same else None
 
 
 def _drop_clocks(machine: Mapping[str, Any]) -> dict[str, Any]:
