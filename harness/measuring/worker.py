@@ -22,7 +22,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ from dynbatch.harness.measuring.checks.mini_batch_check import (
     prove,
     settle_contradiction,
 )
-from dynbatch.harness.measuring.checks.reference import Reference, ReferenceAnswer
+from dynbatch.harness.measuring.checks.reference import Reference, ask_reference
 from dynbatch.harness.measuring.checks.reference_check import Verdict, is_all_zero
 from dynbatch.harness.measuring.checks.timed_check import (
     find_first_loss_fault,
@@ -354,12 +353,9 @@ def _check_afterwards(
         fault = find_whole_step_fault(system, workload, rate, tolerance)
     elif fingerprint is not None and first is None:
         others = nearby.find_fingerprints(fingerprint.workload)
-
-        def compute(instances: Sequence[Any]) -> ReferenceAnswer:
-            return Reference(spec, workload).compute(instances)
-
+        ask = partial(ask_reference, spec, workload)
         measured.fingerprint, fault = settle_contradiction(
-            fingerprint, workload, others, compute, tolerance
+            fingerprint, workload, others, ask, tolerance
         )
     if fault is not None:
         measured.discard_times()

@@ -30,7 +30,11 @@ import numpy as np
 from dynbatch.harness.contracts.model import Model, trace_functions
 from dynbatch.harness.contracts.system import Counters, Result, System
 from dynbatch.harness.machine.caches import cache_on_disk
-from dynbatch.harness.measuring.checks.reference import Reference, ReferenceAnswer
+from dynbatch.harness.measuring.checks.reference import (
+    Reference,
+    ReferenceAnswer,
+    find_not_finite_origin,
+)
 from dynbatch.harness.measuring.checks.reference_check import (
     FLOAT32,
     SgdStep,
@@ -92,7 +96,7 @@ def prove(
     instances, answer, weights = reference.instances, reference.answer, workload.weights
     verdict = check_answer(system, instances, answer, tolerance)
     if not verdict.is_finite:
-        origin = reference.find_not_finite_origin(instances)
+        origin = find_not_finite_origin(workload.model, weights, instances, spec.mode)
         verdict = replace(verdict, reason=f"{verdict.reason}; {origin}")
     if verdict.status == "failed":
         return verdict, None
@@ -108,7 +112,8 @@ def prove(
     fingerprint = compute_fingerprint(system, workload, name, kinked=kinked, n_vertices=n_vertices)
     lost = find_not_finite(fingerprint)
     if lost is not None:  # this fingerprint cannot be stored: JSON has no NaN
-        origin = reference.find_not_finite_origin(workload.mini_batches[lost.mini_batch])
+        lost_in = workload.mini_batches[lost.mini_batch]
+        origin = find_not_finite_origin(workload.model, weights, lost_in, spec.mode)
         reason = fault or f"{lost.words}; {origin}"
         return Verdict("failed", verdict.max_rel_err, reason), None
     fault = fault or find_changed_parameter(system, weights)
@@ -127,7 +132,7 @@ def settle_contradiction(
     fingerprint: Fingerprint,
     workload: Workload,
     others: Sequence[Fingerprint],
-    compute: Callable[[Sequence[Any]], ReferenceAnswer],
+    ask: Callable[[Sequence[Any]], ReferenceAnswer],
     tolerance: Tolerance,
 ) -> tuple[Fingerprint, str | None]:
     """Compare the first mini-batch on which another system differs, if any, with the reference.
@@ -136,7 +141,7 @@ def settle_contradiction(
 
     Args:
         others: Other systems' fingerprints of the workload.
-        compute: Returns the reference's results for instances, at the initial weights.
+        ask: Returns the reference's results for instances, at the initial weights.
 
     Returns:
         The fingerprint, marked as proved if the reference confirms it, and the difference or None.
@@ -150,7 +155,7 @@ def settle_contradiction(
     if not at:
         return fingerprint, None
     k = min(at)
-    answer = compute(workload.mini_batches[k])
+    answer = ask(workload.mini_batches[k])
     right = sketch_result(Result(answer.loss, answer.outputs, answer.gradients, Counters()))
     own: dict[str, Sketch] = {"loss": (abs(fingerprint.losses[k]), fingerprint.losses[k])}
     own |= {name: sketches[k] for name, sketches in fingerprint.sketches.items()}

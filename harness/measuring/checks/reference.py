@@ -61,40 +61,32 @@ def choose_check_instances(model: Model, instances: Sequence[Any], n_wanted: int
 
 
 class Reference:
-    """Reference of a trial, at its initial weights.
-
-    Attributes:
-        instances: The few instances of the check.
-        answer: The reference's results for them.
-    """
+    """The reference's results for the few instances of the check, at the initial weights."""
 
     def __init__(self, spec: TrialSpec, workload: Workload) -> None:
-        self._model, self._weights, self._mode = workload.model, workload.weights, spec.mode
-        self._rate = build_run_settings(spec).learning_rate
-        self._cache_dir = Path(spec.cache_dir) if spec.cache_dir else None
         n_wanted = spec.timing.n_check_instances
-        self.instances = choose_check_instances(self._model, workload.check_instances, n_wanted)
-        self.answer = self.compute(self.instances)
+        self.instances = choose_check_instances(workload.model, workload.check_instances, n_wanted)
+        self.answer = ask_reference(spec, workload, self.instances)
 
-    def compute(self, instances: Sequence[Any]) -> ReferenceAnswer:
-        """Return the reference's results, from the cache if possible.
 
-        The key is a hash of everything they depend on. A damaged entry is computed again.
-        """
-        given = (self._model, self._weights, instances, self._mode, self._rate)
-        if self._cache_dir is None:
-            return compute_reference(*given)
-        path = self._cache_dir / _build_key(*given)
-        stored = read_cached(path)
-        if stored is not None:
-            return _unpack(stored)
-        answer = compute_reference(*given)
-        write_cached(path, _pack(answer))
-        return answer
+def ask_reference(
+    spec: TrialSpec, workload: Workload, instances: Sequence[Any]
+) -> ReferenceAnswer:
+    """Return the reference's results for instances at the initial weights, cached if possible.
 
-    def find_not_finite_origin(self, instances: Sequence[Any]) -> str:
-        """Return the origin of a value that is not finite; see the function of this name."""
-        return find_not_finite_origin(self._model, self._weights, instances, self._mode)
+    The key is a hash of everything they depend on. A damaged entry is computed again.
+    """
+    rate = build_run_settings(spec).learning_rate
+    given = (workload.model, workload.weights, instances, spec.mode, rate)
+    if spec.cache_dir is None:
+        return compute_reference(*given)
+    path = Path(spec.cache_dir) / _build_key(*given)
+    stored = read_cached(path)
+    if stored is not None:
+        return _unpack(stored)
+    answer = compute_reference(*given)
+    write_cached(path, _pack(answer))
+    return answer
 
 
 def compute_reference(
