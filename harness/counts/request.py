@@ -331,7 +331,7 @@ class GraphSource:
         return self._build_graphs(self.corpus.instances[offset : offset + size])
 
     def build_following(self) -> list[GraphPair]:
-        """Return the mini-batches after the first one, drawn by dynbatch.harness.contracts.corpus.
+        """Return the mini-batches after the first one, as draw_mini_batches draws them.
 
         After its end the file starts again, unless timing.last=keep: then they end with the file.
         """

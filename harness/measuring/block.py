@@ -113,21 +113,20 @@ class _Seat:
 
     Attributes:
         is_prepared: Whether it has become ready for its first turn.
-        is_ready: Whether it waits for a command.
         is_checked: Whether its last checks are completed.
     """
 
     def __init__(self, entry: BlockEntry, worker: Launched) -> None:
         self.entry, self.worker = entry, worker
         self.progress = Progress(entry.spec.timing)
-        self.is_prepared = self.is_ready = self.is_checked = False
+        self.is_prepared = self.is_checked = False
         self._lines = MessageBuffer()
         self._given = Command(WHOLE)
         self._closed_at: float | None = None
 
     def give(self, command: Command) -> None:
         self._given = command
-        self.is_ready, self.worker.child.is_active = False, True
+        self.worker.child.is_active = True
         channel = self.worker.child.channel
         if channel is not None:
             with suppress(OSError):  # it has ended, which the next wait notices
@@ -155,7 +154,7 @@ class _Seat:
             child.exceed("crash", f"wrote to the harness's socket: {error}")
 
     def _take(self, message: dict[str, Any]) -> None:
-        if self.is_ready or self.is_checked:
+        if not self.worker.child.is_active or self.is_checked:
             raise ValueError("a message out of turn")
         if not self.is_prepared:
             if message != READY:
@@ -167,7 +166,7 @@ class _Seat:
             self.is_checked = True
         else:
             self.progress.add(self._given.cycle, parse_report(message))
-        self.is_ready, self.worker.child.is_active = True, False
+        self.worker.child.is_active = False
 
     def check_channel(self) -> None:
         """End a worker that has closed its socket and does not end by itself."""
@@ -286,7 +285,7 @@ class _Block:
             for number in shuffle(active, self._name, self._cycle):
                 if number in self.seats:
                     self.seats[number].give(Command(kind, self._cycle))
-                    while number in self.seats and not self.seats[number].is_ready:
+                    while number in self.seats and self.seats[number].worker.child.is_active:
                         self._wait()
             self._cycle += 1
 

@@ -85,7 +85,7 @@ class ChildProcess:
     turn is not active, and a process that is stopped watches no child.
 
     Attributes:
-        is_active: Whether its time counts.
+        is_active: Whether its time counts; False while it waits for a command.
         channel: This process's end of its socket, if it has one.
         excess: Status and reason of the limit that it exceeded; None within its limits.
 
@@ -174,7 +174,7 @@ class ChildProcess:
             yield self._end_descriptor
 
     def charge_time(self) -> None:
-        """Charge the time since the last call to its limit, if it was active."""
+        """Charge the time since the last call to its limit, if it was active; at most LOOK_S."""
         now = time.monotonic()
         if self.is_active:
             self._left_s -= min(now - self._looked_at, LOOK_S)
