@@ -63,8 +63,8 @@ def find_pair_warnings(both: pd.DataFrame) -> pd.Series[str]:
     words = pd.Series("", index=both.index)
     if not {"block", "base_block", "cpu_share", "base_cpu_share"} <= set(both):
         return words
-    has_both = (both.block.fillna("") != "") | (both.base_block.fillna("") != "")
-    apart = has_both & both.base.notna() & ~find_side_by_side(both)
+    has_block = (both.block.fillna("") != "") | (both.base_block.fillna("") != "")
+    apart = has_block & both.base.notna() & ~find_side_by_side(both)
     relative = both.cpu_share.astype(float) / both.base_cpu_share.astype(float)
     is_single = (both.device == "cpu") & (both.threads == 1)
     disagrees = is_single & ((relative - 1).abs() > CPU_TIME_TOLERANCE)
