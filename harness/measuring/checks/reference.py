@@ -69,9 +69,7 @@ class Reference:
         self.answer = ask_reference(spec, workload, self.instances)
 
 
-def ask_reference(
-    spec: TrialSpec, workload: Workload, instances: Sequence[Any]
-) -> ReferenceAnswer:
+def ask_reference(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> ReferenceAnswer:
     """Return the reference's results for instances at the initial weights, cached if possible.
 
     The key is a hash of everything they depend on. A damaged entry is computed again.
