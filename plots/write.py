@@ -35,6 +35,7 @@ LATEX = str.maketrans({
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}",
     "\N{DAGGER}": r"$^\dagger$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{EN DASH}": "--",
+    "\N{LESS-THAN OR EQUAL TO}": r"$\leq$",
 })  # fmt: skip
 
 

@@ -143,9 +143,10 @@ def test_formats_escape_special_characters() -> None:
     systems = pd.Index(["a", "b"], name="system")
     columns = pd.MultiIndex.from_tuples([("a_b", "x & y"), ("c|d", "z")])
     cells = pd.DataFrame("out_of<memory>", index=systems, columns=columns)
-    table = Table("tables/made_up", "50% & <it>", pd.DataFrame(), cells, ("A note.",))
+    title = "50% & <it> \N{LESS-THAN OR EQUAL TO} 2"
+    table = Table("tables/made_up", title, pd.DataFrame(), cells, ("A note.",))
     latex, html, markdown = to_latex(table), to_html(table), to_markdown(table)
-    assert r"50\% \& \textless{}it\textgreater{}" in latex
+    assert r"50\% \& \textless{}it\textgreater{} $\leq$ 2" in latex
     assert r"out\_of\textless{}memory\textgreater{}" in latex
     assert "out_of&lt;memory&gt;" in html
     assert r"c\|d: z" in markdown
