@@ -187,9 +187,10 @@ def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> l
 def describe_counts(counts: pd.DataFrame) -> Iterator[str]:
     """Describe the instances of the counted mini-batches."""
     if len(counts):
-        sizes, offset = counts.batch_size.unique(), counts.offset.iloc[0]
+        sizes, offset = counts.batch_size.unique(), pd.to_numeric(counts.offset).max()
         size = sizes[0] if len(sizes) == 1 else "B"
-        source = " and ".join(counts["split"].unique()) + (f" from {offset} on" if offset else "")
+        start = f" from {offset:.0f} on" if offset > 0 else ""
+        source = " and ".join(counts["split"].unique()) + start
         yield f"A mini-batch is the first {size} instances of {source}, in file order."
         if counts.n_following.any():
             yield f"Means are over {counts.n_following.max():.0f} mini-batches that follow."

@@ -44,14 +44,14 @@ COLORS = mpl.colormaps["cividis"]
 
 def draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
     """Draw the figure; its numbers have a row for each policy and vertex."""
-    counted, (_, failed) = build_counted_graph(experiment), split_counts(experiment)
+    counted, (good, failed) = build_counted_graph(experiment), split_counts(experiment)
     if counted is None:
         return draw_failed(experiment)
     graph, schedules, _ = counted
-    first, statuses = experiment.counts.iloc[0], failed.policy + ": " + failed.status + "."
+    first, statuses = good.iloc[0], failed.policy + ": " + failed.status + "."
     mini_batch = (
         f"{experiment.label(first.model)} on {first.dataset} ({first['split']}), batch size"
-        f" {first.batch_size} from instance {first.offset} on. {' '.join(statuses)}"
+        f" {first.batch_size} from instance {first.offset:.0f} on. {' '.join(statuses)}"
     )
     figure = draw_schedules(graph, schedules, build_title(experiment), mini_batch)
     numbers = pd.concat([list_vertices(graph, schedules), failed]).convert_dtypes()

@@ -156,6 +156,15 @@ def test_seeds_that_were_not_counted_are_left_out(choices: Choices) -> None:
     assert set(numbers.status) == {"not measured"}
 
 
+def test_the_note_on_mini_batches_is_that_of_counts_with_a_record(choices: Choices) -> None:
+    name = "policies_batch_counts"
+    load_counted(name, choices, lambda row: row | {"offset": 3})
+    first, _ = plan_counts(name, choices)
+    first.build_path(choices.results_dir).unlink()
+    (note,) = (n for n in build_table(load_planned(name, choices)).notes if "mini-batch is" in n)
+    assert note.endswith("instances of train from 3 on, in file order.")
+
+
 def test_learning_has_all_its_trials_at_every_scale(choices: Choices) -> None:
     for name in list_experiment_names():
         for scale in SCALES:

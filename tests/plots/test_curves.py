@@ -261,6 +261,18 @@ def test_a_policy_that_failed_has_its_status(choices: Choices) -> None:
     assert any("fsm_sort: timeout." in text.get_text() for text in figure.texts)
 
 
+@pytest.mark.slow
+def test_the_caption_of_a_graph_is_that_of_a_count_with_a_record(choices: Choices) -> None:
+    experiment = load_counted("edbatch_fig1", choices)
+    counts = experiment.counts
+    is_lost = counts.policy == POLICIES[0]
+    lost = counts.assign(
+        status=counts.status.mask(is_lost, NOT_MEASURED), offset=counts.offset.mask(is_lost)
+    )
+    figure, _ = graph.draw(replace(experiment, counts=lost))
+    assert any("from instance 4867 on." in text.get_text() for text in figure.texts)
+
+
 def test_missing_counts_have_a_status_and_outdated_ones_are_refused(choices: Choices) -> None:
     name = "edbatch_fig1"
     sweeps = plan_counts(name, choices)
