@@ -67,7 +67,7 @@ class ResultsFolder:
         paths = [trial.list_record_paths(self.results_dir) for trial in trials]
         return [tuple(read_record(p) if p.exists() else None for p in rounds) for rounds in paths]
 
-    def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
+    def find_counts(self, sweep: Sweep) -> Sequence[AnyCount]:
         """Return the counts of a sweep that have a record, in the order of the sweep."""
         path = sweep.build_path(self.results_dir)
         return read_count_rows(path) if path.exists() else ()
@@ -78,8 +78,7 @@ class Elsewhere:
 
     def __init__(self, held: RecordSet, composer: Composer | None = None) -> None:
         self._answers = Answers(held.records)
-        self.count_answers = CountAnswers(held.counts, composer)
-        self.counts = self.count_answers.to
+        self.find_counts = CountAnswers(held.counts, composer).find_all
 
     def find_rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
         """Return the records of each trial, and None for each planned round without a record.
@@ -230,7 +229,7 @@ def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere
     unique = list({trial.trial_id: trial for trial in trials}.values())
     rounds = [record for records in source.find_rounds(unique) for record in records]
     seen = {(record.trial_id, record.trial.round) for record in rounds if record}
-    counts = [row for sweep in sweeps for row in source.count_answers.find_all(sweep)]
+    counts = [row for sweep in sweeps for row in source.find_counts(sweep)]
     seen |= {(row.count_id, 0) for row in counts if row}
     n_missing_counts = counts.count(None)
     obstacle = ""
@@ -258,10 +257,6 @@ class CountAnswers:
             self._alike.setdefault(key, []).append(row)
         self._composer = composer or Composer()
         self._answered: dict[str, list[AnyCount | None]] = {}
-
-    def to(self, sweep: Sweep) -> list[AnyCount]:
-        """Return the counts of a sweep in its order, without the missing ones."""
-        return [row for row in self.find_all(sweep) if row is not None]
 
     def find_all(self, sweep: Sweep) -> list[AnyCount | None]:
         """Return the counts of a sweep in its order; None for a missing one."""

@@ -37,7 +37,7 @@ from dynbatch.harness.terminal.exit_handling import (
     print_message,
 )
 from dynbatch.plots.draw import draw_experiment
-from dynbatch.plots.drawable import Drawable, ResultsFolder, select_drawable
+from dynbatch.plots.drawable import Drawable, select_drawable
 from dynbatch.plots.experiment import load_experiment, load_held
 
 DIRECTORIES = ("data-root", "results-dir", "conf-dir")
@@ -71,8 +71,7 @@ def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
     else:
         choices = build_choices(options, os.environ)
         names = names or list_experiments(choices)
-        composer, source = Composer(choices.conf_dir), ResultsFolder(choices.results_dir)
-        draw_one = partial(draw_measured, choices=choices, composer=composer, source=source)
+        draw_one = partial(draw_measured, choices=choices, composer=Composer(choices.conf_dir))
     if not draw_each(names, draw_one):
         return EXIT_USAGE
     if options.get("report"):
@@ -114,12 +113,13 @@ def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
     return not failed
 
 
-def draw_measured(name: str, choices: Choices, composer: Composer, source: ResultsFolder) -> None:
+def draw_measured(name: str, choices: Choices, composer: Composer) -> None:
     trials = plan_artifact(name, choices, composer)
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:
         command = format_pipeline_command(f"{DRAW}{name}", {"scale": choices.scale})
-    experiment = load_experiment(name, choices, trials, plan_counts(name, choices), source, command)
+    sweeps = plan_counts(name, choices)
+    experiment = load_experiment(name, choices, trials, sweeps, command=command)
     draw_experiment(experiment, choices.results_dir)
 
 
