@@ -64,13 +64,6 @@ def has_answer(rows: pd.DataFrame) -> bool:
     return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
 
 
-def classify(low: float, high: float) -> str:
-    """Return "faster" or "slower" if the interval is beyond BETWEEN_RUNS, else "unclear"."""
-    if pd.isna(low):
-        return "unclear"
-    return "faster" if low > BETWEEN_RUNS else "slower" if high < 1 / BETWEEN_RUNS else "unclear"
-
-
 def compare_by_openblas() -> pd.Series[float]:
     """Compute the speedup of the engine with OpenBLAS over the fastest framework, by workload.
 

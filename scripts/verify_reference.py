@@ -29,13 +29,7 @@ from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
 from dynbatch.plots.tables.answers import WORKLOAD, select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
-from scripts.reference_results import (
-    BETWEEN_RUNS,
-    FIRST_CPU,
-    classify,
-    load_answers,
-    load_results_of,
-)
+from scripts.reference_results import BETWEEN_RUNS, FIRST_CPU, load_answers, load_results_of
 
 N_POINTS = 10
 ENGINE = "vertex"
@@ -76,8 +70,8 @@ class Point:
         """
         if self.low / BETWEEN_RUNS <= speedup <= self.high * BETWEEN_RUNS:
             return HOLDS
-        order = classify(self.low, self.high)
-        same = (order == "faster" and speedup > 1) or (order == "slower" and speedup < 1)
+        is_faster, is_slower = self.low > BETWEEN_RUNS, self.high < 1 / BETWEEN_RUNS
+        same = (is_faster and speedup > 1) or (is_slower and speedup < 1)
         return ORDER_HOLDS if same else DIFFERS
 
 

@@ -38,7 +38,6 @@ from scripts.reference_results import (
     GPU_NAME,
     MANUAL,
     OPENBLAS,
-    classify,
     compare_by_openblas,
     compare_graph_work,
     compare_merging,
@@ -77,10 +76,14 @@ def build_table(rows: pd.DataFrame) -> str:
 
 def mark_clear(rows: pd.DataFrame, side: str) -> pd.Series[str]:
     """Format the speedups over one side, in bold if the whole interval is beyond BETWEEN_RUNS."""
-    texts = format_speedups(rows, side)
-    classes = map(classify, rows[f"speedup_low_{side}"], rows[f"speedup_high_{side}"])
-    is_clear = pd.Series([name != "unclear" for name in classes], rows.index)
-    return texts.mask(is_clear, "**" + texts + "**")
+    texts, (is_faster, is_slower) = format_speedups(rows, side), find_clear(rows, side)
+    return texts.mask(is_faster | is_slower, "**" + texts + "**")
+
+
+def find_clear(rows: pd.DataFrame, side: str) -> tuple[pd.Series[bool], pd.Series[bool]]:
+    """Return on which workloads the engine is clearly faster, and clearly slower."""
+    low, high = rows[f"speedup_low_{side}"], rows[f"speedup_high_{side}"]
+    return low > BETWEEN_RUNS, high < 1 / BETWEEN_RUNS
 
 
 def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
@@ -127,7 +130,7 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             f" {format_span(xeon.speedup_framework)} (Xeon) and"
             f" {format_span(zen3.speedup_framework)} (Zen 3), over C++"
             f" {format_span(xeon.speedup_manual)} (C++ clearly faster on"
-            f" {count_classes(xeon, 'manual')[1] or 'none'}) and"
+            f" {count_clearly_slower(xeon) or 'none'}) and"
             f" {format_span(zen3.speedup_manual)}."
             f" {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
@@ -142,14 +145,19 @@ def describe_median(rows: pd.DataFrame, side: str) -> str:
 
 def describe_counts(rows: pd.DataFrame, side: str) -> str:
     """Count the workloads on which the engine is clearly faster, and clearly slower."""
-    n_faster, n_slower = count_classes(rows, side)
+    n_faster, n_slower = (is_clear.sum() for is_clear in find_clear(rows, side))
     n = rows[f"speedup_{side}"].notna().sum()
     return f"{n_faster} of {n} workloads, clearly slower on {n_slower or 'none'}"
 
 
 def count_slightly_slower(rows: pd.DataFrame) -> int:
     """Count the workloads on which C++ is faster by the whole interval, but not clearly."""
-    return int((rows.speedup_high_manual < 1).sum()) - count_classes(rows, "manual")[1]
+    return int((rows.speedup_high_manual < 1).sum()) - count_clearly_slower(rows)
+
+
+def count_clearly_slower(rows: pd.DataFrame) -> int:
+    """Count the workloads on which C++ is clearly faster."""
+    return int(find_clear(rows, "manual")[1].sum())
 
 
 def describe_openblas() -> str:
@@ -177,13 +185,6 @@ def describe_graph_work() -> str:
         f" program for one model has less of ({spans['percent_manual']} %). Without it on both"
         f" sides, the engine would take {format_span(work.quotient)} times the time of C++."
     )
-
-
-def count_classes(rows: pd.DataFrame, side: str) -> tuple[int, int]:
-    """Count the workloads on which the engine is clearly faster, and clearly slower."""
-    ends = rows[[f"speedup_low_{side}", f"speedup_high_{side}"]].to_numpy()
-    classes = [classify(*pair) for pair in ends]
-    return classes.count("faster"), classes.count("slower")
 
 
 def format_span(values: pd.Series[float], n_digits: int = 2) -> str:
@@ -258,7 +259,7 @@ def describe_faster_manual(rows: pd.DataFrame) -> str:
     if rows.speedup_high_manual.isna().all():  # one round has no interval
         return f"on {(rows.speedup_manual < 1).sum()}"
     return (
-        f"clearly on {count_classes(rows, 'manual')[1] or 'none'}, slightly on"
+        f"clearly on {count_clearly_slower(rows) or 'none'}, slightly on"
         f" {count_slightly_slower(rows)}"
     )
 

@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dynbatch.harness.records.numbers import NOT_MEASURED, RATIO, numbers, ratios
-from dynbatch.plots.captions import build_caption, build_title
+from dynbatch.plots.captions import build_caption, build_title, spell_key
 from dynbatch.plots.declaration import GROUP_TITLES, PER_INSTANCE, PublishedTable, check_quantity
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
@@ -272,7 +272,7 @@ def _write_title(
 
 
 def format_key(key: str) -> str:
-    return LABELS.get(key, key.rpartition(".")[2].replace("_", " "))
+    return LABELS.get(key, spell_key(key))
 
 
 def describe_points(shown: pd.DataFrame, x: str, unmeasured: Sequence[float]) -> Iterable[str]:
