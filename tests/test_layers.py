@@ -48,21 +48,6 @@ def late_imports_of(module: str) -> set[str]:
     return set().union(*map(names_in, functions))
 
 
-def test_reachable_finds_circles_only_where_they_are() -> None:
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
-    assert [m for m in graph if m in reachable(graph, m)] == ["b", "c"]
-
-
-def test_examples_stand_in_the_expected_layers() -> None:
-    names = ("errors", "values.instances", "vertex.tracing", "policies.levels", "engine.engine")
-    chain = [f"dynbatch.harness.{name}" for name in (*names, "trials.spec", "records.record")]
-    chain += ["dynbatch.systems.on_core.vertex", "dynbatch.harness.measuring.worker"]
-    chain += ["dynbatch.plots.figures.page", "dynbatch.harness.commands.bench"]
-    assert set(chain) <= set(MODULES)
-    layers = [layer_of(module) for module in chain]
-    assert layers == sorted(set(layers))
-
-
 def test_every_module_has_a_layer_of_its_own_folder() -> None:
     prefixes = {prefix for layer in LAYERS for prefix in layer}
     for module in MODULES:
@@ -223,23 +208,12 @@ _PATH = re.compile(rf"(?<![\w./-])(?:{_FIRST})(?:/[\w.-]*\w)+(?![\w/]*[<{{*])")
 _FILE = re.compile(r"(?<![\w./{}<>*-])\w+\.(?:py|smk)\b")
 
 
-def places_named_in(text: str) -> tuple[set[str], set[str]]:
-    """Return the paths from the root, and the file names, that a text mentions."""
-    return set(_PATH.findall(text)), set(_FILE.findall(text))
-
-
-def test_places_are_found_in_words() -> None:
-    text = """see harness/values/paths.py, the files of systems/torch_models, and _urgency.py;
-    not conf/system/<name>.yaml, {folder}/x.py or https://example.org/docs/of/it.html"""
-    paths = {"harness/values/paths.py", "systems/torch_models"}
-    assert places_named_in(text) == (paths, {"_urgency.py"})
-
-
 def test_places_that_a_text_names_are_there() -> None:
     known = {file.name for file in FILES}
     missing = []
     for file in FILES:
-        paths, names = places_named_in(file.read_text(encoding="utf-8"))
-        gone = {place for place in paths if not (ROOT / place).exists()} | (names - known)
+        text = file.read_text(encoding="utf-8")
+        gone = {place for place in _PATH.findall(text) if not (ROOT / place).exists()}
+        gone |= set(_FILE.findall(text)) - known
         missing += [f"{file.relative_to(ROOT)} names {place}" for place in sorted(gone)]
     assert missing == []

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 from dynbatch.harness.values.paths import ROOT
-from tests.support.processes import run_python
 
 TESTS = ROOT / "tests"
 HOUSE = ("systems", "datasets", "plots", "scripts")  # and every folder of harness/
@@ -62,11 +59,3 @@ def test_every_folder_is_a_package() -> None:
     assert {path.parent for path in FILES.values()} == {
         path.parent for path in FILES.values() if path.name == "__init__.py"
     }
-
-
-@pytest.mark.slow
-def test_triton_after_tensorflow_does_not_end_a_process_of_the_suite() -> None:
-    pytest.importorskip("triton")
-    pytest.importorskip("tensorflow")
-    program = "import tests.conftest, tensorflow, triton; print('both')"
-    assert run_python("-c", program) == "both\n"

@@ -7,7 +7,6 @@ attribute that it needs from PyTorch, and computes equal vertices once.
 from __future__ import annotations
 
 import gc
-import importlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +36,7 @@ from dynbatch.systems.on_torch.models.lstm import StepStates, run_lstm_steps
 from dynbatch.systems.on_torch.products import FixedProduct, Repeated, SideWeights
 from dynbatch.systems.on_torch.rows import arrange_columns
 from dynbatch.systems.on_torch.torchfold import Adapter as TorchFold
-from dynbatch.systems.on_torch.torchfold import convert_trees, fold_trees, package
+from dynbatch.systems.on_torch.torchfold import convert_trees, fold_trees
 from tests.support.engine_models import tree
 from tests.support.fake_time import NullClock
 from tests.support.instances import draw_trees
@@ -324,16 +323,6 @@ def leaf(word: int) -> Tree:
 
 def pair(first: int, second: int) -> Tree:
     return tree([first, second, -1], [-1, -1, 0], [-1, -1, 1])
-
-
-def test_pytorch_itself_stays_as_it_is() -> None:
-    """Tensors are allowed as arguments of nodes, although torch.tensor has no new attribute."""
-    fold = package.Fold()
-    fold.add("leaf", torch.ones(1, 2))
-    with pytest.raises(ValueError, match="All args should be"):
-        fold.add("leaf", "a text")
-    assert not hasattr(torch.tensor, "_TensorBase")
-    assert importlib.import_module("torchfold").Fold is package.Fold
 
 
 def test_importing_the_adapter_patches_nothing_of_pytorch() -> None:
