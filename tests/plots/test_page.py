@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.planning.kinds import SystemFile, read_systems
+from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.figures import page
 
@@ -59,29 +59,6 @@ def test_every_system_is_distinguishable_in_grayscale() -> None:
         looks = page.find_looks(names, systems).values()
         assert len({(look.marker, look.line) for look in looks}) == len(names)
     assert len(page.MARKERS) > 12, "as many curves of a panel differ in their markers alone"
-
-
-def test_a_color_is_a_framework_and_the_engine_is_vermilion() -> None:
-    systems = read_systems(CONF_DIR)
-    looks = page.find_looks([system.name for system in systems], systems)
-    assert looks["vertex"].color == looks["vertex_shared"].color == "#D55E00"
-    for package in ("on_torch", "on_dynet", "on_jax"):
-        own = [s for s in systems if s.framework == f"dynbatch.systems.{package}"]
-        known = [s.name for s in own if s.kind == "framework"]
-        assert len({looks[name].color for name in known}) == 1
-    engine = looks["vertex"].color
-    others = [name for name in looks if not name.startswith("vertex")]
-    assert engine not in {looks[name].color for name in others}
-
-
-def test_a_new_system_has_the_color_of_its_framework_or_one_of_its_own() -> None:
-    mine = SystemFile("mine", "framework", "Mine", adapter="dynbatch.systems.on_torch.mine")
-    theirs = SystemFile("theirs", "framework", "Theirs", adapter="dynbatch.systems.on_else.theirs")
-    systems = (*read_systems(CONF_DIR), mine, theirs)
-    looks = page.find_looks([system.name for system in systems], systems)
-    assert looks["mine"].color == looks["torch_levels"].color
-    known = ("vertex", "torch_levels", "dynet", "fold", "jax_scan")
-    assert looks["theirs"].color not in {looks[name].color for name in known}
 
 
 def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: Path) -> None:
