@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ NAMES = (
     *("tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "lattice_lstm"),
     *("var_lstm_layers", "bilstm_layers", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"),
 )
+NEXT_PASS = "--- next pass"
 MODELS = {name: CASES[name].model for name in NAMES}
 LARGE_SIZES = [replace(UNEQUAL, hidden_size=size) for size in (MAX_FUSED, MAX_FUSED + 1)]
 LARGE = [build_model("lattice_lstm", sizes) for sizes in LARGE_SIZES]
@@ -82,41 +84,44 @@ def test_a_model_without_a_program_is_skipped() -> None:
     assert "MANUAL has no model parser; choose one of bilstm" in str(reason)
 
 
-def print_batches(adapter: str, name: str, autobatch: str, batching: str) -> None:
-    """Let DyNet print every batch of a training pass, in the order of execution."""
-    options = {"autobatch": autobatch, "batching": batching}
-    if adapter != cpp.__name__:
-        options["build"] = "source"
-    system = started(load_adapter(adapter), MODELS[name], **options)
-    system.load(CASES[name].instances)
-    library = ctypes.CDLL(str(NATIVE / "libdynet.so"))
-    ctypes.c_int.in_dll(library, "_ZN5dynet14profiling_flagE").value = 2
-    system.run(NullClock())
+PASSES = [*((name, "instance") for name in NAMES), ("bilstm_layers", "manual")]
 
 
-def batches_of(*arguments: str) -> list[str]:
-    """Run print_batches in a process of its own; every forward call starts with a line."""
+def print_batches(adapter: str, autobatch: str) -> None:
+    """Let DyNet print every batch of a training pass of each model, in the order of execution."""
+    build_of = {} if adapter == cpp.__name__ else {"build": "source"}
+    for name, batching in PASSES:
+        options = {"autobatch": autobatch, "batching": batching, **build_of}
+        system = started(load_adapter(adapter), MODELS[name], **options)
+        system.load(CASES[name].instances)
+        library = ctypes.CDLL(str(NATIVE / "libdynet.so"))
+        ctypes.c_int.in_dll(library, "_ZN5dynet14profiling_flagE").value = 2
+        print(NEXT_PASS, flush=True)
+        system.run(NullClock())
+
+
+@cache
+def batches_of(adapter: str, autobatch: str) -> list[list[str]]:
+    """Return the lines of each of PASSES, run in one process; forward calls start with a line."""
     program = f"import sys\nfrom {__name__} import print_batches\nprint_batches(*sys.argv[1:])"
-    printed = run_python("-c", program, *arguments, OMP_NUM_THREADS="1")
-    lines = re.findall(r"^(?:Forward Call|BatchSize:.*)$", printed, re.MULTILINE)
-    return [re.sub(r" @ 0x\w+", "", line) for line in lines]
+    printed = run_python("-c", program, adapter, autobatch, OMP_NUM_THREADS="1")
+    _, *passes = re.sub(r" @ 0x\w+", "", printed).split(f"{NEXT_PASS}\n")
+    line = re.compile(r"^(?:Forward Call|BatchSize:.*)$", re.MULTILINE)
+    return [line.findall(one) for one in passes]
 
 
 @pytest.mark.slow
 @pytest.mark.dynet
 @ON_BUILD
 @pytest.mark.parametrize("autobatch", ["agenda", "depth"])
-@pytest.mark.parametrize(
-    ("name", "batching"),
-    [*((name, "instance") for name in NAMES), ("bilstm_layers", "manual")],
-)
-def test_graphs_are_those_of_python_after_a_clock(name: str, batching: str, autobatch: str) -> None:
+@pytest.mark.parametrize("place", range(len(PASSES)), ids=["-".join(one) for one in PASSES])
+def test_graphs_are_those_of_python_after_a_clock(place: int, autobatch: str) -> None:
     """The first node of every forward call, which reads the clock, is the only difference."""
-    found = batches_of(cpp.__name__, name, autobatch, batching)
+    found = batches_of(cpp.__name__, autobatch)[place]
     calls = [k for k, line in enumerate(found) if line == "Forward Call"]
     assert calls
     for call in calls:
         assert found[call + 1] == "BatchSize:1 first"
     clocks = Counter({"BatchSize:1 first": len(calls)})
-    expected = batches_of("dynbatch.systems.on_dynet.autobatch", name, autobatch, batching)
+    expected = batches_of("dynbatch.systems.on_dynet.autobatch", autobatch)[place]
     assert Counter(found) - clocks == Counter(expected)
