@@ -91,13 +91,6 @@ def test_a_machine_is_printed_with_its_choices() -> None:
     assert "I, O; most O  -> I" in modal.describe()
 
 
-def test_transitions_follow_a_graph() -> None:
-    transitions = list_transitions(learn(), figure())
-    assert transitions.n_times.sum() == 6
-    assert transitions.next_state.iloc[-1] == END
-    assert set(transitions.next_state[:-1]) <= set(transitions.state)
-
-
 def test_a_machine_is_drawn(tmp_path: Path) -> None:
     files = [tmp_path / f"{k}.svg" for k in range(2)]
     for file in files:
