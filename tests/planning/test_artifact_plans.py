@@ -28,6 +28,7 @@ from dynbatch.harness.records.stats import INTERVAL_ROUNDS
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.declaration import CEILING, read_declaration
 from dynbatch.plots.published import read_published
+from tests.support.experiments import plan_once
 from tests.support.pipelines import write_conf
 from tests.support.refusals import expect_refusal
 
@@ -49,7 +50,7 @@ def choices(scale: str) -> Choices:
 @pytest.mark.parametrize("scale", ["smoke", *(pytest.param(s, marks=SLOW) for s in SCALES[1:])])
 @pytest.mark.parametrize("name", list_experiment_names())
 def test_every_experiment_shows_all_it_measures(name: str, scale: str, composer: Composer) -> None:
-    trials = plan_artifact(name, choices(scale), composer)
+    trials = plan_once(name, choices(scale), composer)
     measures = read_experiment(name)["scales"][scale] != "nothing"
     assert bool(trials or plan_counts(name, choices(scale))) == measures
     grid = expand(name, scale)
@@ -70,7 +71,7 @@ def test_every_experiment_shows_all_it_measures(name: str, scale: str, composer:
 
 
 def test_experiments_share_their_trials(composer: Composer) -> None:
-    plans = [plan_artifact(name, choices("smoke"), composer) for name in list_experiment_names()]
+    plans = [plan_once(name, choices("smoke"), composer) for name in list_experiment_names()]
     trials = merge_equal_trials(trial for plan in plans for trial in plan)
     assert len({trial.trial_id for trial in trials}) == len(trials)
     assert len(trials) < sum(map(len, plans)) / 2
@@ -108,7 +109,7 @@ def test_batch_sizes_of_an_experiment_share_instances(scale: str, composer: Comp
     n_shared = 0
     for name in list_experiment_names():
         found: dict[str, set[int]] = {}
-        for trial in plan_artifact(name, choices(scale), composer):
+        for trial in plan_once(name, choices(scale), composer):
             n_shared += trial.spec.timing.n_instances > 0
             others = {k: v for k, v in trial.settings.items() if not k.startswith("timing.")}
             others.pop("batch_size")
@@ -243,7 +244,7 @@ def test_wrong_rounds_of_a_block_are_refused(tmp_path: Path, rounds: object) -> 
 def test_medium_is_over_in_a_hundred_minutes(composer: Composer) -> None:
     """The rule is from rounds of headlines, which take longer than others."""
     names, medium = list_experiment_names(), choices("medium")
-    trials = merge_equal_trials(t for name in names for t in plan_artifact(name, medium, composer))
+    trials = merge_equal_trials(t for name in names for t in plan_once(name, medium, composer))
     specs = [trial.spec for trial in trials for _ in range(trial.rounds)]
     measuring_s = sum(estimate_usual_s(s.adapter, s.timing.min_seconds) + STARTED_S for s in specs)
     compiled = {
