@@ -330,20 +330,6 @@ def test_the_three_are_policies_that_must_be_learned() -> None:
         learn_policy("fsm", [chain_with_outputs()], LearningSettings())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"variant": "both"}, "learning.variant=both is not allowed; choose one of released"),
-        ({"fallback": "first"}, "learning.fallback=first is not allowed; choose one of last"),
-        ({"trials": 0}, "learning.trials=0 is not allowed"),
-        ({"seed": -1}, "learning.seed=-1 is not allowed"),
-    ],
-)
-def test_settings_out_of_range_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        LearningSettings(**changes)  # type: ignore[arg-type]
-
-
 TABLE = {
     # model, batch size: E_base, E_max, E_sort of one seed, in the independent simulation of
     # ED-Batch's release on its data (plots/published/simulated_batch_counts.yaml)

@@ -15,7 +15,6 @@ import pytest
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.options import format_options
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_jax import scan
@@ -249,12 +248,6 @@ def test_trees_of_single_leaves_use_the_program_of_others() -> None:
     assert system.n_compilations() == 2
     expected = run_reference(model, draw_initial_weights(model, seed=0), leaves, "train")
     assert_alike(found, values_of(expected))
-
-
-@pytest.mark.parametrize(("name", "least"), [("widths", 1), ("multiple", 1), ("chunk", 0)])
-def test_options_are_refused_in_one_line(name: str, least: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^system\.options\.{name}={least - 1} .* {least}$"):
-        Adapter.options_of(small_settings(**{name: least - 1}))
 
 
 def test_effective_options_and_versions_are_recorded() -> None:
