@@ -54,7 +54,6 @@ def test_lint(folder: Path) -> None:
         ("all", "skale=paper", "", "--config skale is unknown, did you mean scale?"),
         ("all", "", "bench", "bench.yaml:2: invalid YAML: "),
         ("small_table", "", "", "small_table is unknown, did you mean draw_small_table?; choose"),
-        ("draw_small_tabel", "", "", "draw_small_tabel is unknown, did you mean draw_small_table?"),
         ("claims draw_all", "", "", "expected no other target, got draw_all; run them"),
     ],
 )
