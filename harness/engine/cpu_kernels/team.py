@@ -311,7 +311,7 @@ def _enter(context: int, enter: Callable[[], object], failed: list[Exception], k
     except Exception as error:
         failed.append(error)
     else:
-        serve(context)
+        call(serve.address, (context,))  # by ctypes, which releases Python's lock
 
 
 def _stop(table: Table) -> None:
@@ -339,7 +339,7 @@ def _run_calls(context: int, calls: int, n: int) -> None:
     meet_at_end(context)
 
 
-@compiled(without_lock=True)
+@compiled
 def serve(context: int) -> None:
     """Run a thread of the team: wait for jobs and take part in them until the team ends."""
     team, seen = read_word(context, TEAM), 0
