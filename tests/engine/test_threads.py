@@ -26,8 +26,7 @@ from dynbatch.harness.engine.cpu_kernels.context import (
 )
 from dynbatch.harness.engine.cpu_kernels.team import (
     HAS_FUTEX,
-    HELD,
-    WITHIN,
+    PASSED,
     Call,
     Team,
     wait_at_barrier,
@@ -175,15 +174,18 @@ def test_machine_code_of_several_threads_repeats_itself_to_the_last_bit(name: st
 def test_adding_threads_synchronize_only_for_shared_children(
     name: str, shares_children: bool
 ) -> None:
-    """In the backward stage, a tree's batches have one barrier each, at their end."""
+    """In the backward stage, a tree's batches have one barrier each, at their end.
+
+    One more ends the job.
+    """
     model, instances, weights = example(name)
     adapter = prepared(model, weights, threads=2)
     run(adapter, instances)
     backend, arranged = adapter.engine.backend, adapter.engine.laid_out.arrangement
     (batches,) = (found for stage, found in arranged.backward if stage == "backward")
-    before = backend._team._words[WITHIN + HELD]
+    before = backend._team._words[PASSED]
     backend.run_together([("backward", batches)])
-    n_meetings, n_batches = backend._team._words[WITHIN + HELD] - before, len(batches)
+    n_meetings, n_batches = backend._team._words[PASSED] - before - 1, len(batches)
     assert n_batches > 2
     assert (n_meetings > n_batches) == shares_children
     assert n_meetings >= n_batches

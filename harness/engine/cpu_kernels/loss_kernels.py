@@ -25,13 +25,7 @@ from dynbatch.harness.compiler.pointers import (
 )
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.engine.cpu_kernels.blas import multiply_values
-from dynbatch.harness.engine.cpu_kernels.context import (
-    N_THREADS,
-    THREAD,
-    begin,
-    locate_row,
-    read_pitch,
-)
+from dynbatch.harness.engine.cpu_kernels.context import THREAD, begin, locate_row, read_pitch
 from dynbatch.harness.engine.cpu_kernels.elementwise import FAST, compute_exp
 from dynbatch.harness.engine.cpu_kernels.team import wait_at_barrier
 from dynbatch.harness.engine.rows.fields import Index
@@ -262,8 +256,7 @@ def add_up(context: int, places: int, rows: int, n: int) -> None:
             stride, column = read_word(places, 2 * k + 3), floats_at(read_word(places, 2 * k + 2))
             for row in range(read_half_word(rows, 2 * k), read_half_word(rows, 2 * k + 1)):
                 total[0] += column[row * stride]
-    if read_word(context, N_THREADS) > 1:
-        wait_at_barrier(context)
+    wait_at_barrier(context)
 
 
 class LossSums:

@@ -63,10 +63,10 @@ SPINS = 2000
 # int64 words of a team, each on its own cache line; the word after one that is waited for is the
 # number of threads parked there.
 JOB, READY, STOP, CALLS, N_CALLS = 0, 8, 16, 24, 25
-# Two barriers, within a job and at its end: each has the number of threads that arrived and, on the
-# next cache line, the number of times that it was passed.
-WITHIN, AT_END, HELD = 32, 48, 8
-N_TEAM_WORDS = 64
+# The barrier: the number of threads that arrived and, on the next cache line, the number of times
+# that it was passed.
+ARRIVED, PASSED = 32, 40
+N_TEAM_WORDS = 48
 PARKED, _BYTES = 1, 8
 _WAIT, _WAKE, _ALL = 128, 129, 2**30  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
 # The number of the system call futex; its 32 bits must be the first of a word.
@@ -76,32 +76,19 @@ HAS_FUTEX = sys.platform == "linux" and _FUTEX != 0 and sys.byteorder == "little
 
 @helper
 def wait_at_barrier(context: int) -> None:
-    """Wait until all threads of the team are at this barrier.
+    """Wait until all threads of the team are at the barrier; a team of one does not wait.
 
     All threads must call this function equally often.
     """
-    n_threads = read_word(context, N_THREADS)
+    n_threads, team = read_word(context, N_THREADS), read_word(context, TEAM)
     if n_threads > 1:
-        _wait_at_barrier(read_word(context, TEAM), WITHIN, n_threads)
-
-
-@helper
-def meet_at_end(context: int) -> None:
-    """Wait until all threads have completed a job."""
-    n_threads = read_word(context, N_THREADS)
-    if n_threads > 1:
-        _wait_at_barrier(read_word(context, TEAM), AT_END, n_threads)
-
-
-@helper
-def _wait_at_barrier(team: int, meeting: int, n_threads: int) -> None:
-    there, held = team + _BYTES * meeting, team + _BYTES * (meeting + HELD)
-    times = load_atomic(held)
-    if add_atomic(there, 1) == n_threads - 1:
-        store_atomic(there, 0)
-        store_and_wake(held, times + 1)
-    else:
-        wait_while(held, times)
+        arrived, passed = team + _BYTES * ARRIVED, team + _BYTES * PASSED
+        times = load_atomic(passed)
+        if add_atomic(arrived, 1) == n_threads - 1:
+            store_atomic(arrived, 0)
+            store_and_wake(passed, times + 1)
+        else:
+            wait_while(passed, times)
 
 
 @helper
@@ -336,7 +323,7 @@ def _run_calls(context: int, calls: int, n: int) -> None:
     for k in range(n):
         at = calls + _BYTES * _CALL_WORDS * k
         call(read_word(at, 0), (context, read_word(at, 1), read_word(at, 2), read_word(at, 3)))
-    meet_at_end(context)
+    wait_at_barrier(context)
 
 
 @compiled

@@ -97,8 +97,7 @@ def run_program(context: int, program: int, batches: int, n_batches: int) -> Non
             head = program + 8 * (HEADS + N_OF_HEAD * function)
             if read_word(head, BEGIN) < read_word(head, END):
                 _run_batch(context, program, head, read_half_word(batches, 2 * i + 1))
-        if read_word(context, N_THREADS) > 1:
-            wait_at_barrier(context)
+        wait_at_barrier(context)
 
 
 @helper
@@ -186,7 +185,7 @@ def _run_step(context: int, places: int, r: int, step: int, batch: int, is_whole
         add_to_word(tally, BYTES_COPIED, n * read_word(step, N_BYTES))
     if flags & MOVES:
         add_to_word(tally, MOVING_TICKS, count_cycles() - began)
-    if flags & MEETS and read_word(context, N_THREADS) > 1:
+    if flags & MEETS:
         wait_at_barrier(context)
 
 
