@@ -217,7 +217,7 @@ def memory_of_nan() -> Iterator[None]:
 def forget_all(adapter: Adapter) -> None:
     """Overwrite all results of the last mini-batch with NaN."""
     memory = adapter.engine.backend._memory
-    for array in (*memory.buffers.values(), *memory.parameters._dense.values()):
+    for array in (*memory.buffers.values(), *memory.parameters.dense.values()):
         array.fill(np.nan)
 
 

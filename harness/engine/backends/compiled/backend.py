@@ -360,7 +360,8 @@ class Backend(backend.Backend):
 
     def gradients(self) -> Weights:
         """Return dense gradients of all loaded parameters."""
-        return self._parameters.gradients(yield_row_gradients(self._row_sums, self._memory))
+        looked_up = yield_row_gradients(self._row_sums, self._memory)
+        return self._parameters.collect_gradients(self._parameters.list_written(), looked_up)
 
     def update(self, learning_rate: float) -> None:
         """Update dense parameters as a whole, and looked-up tables row by row."""
@@ -368,7 +369,7 @@ class Backend(backend.Backend):
 
     def read_weights(self) -> Weights:
         """Return copies of all loaded parameters."""
-        return {name: self._parameters.values[name].copy() for name in self._parameters.loaded}
+        return self._parameters.copy_weights()
 
     def facts(self) -> dict[str, str]:
         """Return the library that multiplies, and the number of batches per call."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import get_address
-from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine.backend import Arrangement
 from dynbatch.harness.engine.cpu_kernels import memory_kernels
 from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
@@ -40,19 +40,17 @@ from dynbatch.harness.engine.lowering.plan import (
     Ref,
     Role,
 )
+from dynbatch.harness.engine.parameters import LookedUp, ParameterStore
 from dynbatch.harness.engine.rows.fields import Fields, Index
 from dynbatch.harness.engine.rows.layout import Layout
 from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES, N
-from dynbatch.harness.vertex.folding import FoldedTable
 from dynbatch.harness.vertex.operators import EDGE
-from dynbatch.harness.vertex.shared_products import RowBlock
-from dynbatch.harness.vertex.subgraph.columns import Pack
 
 _N_FLAGS = 64
-LookedUp = Iterable[tuple[str, Index, NDArray[np.float32]]]  # table, rows, gradients of rows
+Matrix = NDArray[np.float32]
 
 
-class Parameters:
+class Parameters(ParameterStore):
     """Parameters as float32 arrays by name, and their gradients of one mini-batch.
 
     The first contribution to a gradient overwrites it (so that it is never zeroed), and later ones
@@ -71,12 +69,8 @@ class Parameters:
         *,
         has_own_kernels: bool = False,
     ) -> None:
+        super().__init__({name: memory_kernels.copy_aligned(w) for name, w in weights.items()})
         self.n_threads, self.has_own_kernels = n_threads, has_own_kernels
-        self.values = {name: memory_kernels.copy_aligned(w) for name, w in weights.items()}
-        self.loaded = tuple(weights)
-        self.packs: dict[str, Pack] = {}
-        self._blocks: list[RowBlock] = []
-        self._dense: dict[str, NDArray[np.float32]] = {}
         self._written: dict[str, NDArray[np.int64]] = {}
         self._flags: list[NDArray[np.int64]] = []  # memory of all flags, many in one array
         self._steps: Table = np.zeros((0, N_OF_STEP), dtype=np.int64)
@@ -85,40 +79,17 @@ class Parameters:
         self._stale: set[str | tuple[str, bool]] = set()  # outdated copies
         self.was_updated = False
 
-    def fold(self, tables: Iterable[FoldedTable]) -> None:
-        """Multiply tables by weights, once; the products become parameters."""
-        for folded in tables:
-            if folded.name not in self.values:
-                product = self.values[folded.table] @ self.values[folded.weight]
-                self.values[folded.name] = memory_kernels.copy_aligned(product)
+    def allocate(self, *shape: int) -> Matrix:
+        """Allocate an uninitialized array of floats."""
+        return memory_kernels.allocate_aligned(shape)
 
-    def view_rows(self, blocks: Iterable[RowBlock]) -> None:
-        """Make rows of parameters readable as parameters, without a copy."""
-        for block in blocks:
-            rows = self.values[block.parameter][block.start : block.start + block.n]
-            self.values[block.name] = rows
-            self._blocks.append(block)
+    def to_numpy(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the array itself."""
+        return values
 
-    def pack(self, packs: Iterable[Pack]) -> None:
-        """Concatenate columns of parameters into packs, which become parameters.
-
-        The update changes the parameters that a pack consists of.
-        """
-        for pack in packs:
-            if pack.name not in self.values:
-                columns = [
-                    self.values[p.parameter][..., p.start : p.start + p.width] for p in pack.parts
-                ]
-                self.values[pack.name] = memory_kernels.copy_aligned(
-                    np.concatenate(columns, axis=-1)
-                )
-                self.packs[pack.name] = pack
-
-    def provide_gradient(self, name: str) -> NDArray[np.float32]:
-        """Return the memory of a parameter's gradient."""
-        if name not in self._dense:
-            self._dense[name] = memory_kernels.allocate_aligned(self.values[name].shape)
-        return self._dense[name]
+    def keep(self, product: Matrix) -> Matrix:
+        """Return an aligned copy."""
+        return memory_kernels.copy_aligned(product)
 
     def provide_transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
         """Return a transposed copy of a matrix, updated on request."""
@@ -177,14 +148,11 @@ class Parameters:
         update_parameters(self._steps, step)
         for name in self.packs:
             if name in self._written and self._written[name][0]:
-                gradient = self._dense[name]
                 for part, at in self.packs[name].iterate_parts():
-                    value = self.values[part.parameter][..., part.start : part.start + part.width]
-                    value -= step * gradient[..., at : at + part.width]
-        for name, pack in self.packs.items():
-            for part, at in pack.iterate_parts():
-                value = self.values[part.parameter][..., part.start : part.start + part.width]
-                self.values[name][..., at : at + part.width] = value
+                    value = self.view_columns(part.parameter, part.start, part.width)
+                    value -= step * self.dense[name][..., at : at + part.width]
+        for name in self.packs:
+            self.refresh_pack(name)
         for table, rows, dy in looked_up:
             update_rows(self.values[table], rows, get_address(dy), dy.strides[0], step)
 
@@ -197,26 +165,9 @@ class Parameters:
         arrays = self._written[name], value, self.provide_gradient(name)
         return (*[get_address(array) for array in arrays], value.size)
 
-    def gradients(self, looked_up: LookedUp) -> Weights:
-        """Return dense gradients of the loaded parameters."""
-        result = {name: np.zeros_like(value) for name, value in self.values.items()}
-        for name in self._list_written():
-            result[name] += self._dense[name]
-        for table, rows, dy in looked_up:
-            np.add.at(result[table], rows, dy)
-        for name, pack in self.packs.items():
-            for part, at in pack.iterate_parts():
-                mine = result[part.parameter][..., part.start : part.start + part.width]
-                mine += result[name][..., at : at + part.width]
-        for block in self._blocks:
-            result[block.parameter][block.start : block.start + block.n] += result[block.name]
-        return {name: result[name] for name in self.loaded}
-
-    def _list_written(self) -> list[str]:
+    def list_written(self) -> list[str]:
+        """Return the parameters whose gradients were written in this mini-batch."""
         return [name for name, flag in self._written.items() if flag[0]]
-
-
-Matrix = NDArray[np.float32]
 
 
 class Memory:

@@ -322,11 +322,6 @@ class Backend(TorchBackend):
         self.synchronize()
         return self._memory.copy_weights()
 
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
-
     def facts(self) -> dict[str, str]:
         """Return the launch method and the precision of products, for records."""
         calls, precision = self._launcher.words, self.switches.precision

@@ -148,11 +148,6 @@ class Backend(TorchBackend):
         """Return copies of the parameters in NumPy."""
         return self._parameters.copy_weights()
 
-    def synchronize(self) -> None:
-        """Wait for CUDA."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
-
     def facts(self) -> dict[str, str]:
         """Return the fixed facts: one call per step, no fusion."""
         return {"backend": "stepwise", "fusion": "false", "loop": "python"}
