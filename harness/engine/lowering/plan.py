@@ -213,6 +213,20 @@ class SinkStep:
     node: int
 
 
+@dataclass(frozen=True, slots=True)
+class RowSum:
+    """Gradient of a table's looked-up rows.
+
+    Attributes:
+        pulled: The name of the pulled row numbers.
+        gradient: The columns with the gradients of the rows.
+    """
+
+    table: str
+    pulled: str
+    gradient: Ref
+
+
 Step = (
     GatherStep
     | MatmulStep
@@ -317,9 +331,14 @@ class Plan:
                 return step
         return None
 
-    def list_row_sums(self) -> tuple[Node, ...]:
-        """Return the gradients of lookups, which have no buffer: pairs of rows and values."""
-        return tuple(node for node in self.nodes if node.op == "row_sum")
+    def list_row_sums(self) -> list[RowSum]:
+        """Return the gradients of lookups, which have no buffer."""
+        row_sums = []
+        for node in self.nodes:
+            if node.op == "row_sum":
+                rows, dy = node.inputs
+                row_sums.append(RowSum(node.name, self.nodes[rows].name, self.refs[dy]))
+        return row_sums
 
 
 @dataclass(frozen=True, slots=True)

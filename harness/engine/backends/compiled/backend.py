@@ -17,13 +17,7 @@ from dynbatch.harness.engine import backend
 from dynbatch.harness.engine.backend import EVERY, Arrangement, LiveSegments
 from dynbatch.harness.engine.backends.compiled.arguments import AddressTable
 from dynbatch.harness.engine.backends.compiled.live_segments import CompiledSegments
-from dynbatch.harness.engine.backends.compiled.memory import (
-    Memory,
-    Parameters,
-    RowSum,
-    find_row_sums,
-    yield_row_gradients,
-)
+from dynbatch.harness.engine.backends.compiled.memory import Memory, Parameters
 from dynbatch.harness.engine.backends.compiled.operators import OPERATORS
 from dynbatch.harness.engine.backends.compiled.program import StageProgram
 from dynbatch.harness.engine.cpu_kernels import blas, loss_kernels
@@ -144,7 +138,6 @@ class Backend(backend.Backend):
         self._multiplying = blas.prepare_libraries(switches.blas, 1)
         self._team = Team(threads, self._multiplying.copy_for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
-        self._row_sums: list[RowSum] = []
         self._programs: dict[tuple[str, int | None], StageProgram] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
@@ -184,7 +177,6 @@ class Backend(backend.Backend):
         self._memory.add(new)
         self._plans |= new
         self._wholes.clear()
-        self._row_sums += find_row_sums(new)
         # Programs of one function stay valid; those of all functions do not contain the new ones.
         of_one = {key: program for key, program in self._programs.items() if key[1] is not None}
         self._programs = of_one
@@ -360,12 +352,12 @@ class Backend(backend.Backend):
 
     def gradients(self) -> Weights:
         """Return dense gradients of all loaded parameters."""
-        looked_up = yield_row_gradients(self._row_sums, self._memory)
-        return self._parameters.collect_gradients(self._parameters.list_written(), looked_up)
+        having, looked_up = self._parameters.list_written(), self._memory.yield_row_gradients()
+        return self._parameters.collect_gradients(having, looked_up)
 
     def update(self, learning_rate: float) -> None:
         """Update dense parameters as a whole, and looked-up tables row by row."""
-        self._parameters.update(learning_rate, yield_row_gradients(self._row_sums, self._memory))
+        self._parameters.update(learning_rate, self._memory.yield_row_gradients())
 
     def read_weights(self) -> Weights:
         """Return copies of all loaded parameters."""

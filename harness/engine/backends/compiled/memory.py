@@ -5,8 +5,7 @@ Gradients of looked-up rows stay in the buffers of the backward pass until the u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from dynbatch.harness.engine.lowering.plan import (
     Plan,
     Ref,
     Role,
+    RowSum,
 )
 from dynbatch.harness.engine.parameters import LookedUp, ParameterStore
 from dynbatch.harness.engine.rows.fields import Fields, Index
@@ -182,6 +182,7 @@ class Memory:
         self._rows: Arrangement | None = None
         self._make_rows: Callable[[], Arrangement] | None = None
         self._filled: dict[tuple[int, BufferName], NDArray[np.int64]] = {}
+        self._row_sums: list[tuple[int, RowSum]] = []
         self._shared: list[tuple[tuple[int, BufferName], str, int]] = []  # with state and capacity
         self._gradients: list[tuple[str, Matrix]] = []  # of states
         self._known_for = 0  # n_grown when `_shared` and `_gradients` were set
@@ -196,6 +197,7 @@ class Memory:
             self.plans[type_id] = plan
             self.parameters.fold(plan.tables)
             self.parameters.pack(plan.packs)
+            self._row_sums += [(type_id, row_sum) for row_sum in plan.list_row_sums()]
             for name, buffer in plan.buffers.items():
                 key = (SHARED if name.is_shared else type_id, name)
                 if key not in self.buffers:
@@ -338,6 +340,15 @@ class Memory:
             for first, n in zip(first_row.tolist(), sizes, strict=True)
         ]
 
+    def yield_row_gradients(self) -> Iterator[tuple[str, Index, Matrix]]:
+        """Yield the tables, their looked-up rows, and the gradients of these rows."""
+        for type_id, row_sum in self._row_sums:
+            if type_id in self.layout:
+                index, done = self.layout.select_pulled(type_id, row_sum.pulled), 0
+                for values in self.view_rows(type_id, row_sum.gradient):
+                    yield row_sum.table, index[done : done + len(values)], values
+                    done += len(values)
+
 
 def enlarge_matrix(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
     """Return a larger matrix with the first n_kept rows of this one."""
@@ -351,41 +362,3 @@ def _find_room_column(buffer: Buffer) -> int:
     if buffer.domain == EDGE:
         return N_EDGES
     return N if buffer.memory is plans.MemoryKind.SAVED else AT_ONCE
-
-
-@dataclass(frozen=True, slots=True)
-class RowSum:
-    """Gradient of a table's looked-up rows in one function.
-
-    Attributes:
-        pulled: The name of the pulled row numbers.
-        gradient: The columns with the gradients of the rows.
-    """
-
-    type_id: int
-    table: str
-    pulled: str
-    gradient: Ref
-
-
-def find_row_sums(plans: Mapping[int, Plan]) -> list[RowSum]:
-    """Find the gradients of looked-up rows, once and not for every mini-batch."""
-    row_sums = []
-    for type_id, plan in plans.items():
-        for node in plan.list_row_sums():
-            rows, dy = node.inputs
-            row_sums.append(RowSum(type_id, node.name, plan.nodes[rows].name, plan.refs[dy]))
-    return row_sums
-
-
-def yield_row_gradients(
-    row_sums: Iterable[RowSum], memory: Memory
-) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
-    """Yield the tables, their looked-up rows, and the gradients of these rows."""
-    layout = memory.layout
-    for row_sum in row_sums:
-        if row_sum.type_id in layout:
-            index, done = layout.select_pulled(row_sum.type_id, row_sum.pulled), 0
-            for values in memory.view_rows(row_sum.type_id, row_sum.gradient):
-                yield row_sum.table, index[done : done + len(values)], values
-                done += len(values)

@@ -125,13 +125,12 @@ def count_matrix_rows(shape: Sequence[int]) -> int:
 def _step_tables(all_places: Iterable[Places], shapes: Shapes) -> Iterator[UnbatchedKind]:
     """Yield the steps of tables: every row that was looked up, by the sum of its gradients."""
     for places in all_places:
-        for node in places.plan.list_row_sums():
-            pull, dy = node.inputs
-            n_words, leading = shapes[node.name]
-            looked_up = LookedUp(PullOf(places.type_id, places.plan.nodes[pull].name), n_words)
+        for row_sum in places.plan.list_row_sums():
+            n_words, leading = shapes[row_sum.table]
+            looked_up = LookedUp(PullOf(places.type_id, row_sum.pulled), n_words)
             words, at = DistinctWordsOf(looked_up), 0
-            for columns, width in places.list_pieces(places.plan.refs[dy]):
-                x = Columns(ParameterOf(node.name), Row(through=words), leading, at)
+            for columns, width in places.list_pieces(row_sum.gradient):
+                x = Columns(ParameterOf(row_sum.table), Row(through=words), leading, at)
                 gradients = replace(columns, row=_list_lookups(places, columns, looked_up))
                 yield UnbatchedKind(_make_step(x, gradients, width), 0, words)
                 at += width
