@@ -49,7 +49,7 @@ class SmallTiles(Backend):
     change: Callable[[str], str] = staticmethod(lambda text: text)  # modifies a kernel, for tests
 
     def _make_memory(self, weights: Weights) -> PoisonedMemory:
-        return PoisonedMemory(weights, self._device)
+        return PoisonedMemory(weights, self._device, self._forget_launches)
 
     def _load_kernel(self, module: KernelModule) -> Kernel:
         return super()._load_kernel(replace(module, text=type(self).change(module.text)))

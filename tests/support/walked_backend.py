@@ -109,7 +109,7 @@ class WalkedBackend(cuda.Backend):
         return None
 
     def _make_memory(self, weights: Weights) -> DeviceMemory:
-        return PoisonedMemory(weights, self._device)
+        return PoisonedMemory(weights, self._device, self._forget_launches)
 
     def phases(self, module: KernelModule, words: Words) -> list[Phase]:
         """Return the phases of a program, as uploaded."""

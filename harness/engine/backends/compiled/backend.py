@@ -137,7 +137,6 @@ class Backend(backend.Backend):
         super().__init__(switches, device, threads)
         self._multiplying = blas.prepare_libraries(switches.blas, 1)
         self._team = Team(threads, self._multiplying.copy_for_thread, self._multiplying.enter)
-        self._plans: dict[int, Plan] = {}
         self._programs: dict[tuple[str, int | None], StageProgram] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
@@ -171,11 +170,10 @@ class Backend(backend.Backend):
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Add plans; the programs of a stage are written when it first runs."""
-        new = {t: plan for t, plan in plans.items() if t not in self._plans}
+        new = {t: plan for t, plan in plans.items() if t not in self._memory.plans}
         if not new:
             return
         self._memory.add(new)
-        self._plans |= new
         self._wholes.clear()
         # Programs of one function stay valid; those of all functions do not contain the new ones.
         of_one = {key: program for key, program in self._programs.items() if key[1] is not None}
@@ -259,7 +257,7 @@ class Backend(backend.Backend):
 
     def _write_programs(self, needed: str, type_id: int | None) -> None:
         """Write the programs of all stages that the functions have."""
-        plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
+        plans = self._memory.plans if type_id is None else {type_id: self._memory.plans[type_id]}
         for stage in STAGES:
             having = {t: plan for t, plan in plans.items() if plan.list_steps(stage)}
             if (having or stage == needed) and (stage, type_id) not in self._programs:
@@ -299,7 +297,7 @@ class Backend(backend.Backend):
             else:
                 pairs.append((type_id, position))
         whole = np.array(pairs, dtype=np.int32).reshape(-1, 2)
-        if not scattered and len(batches) <= len(self._plans):  # the same for many mini-batches
+        if not scattered and len(batches) <= len(self._memory.plans):  # the same for many mini-batches
             self._wholes[key] = whole
         return whole
 
@@ -307,14 +305,14 @@ class Backend(backend.Backend):
         """Return whether a function has steps in a stage, and whether these address states."""
         key = (type_id, stage)
         if key not in self._kinds:
-            plan = self._plans[type_id]
+            plan = self._memory.plans[type_id]
             self._kinds[key] = bool(plan.list_steps(stage)), plan.has_state_access(stage)
         return self._kinds[key]
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return copies of columns."""
         values = self._copy_rows(type_id, ref, rows)
-        step = self._plans[type_id].find_overwriting_step(ref)
+        step = self._memory.plans[type_id].find_overwriting_step(ref)
         if step is None or type_id not in self._memory.layout:
             return values
         label = self._memory.layout.select_pulled(type_id, step.label)[rows]

@@ -10,7 +10,6 @@ from importlib import metadata, util
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dynbatch.harness.compiler.registry import load_generated
 from dynbatch.harness.contracts.model import Weights
@@ -23,13 +22,11 @@ from dynbatch.harness.engine.backends.cuda.launching import (
     Launches,
     PhaseByPhase,
     Staging,
-    compute_starts,
 )
 from dynbatch.harness.engine.backends.cuda.memory import (
     DeviceMemory,
     Preparation,
     PreparedMiniBatch,
-    Results,
 )
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
@@ -38,7 +35,8 @@ from dynbatch.harness.engine.backends.cuda.triton_setup import (
     explain_failing_kernel,
     use_own_kernel_cache,
 )
-from dynbatch.harness.engine.backends.cuda.words import PullOf, Words
+from dynbatch.harness.engine.backends.cuda.words import Words
+from dynbatch.harness.engine.cpu_kernels import loss_kernels
 from dynbatch.harness.engine.lowering.plan import Abilities, Plan, Ref
 from dynbatch.harness.engine.rows.segments import Run, Segment
 from dynbatch.harness.engine.switches import Switches
@@ -129,10 +127,9 @@ class Backend(TorchBackend):
         self._device = torch.device(device)
         self._launcher = self._choose_launcher()
         self._staging = Staging(self._device, self._forget_launches)
-        self._plans: dict[int, Plan] = {}
         self._kernels: set[str] = set()  # their sources
         self._launches: dict[str, tuple[KernelModule, Launch]] = {}
-        self._prepared: PreparedMiniBatch | None = None
+        self._prepared: PreparedMiniBatch
 
     def _choose_launcher(self) -> PhaseByPhase:
         return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
@@ -165,17 +162,15 @@ class Backend(TorchBackend):
             UnsupportedTrial: a parameter is too large.
         """
         self._memory = self._make_memory(weights)
-        self._memory.on_move = self._forget_launches
-        self._preparation = Preparation(self._plans, self._memory, self.switches, self.tiling)
+        self._preparation = Preparation(self._memory, self.switches, self.tiling)
 
     def _make_memory(self, weights: Weights) -> DeviceMemory:
-        return DeviceMemory(weights, self._device)
+        return DeviceMemory(weights, self._device, self._forget_launches)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Add plans; kernels are written again for the next mini-batch."""
         for type_id, plan in plans.items():
-            if type_id not in self._plans:
-                self._plans[type_id] = plan
+            if type_id not in self._memory.plans:
                 self._memory.add(type_id, plan)
                 self._preparation.forget_kernels()
 
@@ -199,7 +194,7 @@ class Backend(TorchBackend):
         """Write and upload a mini-batch, and grow the buffers."""
         self._prepared = self._preparation.prepare(rows)
         self._staging.upload(self._prepared.arrays)
-        self._memory.arrange(rows, self._plans)
+        self._memory.arrange(rows)
 
     # --- work ---
 
@@ -220,7 +215,12 @@ class Backend(TorchBackend):
         return self._loss
 
     def _loss(self) -> float:
-        return sum(float(losses.sum()) for losses in self._results.list_losses())
+        self.synchronize()
+        return sum(
+            float(self._memory.collect_rows(type_id, plan.refs[plan.loss]).sum())
+            for type_id, plan in self._memory.plans.items()
+            if plan.loss is not None
+        )
 
     def _start(self, *kernels: str) -> None:
         work = self._run(*kernels)
@@ -235,14 +235,12 @@ class Backend(TorchBackend):
 
     def _list_work(self, *kernels: str) -> Launches:
         """Return the launches of kernels that have phases in the current mini-batch."""
-        assert self._prepared is not None
         counts = {kernel: self._prepared.count_phases(kernel) for kernel in kernels}
         return [(self._launch(kernel), n) for kernel, n in counts.items() if n]
 
     @property
     def programs(self) -> Mapping[str, Words]:
         """Programs of the current mini-batch, by kernel."""
-        assert self._prepared is not None
         return dict(zip(KERNELS, self._prepared.programs, strict=True))
 
     def bind(self, kernel: str) -> tuple[KernelModule, Launch]:
@@ -288,34 +286,29 @@ class Backend(TorchBackend):
 
     # --- results ---
 
-    @property
-    def _results(self) -> Results:
-        self.synchronize()
-        return self._make_results()
-
-    def _make_results(self) -> Results:
-        prepared, staged = self._prepared, self._staging.words
-
-        def index_of(pull: PullOf) -> Tensor:
-            assert prepared is not None
-            slot = self._preparation.places[pull]
-            start = int(compute_starts(prepared.arrays)[slot])
-            return staged[start : start + len(prepared.arrays[slot])].long()
-
-        rows = None if prepared is None else prepared.rows
-        return Results(self._memory, self._plans, rows, index_of)
-
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy columns of a function's rows to NumPy.
 
         Logits that a gradient has replaced are recomputed.
         """
-        return self._results.read(type_id, ref, rows)
+        self.synchronize()
+        values = self._copy_rows(type_id, ref, rows)
+        step = self._memory.plans[type_id].find_overwriting_step(ref)
+        if step is None:
+            return values
+        label = self._memory.rows.types[type_id].pulls[step.label][rows]
+        others = (self._copy_rows(type_id, other, rows) for other in (step.loss, step.log_sum))
+        return loss_kernels.restore_logits(values, label, *others)
+
+    def _copy_rows(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = self._memory.collect_rows(type_id, ref)[rows].cpu().numpy()
+        return values.copy()
 
     def gradients(self) -> Weights:
         """Copy the gradients of all parameters to NumPy, as dense arrays."""
+        self.synchronize()
         having = self._preparation.kinds.summed
-        return self._memory.collect_gradients(having, self._results.yield_row_gradients())
+        return self._memory.collect_gradients(having, self._memory.yield_row_gradients())
 
     def read_weights(self) -> Weights:
         """Copy the parameters to NumPy."""

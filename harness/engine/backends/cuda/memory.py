@@ -1,4 +1,4 @@
-"""Device memory, the int32 arrays of a mini-batch, and its results as NumPy arrays."""
+"""Device memory, and the programs and int32 arrays of a mini-batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dynbatch.harness.contracts.model import Weights
@@ -29,13 +28,11 @@ from dynbatch.harness.engine.backends.cuda.words import (
     LearningRate,
     ParameterOf,
     PartialOf,
-    PullOf,
     Reader,
     TransposedOf,
     WordArray,
     Words,
 )
-from dynbatch.harness.engine.cpu_kernels import loss_kernels
 from dynbatch.harness.engine.lowering.plan import GROWTH, Plan, Ref, name_state_buffer
 from dynbatch.harness.engine.rows.segments import Run
 from dynbatch.harness.engine.switches import Switches
@@ -52,17 +49,21 @@ class DeviceMemory(TorchParameters):
 
     Tests override `allocate` to fill new memory with values that reveal missing writes.
 
-    Attributes:
+    Args:
         on_move: called before a buffer is reallocated, so that its old address is not used again.
     """
 
-    def __init__(self, weights: Weights, device: torch.device) -> None:
+    def __init__(
+        self, weights: Weights, device: torch.device, on_move: Callable[[], None]
+    ) -> None:
         for name, weight in weights.items():
             _check_size(f"parameter {name}", weight.size, "hidden_size")
         super().__init__(weights, device)
         self.buffers: dict[BufferOf, Tensor] = {}
         self.widths: dict[BufferOf, int] = {}
-        self.on_move: Callable[[], None] = _do_nothing
+        self._on_move = on_move
+        self.plans: dict[int, Plan] = {}
+        self.rows: Arrangement  # of the current mini-batch
         self._learning_rate, self._rate = torch.zeros(1, device=device), 0.0
         self._copies: dict[TransposedOf | PartialOf, Tensor] = {}
         self._shared: list[BufferOf] = []
@@ -75,6 +76,7 @@ class DeviceMemory(TorchParameters):
 
     def add(self, type_id: int, plan: Plan) -> None:
         """Add the buffers of one more function, empty, and its derived parameters."""
+        self.plans[type_id] = plan
         self.fold(plan.tables)
         self.pack(plan.packs)
         for name, buffer in plan.buffers.items():
@@ -99,18 +101,19 @@ class DeviceMemory(TorchParameters):
             _check_size(f"table {folded.table} times {folded.weight}", n_elements, "hidden_size")
         super().fold(tables)
 
-    def arrange(self, rows: Arrangement, plans: Mapping[int, Plan]) -> None:
-        """Grow the buffers to the rows of a mini-batch.
+    def arrange(self, rows: Arrangement) -> None:
+        """Set the rows of a mini-batch, and grow the buffers to hold them.
 
         Raises:
             UnsupportedTrial: a buffer would be too large.
         """
+        self.rows = rows
         for type_id, geometry in rows.types.items():
             n_rows, n_edges = geometry.n_rows, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
             if n_rows > room[0] or n_edges > room[1]:
                 self._room.pop(type_id, None)  # unknown until done: allocations may fail
-                for name, buffer in plans[type_id].buffers.items():
+                for name, buffer in self.plans[type_id].buffers.items():
                     if not name.is_shared:
                         of_edges = buffer.domain == EDGE
                         self._grow(BufferOf(type_id, name), n_edges if of_edges else n_rows)
@@ -124,7 +127,7 @@ class DeviceMemory(TorchParameters):
         width = self.widths[key]
         wanted = int(n_rows * GROWTH) + 1
         _check_size(f"{key.name.of} ({n_rows} rows of {width})", wanted * width, "batch_size")
-        self.on_move()
+        self._on_move()
         self.buffers[key] = self.allocate(1, width)  # frees the old one first: both may not fit
         self.buffers[key] = self.allocate(wanted, width)
 
@@ -151,7 +154,37 @@ class DeviceMemory(TorchParameters):
     def _make_copy(self, array: TransposedOf | PartialOf) -> Tensor:
         if isinstance(array, PartialOf):
             return self.allocate(array.height, array.parts * array.width)
-        return self.values[array.name].t().contiguous()
+        transposed: Tensor = self.values[array.name].t().contiguous()
+        return transposed
+
+    def collect_rows(self, type_id: int, ref: Ref) -> Tensor:
+        """Return columns of all rows of a function (n, width), in the order of its batches."""
+        geometry = self.rows.types.get(type_id)
+        if geometry is None:
+            return torch.zeros((0, ref.width), device=self.device)
+        plan, columns = self.plans[type_id], slice(ref.start, ref.start + ref.width)
+        buffer = plan.buffers[ref.buffer]
+        if ref.buffer.is_gathered:
+            states = self.buffers[BufferOf(SHARED, name_state_buffer(ref.buffer.of))]
+            index = torch.from_numpy(geometry.gathers[plan.find_gathered_slots(ref.buffer)].index)
+            return states[index.to(states.device)].reshape(-1, buffer.width)[:, columns]
+        if not ref.buffer.is_shared:
+            n = geometry.n_edges if buffer.domain == EDGE else geometry.n_rows
+            return self.buffers[BufferOf(type_id, ref.buffer)][:n, columns]
+        matrix = self.buffers[BufferOf(SHARED, ref.buffer)]
+        first_rows = geometry.first_row.tolist()
+        sizes = np.diff(geometry.starts).tolist()
+        pieces = zip(first_rows, sizes, strict=True)
+        return torch.cat([matrix[first : first + n, columns] for first, n in pieces])
+
+    def yield_row_gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Yield tables, the rows that were looked up, and the gradients of these rows."""
+        for type_id, plan in self.plans.items():
+            geometry = self.rows.types.get(type_id)
+            if geometry is not None:
+                for row_sum in plan.list_row_sums():
+                    rows = torch.from_numpy(geometry.pulls[row_sum.pulled])
+                    yield row_sum.table, rows, self.collect_rows(type_id, row_sum.gradient)
 
 
 def _check_size(what: str, n_elements: int, option: str) -> None:
@@ -167,77 +200,6 @@ def _check_size(what: str, n_elements: int, option: str) -> None:
         )
 
 
-def _do_nothing() -> None:
-    """Do nothing; the default of DeviceMemory.on_move."""
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """Results of one mini-batch, read from memory.
-
-    Attributes:
-        rows: arrangement of the mini-batch; None: there is none yet.
-        index_of: returns a pulled index array as it was uploaded.
-    """
-
-    memory: DeviceMemory
-    plans: Mapping[int, Plan]
-    rows: Arrangement | None
-    index_of: Callable[[PullOf], Tensor]
-
-    def read(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
-        """Return columns of a function's rows; recompute logits that a gradient has replaced."""
-        values = self._copy_to_numpy(type_id, ref, rows)
-        step = self.plans[type_id].find_overwriting_step(ref)
-        if step is None or self.rows is None or type_id not in self.rows.types:
-            return values
-        label = self.rows.types[type_id].pulls[step.label][rows]
-        others = (self._copy_to_numpy(type_id, other, rows) for other in (step.loss, step.log_sum))
-        return loss_kernels.restore_logits(values, label, *others)
-
-    def _copy_to_numpy(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
-        values: NDArray[np.float32] = self._collect_values(type_id, ref)[rows].cpu().numpy().copy()
-        return values
-
-    def _collect_values(self, type_id: int, ref: Ref) -> Tensor:
-        """Return columns of all rows of a function, in the order of its batches."""
-        geometry = None if self.rows is None else self.rows.types.get(type_id)
-        if geometry is None:
-            return torch.zeros((0, ref.width), device=self.memory.device)
-        plan, columns = self.plans[type_id], slice(ref.start, ref.start + ref.width)
-        buffer = plan.buffers[ref.buffer]
-        if ref.buffer.is_gathered:
-            states = self.memory.buffers[BufferOf(SHARED, name_state_buffer(ref.buffer.of))]
-            index = torch.from_numpy(geometry.gathers[plan.find_gathered_slots(ref.buffer)].index)
-            return states[index.to(states.device)].reshape(-1, buffer.width)[:, columns]
-        if not ref.buffer.is_shared:
-            n = geometry.n_edges if buffer.domain == EDGE else geometry.n_rows
-            return self.memory.buffers[BufferOf(type_id, ref.buffer)][:n, columns]
-        matrix = self.memory.buffers[BufferOf(SHARED, ref.buffer)]
-        first_rows = geometry.first_row.tolist()
-        sizes = np.diff(geometry.starts).tolist()
-        pieces = zip(first_rows, sizes, strict=True)
-        return torch.cat([matrix[first : first + n, columns] for first, n in pieces])
-
-    def list_losses(self) -> list[Tensor]:
-        """Return the losses of all rows, one tensor per function with a loss."""
-        having = [(t, plan) for t, plan in self.plans.items() if plan.loss is not None]
-        return [
-            self._collect_values(t, plan.refs[plan.loss])
-            for t, plan in having
-            if plan.loss is not None
-        ]
-
-    def yield_row_gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yield tables, the rows that were looked up, and the gradients of these rows."""
-        for type_id, plan in self.plans.items():
-            for node in plan.list_row_sums():
-                if self.rows is not None and type_id in self.rows.types:
-                    rows, dy = node.inputs
-                    index = self.index_of(PullOf(type_id, plan.nodes[rows].name))
-                    yield node.name, index, self._collect_values(type_id, plan.refs[dy])
-
-
 NOTHING: Words = np.zeros(2, dtype=np.int32)  # a program without phases
 
 
@@ -249,7 +211,6 @@ class PreparedMiniBatch:
         indices: arrays that follow the programs, in the order of Preparation.places.
     """
 
-    rows: Arrangement
     programs: tuple[Words, ...]
     indices: tuple[Words, ...]
 
@@ -270,10 +231,9 @@ class Preparation:
     modules: Mapping[str, KernelModule]
 
     def __init__(
-        self, plans: Mapping[int, Plan], memory: DeviceMemory, switches: Switches, tiling: Tiling
+        self, memory: DeviceMemory, switches: Switches, tiling: Tiling
     ) -> None:
-        self._plans, self._memory = plans, memory
-        self._switches, self._tiling = switches, tiling
+        self._memory, self._switches, self._tiling = memory, switches, tiling
         self._several: set[Reader] = set()
         self._writers: dict[str, KernelProgramWriter] = {}
         self.places: dict[WordArray, int] = {}
@@ -293,7 +253,7 @@ class Preparation:
             self._several |= several
             self._write_kernels()
         arrays = tuple([array.find(indices) for array in self.places])
-        of_batches = build_batch_rows(rows.types, self._plans)
+        of_batches = build_batch_rows(rows.types, self._memory.plans)
         writers = self._writers
         back = [run for run in rows.backward if run[0] == "backward"]
         lazy = [run for run in rows.backward if run[0] == "backward_lazy"]
@@ -312,7 +272,7 @@ class Preparation:
             write_with_others("backward_lazy", lazy) if is_backward else NOTHING,
             write_with_others("update", ()) if is_backward else NOTHING,
         )
-        return PreparedMiniBatch(rows, programs, arrays)
+        return PreparedMiniBatch(programs, arrays)
 
     # --- once per model ---
 
@@ -324,7 +284,7 @@ class Preparation:
         """Return the kinds of all functions; tests modify some."""
         shapes = self._memory.shapes
         return find_model_kinds(
-            self._plans, shapes, self._memory.packs, self._several, self._tiling,
+            self._memory.plans, shapes, self._memory.packs, self._several, self._tiling,
             fuse=self._switches.fusion,
         )  # fmt: skip
 
@@ -337,10 +297,6 @@ class Preparation:
             module = write_module(entries, self._switches.precision, self.places)
             modules[kernel] = module
             self._writers[kernel] = KernelProgramWriter.from_module(
-                module, self._tiling, mine, kinds.select_stages(kernel), tuple(self._plans)
+                module, self._tiling, mine, kinds.select_stages(kernel), tuple(self._memory.plans)
             )
-        for type_id, plan in self._plans.items():  # results need these arrays, too
-            for node in plan.list_row_sums():
-                pull = PullOf(type_id, plan.nodes[node.inputs[0]].name)
-                self.places.setdefault(pull, N_SLOTS + len(self.places))
         self.modules = modules
