@@ -188,7 +188,7 @@ class Engine:
         else:
             segments = plan_segments(self.plans, layout, schedule.segment_starts)
             back = np.concatenate([self._list_backward_outputs(layout), layout.batches[::-1]])
-        backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
+        backward = [("backward", back), ("backward_lazy", same.backward_lazy)] if self.train else []
         arrangement = Arrangement(layout, self.count_state_rows(layout.n_rows), segments, backward)
         self.has_segments = schedule.segment_starts is not None
         return LaidOut(mini_batch, layout, segments, arrangement)

@@ -112,12 +112,12 @@ class SharedStages:
     Mini-batches with the same functions share them.
 
     Attributes:
-        whole: One batch of all rows for each function.
+        backward_lazy: Batches of the stage that ends the backward pass.
     """
 
     eager: IntArray
     lazy: IntArray
-    whole: IntArray
+    backward_lazy: IntArray
     losses: tuple[Loss, ...]
 
     def make_segment(self, batches: IntArray) -> Segment:
@@ -132,18 +132,19 @@ def plan_shared_stages(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Sha
         types: Function ids, with OUTPUT if outputs are read.
     """
     losses = [(t, plans[t].loss) for t in types]
+
+    def take_all_rows(stage: str) -> IntArray:
+        having = [(t, ALL_ROWS) for t in types if plans[t].list_steps(stage)]
+        return np.array(having, dtype=np.int32).reshape(-1, 2)
+
     return SharedStages(
-        eager=_make_pairs([(t, ALL_ROWS) for t in types if plans[t].list_steps("eager")]),
-        lazy=_make_pairs([(t, ALL_ROWS) for t in types if plans[t].list_steps("lazy")]),
-        whole=_make_pairs([(t, ALL_ROWS) for t in types]),
+        eager=take_all_rows("eager"),
+        lazy=take_all_rows("lazy"),
+        backward_lazy=take_all_rows("backward_lazy"),
         losses=tuple(
             (t, plans[t].refs[loss], slice(None)) for t, loss in losses if loss is not None
         ),
     )
-
-
-def _make_pairs(pairs: list[tuple[int, int]]) -> IntArray:
-    return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
 
 def plan_segments(plans: Mapping[int, Plan], layout: Layout, segment_starts: IntArray) -> Segments:

@@ -44,17 +44,19 @@ from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.precision import EXACT
 from dynbatch.harness.vertex.shared_products import RowBlock
 
-Counts = Callable[[str, IntArray], IntArray]
 Starts = NDArray[np.integer]  # first batch of each segment (n_segments + 1,)
 
 
 def build_calls(
-    segments: Segments, program_of: Callable[[str], Callee], counts_of: Counts, sums: LossSums
+    segments: Segments,
+    program_of: Callable[[str], Callee],
+    split_in: Callable[[str], Mapping[int, int]],
+    sums: LossSums,
 ) -> Calls:
     """Return the calls of every graph segment: its stages, and then the sum of its losses.
 
     Args:
-        counts_of: Returns how many batches each batch of a stage is run as, see `spread`.
+        split_in: Returns the functions that a stage runs batch by batch, see `spread`.
     """
     callees: list[Callee] = []
     batches, starts = list[IntArray](), list[Starts]()
@@ -62,7 +64,7 @@ def build_calls(
         stage_batches, begin = segments.batches[stage], segments.starts[stage]
         if len(stage_batches):
             if stage in WHOLE_STAGES:
-                stage_batches, begin = spread(stage_batches, begin, counts_of(stage, stage_batches))
+                stage_batches, begin = spread(stage_batches, begin, split_in(stage))
             callees.append(program_of(stage))
             batches.append(np.ascontiguousarray(stage_batches))
             starts.append(begin)
@@ -83,19 +85,24 @@ def _order_calls(starts: list[Starts], n_segments: int) -> IntArray:
     return order[order[:, :, 2] > 0]
 
 
-def spread(batches: IntArray, starts: Starts, counts: IntArray) -> tuple[IntArray, Starts]:
-    """Split batches: each batch of all rows runs as one, or batch by batch.
+def spread(
+    batches: IntArray, starts: Starts, split: Mapping[int, int]
+) -> tuple[IntArray, Starts]:
+    """Split batches of all rows of some functions, which run batch by batch.
 
     Args:
         batches: (k, 2).
         starts: The first batch of each segment.
-        counts: (k,), the number of batches to run instead of each.
+        split: The number of batches of these functions.
 
     Returns:
         The new batches, and the new first batch of each segment.
     """
-    if (counts == 1).all():
+    if not split:
         return batches, starts
+    counts = np.ones(len(batches), dtype=np.int32)
+    for type_id, n in split.items():
+        counts[(batches[:, 0] == type_id) & (batches[:, 1] == ALL_ROWS)] = n
     ends = np.zeros(len(batches) + 1, dtype=np.int32)
     np.cumsum(counts, out=ends[1:])
     result = batches.repeat(counts, axis=0)
@@ -103,18 +110,6 @@ def spread(batches: IntArray, starts: Starts, counts: IntArray) -> tuple[IntArra
     is_one_of_many = counts.repeat(counts) > 1
     result[is_one_of_many, 1] = positions[is_one_of_many]
     return result, ends[starts]
-
-
-def count_runs(batches: IntArray, n_batches: dict[int, int]) -> IntArray:
-    """Return how many batches each of these (k, 2) is run as.
-
-    Args:
-        n_batches: The number of batches of each function whose rows are not consecutive.
-    """
-    counts = np.ones(len(batches), dtype=np.int32)
-    for type_id, n in n_batches.items():
-        counts[(batches[:, 0] == type_id) & (batches[:, 1] == ALL_ROWS)] = n
-    return counts
 
 
 class Backend(backend.Backend):
@@ -139,7 +134,6 @@ class Backend(backend.Backend):
         self._team = Team(threads, self._multiplying.copy_for_thread, self._multiplying.enter)
         self._programs: dict[tuple[str, int | None], StageProgram] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
-        self._wholes: dict[tuple[str, bytes, bytes], IntArray] = {}
         self._n_programs = 0
 
     @classmethod
@@ -174,7 +168,6 @@ class Backend(backend.Backend):
         if not new:
             return
         self._memory.add(new)
-        self._wholes.clear()
         # Programs of one function stay valid; those of all functions do not contain the new ones.
         of_one = {key: program for key, program in self._programs.items() if key[1] is not None}
         self._programs = of_one
@@ -219,7 +212,7 @@ class Backend(backend.Backend):
         if any(len(column) != 1 for column in columns):
             return super().run_segments(segments)
         sums = LossSums([column[0][:, 0] for column in columns])
-        calls = build_calls(segments, self._prepare_program, self._count_runs, sums)
+        calls = build_calls(segments, self._prepare_program, self._find_split, sums)
         self._run_and_count(partial(self._team.run_all, calls))
         total = float(sums.total[0])
         return lambda: total
@@ -272,34 +265,30 @@ class Backend(backend.Backend):
         program.find()
         return program
 
-    def _count_runs(self, stage: str, batches: IntArray) -> IntArray:
-        """Return how many batches each batch of a stage is run as, see `_split_batches`."""
-        n_batches = {
+    def _find_split(self, stage: str) -> dict[int, int]:
+        """Return functions whose states a stage addresses, but whose states are not consecutive.
+
+        Returns:
+            The number of batches of each; the stage runs them one by one.
+        """
+        return {
             type_id: self._memory.layout.count_batches(type_id)
             for type_id in self._memory.scattered
             if self._inspect_steps(type_id, stage)[1]
         }
-        return count_runs(batches, n_batches)
 
     def _split_batches(self, stage: str, batches: IntArray) -> IntArray:
-        """Drop functions without steps, and split batches whose states are not consecutive."""
-        layout, scattered = self._memory.layout, self._memory.scattered
-        key = stage, layout.present, batches.tobytes()
-        if not scattered and key in self._wholes:
-            return self._wholes[key]
+        """Do as `spread`, for a few batches."""
+        split = self._find_split(stage)
+        if not split:
+            return batches
         pairs: list[tuple[int, int]] = []
         for type_id, position in batches.tolist():
-            has_steps, addresses_states = self._inspect_steps(type_id, stage)
-            if not has_steps or type_id not in layout:
-                continue
-            if position == ALL_ROWS and addresses_states and type_id in scattered:
-                pairs += [(type_id, b) for b in range(layout.count_batches(type_id))]
+            if position == ALL_ROWS and type_id in split:
+                pairs += [(type_id, b) for b in range(split[type_id])]
             else:
                 pairs.append((type_id, position))
-        whole = np.array(pairs, dtype=np.int32).reshape(-1, 2)
-        if not scattered and len(batches) <= len(self._memory.plans):  # the same for many mini-batches
-            self._wholes[key] = whole
-        return whole
+        return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
     def _inspect_steps(self, type_id: int, stage: str) -> tuple[bool, bool]:
         """Return whether a function has steps in a stage, and whether these address states."""

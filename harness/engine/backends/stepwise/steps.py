@@ -209,8 +209,6 @@ class TypeExecutor:
     def run_all(self, stage: str) -> None:
         """Run a stage once over all rows, or batch by batch if their states are not contiguous."""
         geometry = self.bound.geometry
-        if not self.stages[stage] or geometry.n_rows == 0:
-            return
         if self.touches_states[stage] and not geometry.contiguous:
             for batch in range(len(geometry.first_row)):
                 self.run_batch(stage, batch)
