@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -107,10 +107,19 @@ class Ref:
         """Return the columns after these."""
         return self.slice_columns(self.width, width)
 
+    @property
+    def end(self) -> int:
+        """First column after these."""
+        return self.start + self.width
+
     def has_overlap(self, other: Ref) -> bool:
         """Return whether both have columns in common."""
-        apart = self.start + self.width <= other.start or other.start + other.width <= self.start
+        apart = self.end <= other.start or other.end <= self.start
         return self.buffer == other.buffer and not apart
+
+    def is_inside(self, other: Ref) -> bool:
+        """Return whether all of these are columns of the other one."""
+        return self.buffer == other.buffer and other.start <= self.start and self.end <= other.end
 
     def extend(self, width: int) -> Ref:
         """Return these columns extended by the next ones."""
@@ -297,7 +306,7 @@ class Plan:
         return any(
             self.buffers[ref.buffer].memory in (MemoryKind.STATE, MemoryKind.GRADIENT)
             for step in self.list_steps(stage)
-            for ref in self._list_refs(step)
+            for ref in (*self.list_reads(step), *self._list_writes(step))
         )
 
     def list_steps(self, stage: str) -> tuple[Step, ...]:
@@ -305,20 +314,39 @@ class Plan:
         steps: tuple[Step, ...] = getattr(self, stage)
         return steps
 
-    def _list_refs(self, step: Step) -> Iterator[Ref]:
+    def list_reads(self, step: Step) -> list[Ref]:
+        """Return the columns that a step reads from memory."""
+        nodes: tuple[int, ...] = ()
+        if isinstance(step, ElementwiseStep):
+            nodes = tuple(
+                k for i in step.nodes for k in self.nodes[i].inputs if k not in step.nodes
+            )
+        elif isinstance(step, OperatorStep | SinkStep):
+            nodes = self.nodes[step.node].inputs
+        elif isinstance(step, MatmulStep):
+            return [step.x, step.out] if step.accumulate else [step.x]
+        elif isinstance(step, CopyStep | ScatterAddStep):
+            return [step.source]
+        elif isinstance(step, SoftmaxLossStep):
+            return [step.logits]
+        return [self.refs[k] for k in nodes if k in self.refs]
+
+    def _list_writes(self, step: Step) -> list[Ref]:
+        if isinstance(step, MatmulStep | CopyStep):
+            return [step.out]
+        if isinstance(step, SoftmaxLossStep):
+            return [step.logits, step.loss, step.log_sum]
         nodes: tuple[int, ...] = ()
         if isinstance(step, ElementwiseStep):
             nodes = step.nodes
-        elif isinstance(step, OperatorStep | SinkStep):
+        elif isinstance(step, OperatorStep):
             nodes = (step.node,)
-        elif isinstance(step, MatmulStep):
-            yield from (step.x, step.out)
-        elif isinstance(step, CopyStep):
-            yield from (step.source, step.out)
-        elif isinstance(step, SoftmaxLossStep):
-            yield from (step.logits, step.loss, step.log_sum)
-        for i in nodes:
-            yield from (self.refs[k] for k in (i, *self.nodes[i].inputs) if k in self.refs)
+        return [self.refs[i] for i in nodes if i in self.refs]
+
+    def list_shown_refs(self) -> list[Ref]:
+        """Return the values that are read after all stages: pushed values and the loss."""
+        shown = self.pushes if self.loss is None else (*self.pushes, self.loss)
+        return [self.refs[i] for i in shown if i in self.refs]
 
     def find_gathered_slots(self, buffer: BufferName) -> Slots:
         """Return the slots of a gather's buffer, in the order of its columns; None: any number."""

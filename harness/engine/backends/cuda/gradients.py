@@ -27,7 +27,6 @@ from dynbatch.harness.engine.backends.cuda.places import (
     Terms,
     find_parameter_shape,
 )
-from dynbatch.harness.engine.backends.cuda.readings import is_inside, overlap
 from dynbatch.harness.engine.backends.cuda.words import (
     CountOf,
     GradientOf,
@@ -103,9 +102,10 @@ def _find_deferred_products(places: Places, step: ScatterAddStep) -> dict[int, M
     writers = {
         index: candidate
         for index, candidate in enumerate(steps)
-        if isinstance(candidate, MatmulStep) and overlap(candidate.out, step.source)
+        if isinstance(candidate, MatmulStep) and candidate.out.has_overlap(step.source)
     }
-    others = [r for r in places.readings if any(overlap(r.ref, w.out) for w in writers.values())]
+    outs = [writer.out for writer in writers.values()]
+    others = [r for r in places.readings if any(r.ref.has_overlap(out) for out in outs)]
     ours = {
         ("backward", index)
         for index, candidate in enumerate(steps)
@@ -135,13 +135,13 @@ def _are_all_of(step: ScatterAddStep, writers: list[MatmulStep]) -> bool:
     width = source.width // len(step.slots or (0,))
     for start in range(0, source.width, width):
         slot = source.slice_columns(start, width)
-        if any(overlap(slot, writer.out) and not is_inside(slot, writer.out) for writer in writers):
+        if any(slot.has_overlap(w.out) and not slot.is_inside(w.out) for w in writers):
             return False
     begun = [writer.out for writer in writers if not writer.accumulate]
     adding = [writer.out for writer in writers if writer.accumulate]
     n_columns = sum(out.width for out in begun)
-    exact = all(is_inside(out, source) for out in begun) and n_columns == source.width
-    return exact and all(any(is_inside(out, first) for first in begun) for out in adding)
+    exact = all(out.is_inside(source) for out in begun) and n_columns == source.width
+    return exact and all(any(out.is_inside(first) for first in begun) for out in adding)
 
 
 def _yield_terms(
@@ -176,9 +176,9 @@ def _build_terms(
     total = Terms()
     if parts:
         for part in parts:
-            if not overlap(source, part.out):
+            if not source.has_overlap(part.out):
                 continue
-            if not is_inside(source, part.out):
+            if not source.is_inside(part.out):
                 raise UnsupportedTrial(
                     "a child's gradient contains part of a matmul; use backend=stepwise"
                 )

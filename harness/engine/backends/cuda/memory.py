@@ -20,7 +20,6 @@ from dynbatch.harness.engine.backends.cuda.program import (
 )
 from dynbatch.harness.engine.backends.cuda.text import N_SLOTS
 from dynbatch.harness.engine.backends.cuda.words import (
-    SHARED,
     BufferOf,
     FloatArray,
     GradientOf,
@@ -33,7 +32,7 @@ from dynbatch.harness.engine.backends.cuda.words import (
     WordArray,
     Words,
 )
-from dynbatch.harness.engine.lowering.plan import GROWTH, Plan, Ref, name_state_buffer
+from dynbatch.harness.engine.lowering.plan import GROWTH, SHARED, Plan, Ref, name_state_buffer
 from dynbatch.harness.engine.rows.segments import Run
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_parameters import TorchParameters

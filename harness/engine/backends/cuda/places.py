@@ -22,16 +22,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     Row,
     RowList,
 )
-from dynbatch.harness.engine.backends.cuda.readings import (
-    Reading,
-    find_end,
-    is_inside,
-    list_readings,
-    list_shown_refs,
-    overlap,
-)
 from dynbatch.harness.engine.backends.cuda.words import (
-    SHARED,
     BufferOf,
     ChildOf,
     Composed,
@@ -44,7 +35,9 @@ from dynbatch.harness.engine.backends.cuda.words import (
     TransposedOf,
 )
 from dynbatch.harness.engine.lowering.plan import (
+    SHARED,
     STAGES,
+    ElementwiseStep,
     MatmulStep,
     MemoryKind,
     OperatorStep,
@@ -58,6 +51,20 @@ CONSTANTS = {"zeros": 0.0, "ones": 1.0}
 # Operators whose result kernels derive from the operand at each read.
 READ_THROUGH = ("lookup", "spread")
 Piece = tuple[Columns, int]  # columns, and their number
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Columns that a step reads from memory.
+
+    Attributes:
+        alone: whether the step reads position by position, so that constants need no memory.
+    """
+
+    stage: str
+    step_index: int
+    ref: Ref
+    alone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,12 @@ class Places:
     _read_through: list[_ReadThrough] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.readings = list_readings(self.plan)
+        self.readings = [
+            Reading(stage, index, ref, isinstance(step, ElementwiseStep))
+            for stage in STAGES
+            for index, step in enumerate(self.plan.list_steps(stage))
+            for ref in self.plan.list_reads(step)
+        ]
         self._read_through = []
         for stage in STAGES:
             for step in self.plan.list_steps(stage):
@@ -104,14 +116,14 @@ class Places:
         if ref.buffer.is_gathered:
             return self._list_child_pieces(ref)
         pieces: list[Piece] = []
-        at, end = ref.start, find_end(ref)
+        at, end = ref.start, ref.end
         for entry in sorted(self._read_through, key=lambda entry: entry.ref.start):
-            if not overlap(entry.ref, ref):
+            if not entry.ref.has_overlap(ref):
                 continue
             if at < entry.ref.start:
                 pieces.append((self.locate_own(Ref(ref.buffer, at, 1)), entry.ref.start - at))
                 at = entry.ref.start
-            width = min(find_end(entry.ref), end) - at
+            width = min(entry.ref.end, end) - at
             pieces.append((entry.columns.shift(at - entry.ref.start), width))
             at += width
         if at < end:
@@ -129,10 +141,10 @@ class Places:
         width = self.plan.buffers[ref.buffer].width // n_slots
         array = BufferOf(SHARED, name_state_buffer(ref.buffer.of))
         pieces, at = [], ref.start
-        while at < find_end(ref):
+        while at < ref.end:
             slot, column = divmod(at, width)
             row = Row(through=ChildOf(self.type_id, slots), stride=n_slots, at=slot)
-            n_columns = min(width - column, find_end(ref) - at)
+            n_columns = min(width - column, ref.end - at)
             pieces.append((Columns(array, row, width, column), n_columns))
             at += n_columns
         return pieces
@@ -182,7 +194,7 @@ class Places:
 
     def list_dependencies(self, ref: Ref) -> list[Ref]:
         """Return the refs that must be in memory before a ref is read, including itself."""
-        others = [entry.of for entry in self._read_through if overlap(entry.ref, ref)]
+        others = [entry.of for entry in self._read_through if entry.ref.has_overlap(ref)]
         return [
             ref,
             *(
@@ -195,11 +207,11 @@ class Places:
 
     def _try_to_read_through(self, i: int) -> None:
         ref, node = self.plan.refs[i], self.plan.nodes[i]
-        kept = list_shown_refs(self.plan)
-        if ref.buffer.is_shared or any(overlap(ref, other) for other in kept):
+        kept = self.plan.list_shown_refs()
+        if ref.buffer.is_shared or any(ref.has_overlap(other) for other in kept):
             return
-        read = [reading.ref for reading in self.readings if overlap(reading.ref, ref)]
-        if any(not is_inside(other, ref) for other in read) or self._is_added_to(ref):
+        read = [reading.ref for reading in self.readings if reading.ref.has_overlap(ref)]
+        if any(not other.is_inside(ref) for other in read) or self._is_added_to(ref):
             return
         columns = self.locate_table_rows(i) if node.op == "lookup" else self.locate_spread(i)
         if columns is not None:
@@ -209,7 +221,7 @@ class Places:
     def _is_added_to(self, ref: Ref) -> bool:
         steps = (step for stage in STAGES for step in self.plan.list_steps(stage))
         products = (step for step in steps if isinstance(step, MatmulStep))
-        return any(step.accumulate and overlap(step.out, ref) for step in products)
+        return any(step.accumulate and step.out.has_overlap(ref) for step in products)
 
     def locate_table_rows(self, i: int) -> Columns:
         """Return the location of the table rows that a lookup reads."""
@@ -341,15 +353,15 @@ class Sum:
 
     def is_settled(self, ref: Ref) -> bool:
         """Return whether all of these columns are in memory."""
-        return any(is_inside(ref, done) for done in self.settled)
+        return any(ref.is_inside(done) for done in self.settled)
 
     def can_give(self, ref: Ref) -> bool:
         """Return whether a kernel can compute these columns.
 
         Each part must have all of these columns or none, and none may be in memory yet.
         """
-        covered = all(is_inside(ref, p.out) or not overlap(ref, p.out) for p in self.parts)
-        return covered and not any(overlap(ref, done) for done in self.settled)
+        covered = all(ref.is_inside(p.out) or not ref.has_overlap(p.out) for p in self.parts)
+        return covered and not any(ref.has_overlap(done) for done in self.settled)
 
     def build_terms(self, into: str, ref: Ref) -> Terms:
         """Return the terms of these columns."""
@@ -357,20 +369,20 @@ class Sum:
             operands=tuple(_shift_operand(x, ref.start - self.out.start) for x in self.start)
         )
         for part in self.parts:
-            if overlap(ref, part.out):
+            if ref.has_overlap(part.out):
                 total = total.join(part.build_terms(into, ref.start - part.out.start, ref.width))
         return total
 
     def list_reads(self, ref: Ref) -> tuple[Ref, ...]:
         """Return the values that must be in memory before these columns are computed."""
-        of_parts = (r for part in self.parts if overlap(ref, part.out) for r in part.reads)
+        of_parts = (r for part in self.parts if ref.has_overlap(part.out) for r in part.reads)
         return (*self.start_reads, *of_parts)
 
     def list_unsettled(self) -> list[Ref]:
         """Return the columns that are not in memory, split where a part starts or ends."""
-        cuts = {self.out.start, self.out.start + self.out.width}
+        cuts = {self.out.start, self.out.end}
         for ref in (*(part.out for part in self.parts), *self.settled):
-            cuts |= {ref.start, ref.start + ref.width}
+            cuts |= {ref.start, ref.end}
         bounds = sorted(cuts)
         refs = (Ref(self.out.buffer, a, b - a) for a, b in pairwise(bounds))
         return [ref for ref in refs if not self.is_settled(ref)]

@@ -33,7 +33,6 @@ from dynbatch.harness.engine.backends.cuda.places import (
     Places,
     Sum,
 )
-from dynbatch.harness.engine.backends.cuda.readings import is_inside, list_shown_refs, overlap
 from dynbatch.harness.engine.backends.cuda.words import ParameterOf, PullOf
 from dynbatch.harness.engine.lowering.plan import (
     ElementwiseStep,
@@ -80,15 +79,15 @@ class Stage:
     def find_sum(self, ref: Ref) -> Sum | None:
         """Return the last sum that can compute these columns."""
         for pending in reversed(self.sums):
-            if is_inside(ref, pending.out) and pending.can_give(ref):
+            if ref.is_inside(pending.out) and pending.can_give(ref):
                 return pending
         return None
 
     def need(self, *refs: Ref) -> None:
         """Compute all pending sums that overlap these columns."""
         for pending in self.sums:
-            wanted = [r for r in pending.list_unsettled() if any(overlap(r, ref) for ref in refs)]
-            self.settle(pending, wanted)
+            unsettled = pending.list_unsettled()
+            self.settle(pending, [r for r in unsettled if any(map(r.has_overlap, refs))])
 
     def settle(self, pending: Sum, wanted: Collection[Ref]) -> None:
         """Add one kind for each of these columns of a sum, which writes them to memory."""
@@ -114,11 +113,11 @@ class Stage:
         plan = self.places.plan
         if ref.buffer.role is Role.STATE:
             return True
-        if any(overlap(shown, ref) for shown in list_shown_refs(plan)):
+        if any(shown.has_overlap(ref) for shown in plan.list_shown_refs()):
             return True
         mine = {(self.name, index) for index in (*pending.added_at, *pending.read_at, reader)}
         return any(
-            overlap(reading.ref, ref) and (reading.stage, reading.step_index) not in mine
+            reading.ref.has_overlap(ref) and (reading.stage, reading.step_index) not in mine
             for reading in self.places.readings
         )
 
@@ -186,7 +185,7 @@ def name_pack(name: str) -> str:
 def is_same_location(first: Ref | str, other: Ref | str) -> bool:
     """Return whether two refs overlap, or two names are equal."""
     if isinstance(first, Ref) and isinstance(other, Ref):
-        return overlap(first, other)
+        return first.has_overlap(other)
     return first == other
 
 
@@ -308,9 +307,9 @@ def write_operator(stage: Stage, i: int, index: int) -> None:
 def _needs_memory(stage: Stage, ref: Ref) -> bool:
     """Return whether a constant must be in memory, because a read is not position by position."""
     plan = stage.places.plan
-    if ref.buffer.is_shared or any(overlap(shown, ref) for shown in list_shown_refs(plan)):
+    if ref.buffer.is_shared or any(shown.has_overlap(ref) for shown in plan.list_shown_refs()):
         return True
-    readings = [reading for reading in stage.places.readings if overlap(reading.ref, ref)]
+    readings = [reading for reading in stage.places.readings if reading.ref.has_overlap(ref)]
     return not all(reading.alone and reading.ref == ref for reading in readings)
 
 

@@ -21,7 +21,6 @@ from dynbatch.harness.engine.rows.fields import TypeGeometry
 
 T = TypeVar("T")
 Words = NDArray[np.int32]
-SHARED = 0  # type id of buffers that all functions share
 NO_WORDS: Words = np.zeros(0, dtype=np.int32)
 
 
