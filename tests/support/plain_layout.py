@@ -29,6 +29,7 @@ class PlainLayout:
     row: list[int]  # of every vertex
     n_rows: list[int]  # of every space
     types: dict[int, TypeGeometry]
+    at_once: dict[int, int]  # most rows of each type in one call
     order: list[int]  # index of the output in each row
     segments: list[int]  # graph segment of each batch of outputs
 
@@ -61,12 +62,14 @@ def plain_layout(
         for t, mine in sorted(of_type.items())
         if t in reads
     }
+    at_once = {t: max(map(len, of_type[t])) for t in types}
     order, segments = list[int](), list[int]()
     if OUTPUT in reads and len(mini_batch.outputs):
         outputs = range(len(mini_batch.outputs))
         order = sorted(outputs, key=lambda k: row[mini_batch.outputs[k]])
         types[OUTPUT], segments = output_geometry(mini_batch, row, order, reads[OUTPUT])
-    return PlainLayout(pairs, row, used, types, order, segments)
+        at_once[OUTPUT] = len(order)
+    return PlainLayout(pairs, row, used, types, at_once, order, segments)
 
 
 def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[list[int]]:
@@ -99,7 +102,6 @@ def geometry(
         _index(first_row),
         {slots: gather(mini_batch, row, vertices, starts, slots) for slots in reads.slots},
         {name: mini_batch.pulls[name][vertices].astype(np.int64) for name in reads.pulls},
-        max(map(len, batches)),
         len(set(follows)) == 1,
     )
 
@@ -149,9 +151,7 @@ def output_geometry(
         _index([0] * len(first)),
         {(0,): Gather(index, runs_of(index, starts), _index([]))},
         pulls,
-        int(np.diff(starts).max()),
         True,
-        goes_back_at_once=True,
     )
     return found, [segments[k] for k in first]
 

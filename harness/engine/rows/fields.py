@@ -48,9 +48,7 @@ class TypeGeometry:
             type writes.
         gathers: By slots (None: every child).
         pulls: By name, one number per row of the type.
-        largest: The number of rows of the largest batch.
         contiguous: All batches of the type are consecutive among the rows of states.
-        goes_back_at_once: The backward stage may run all rows in one call, as that of outputs does.
     """
 
     vertices: Index
@@ -58,19 +56,12 @@ class TypeGeometry:
     first_row: Index
     gathers: Mapping[Slots, Gather]
     pulls: Mapping[str, Index]
-    largest: int
     contiguous: bool
-    goes_back_at_once: bool = False
 
     @property
     def n_rows(self) -> int:
         """Number of vertices of this type."""
         return len(self.vertices)
-
-    @property
-    def n_at_once(self) -> int:
-        """Largest number of rows in one call of a stage that runs batch by batch."""
-        return self.n_rows if self.goes_back_at_once else self.largest
 
     @property
     def n_edges(self) -> int:

@@ -22,7 +22,7 @@ from dynbatch.harness.engine.rows.fields import (
     TypeGeometry,
 )
 from dynbatch.harness.engine.rows.filling import FILLED, NO_VERTEX, fill
-from dynbatch.harness.engine.rows.row_order import FOLLOWS, LARGEST, N_BATCHES, N, Outputs, Source
+from dynbatch.harness.engine.rows.row_order import FOLLOWS, N_BATCHES, N, Outputs, Source
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import MiniBatch
@@ -152,9 +152,7 @@ class Layout(Mapping[int, TypeGeometry]):
                 for slots in reads.slots
             },
             pulls={name: self.select_pulled(type_id, name) for name in reads.pulls},
-            largest=int(counts[LARGEST]),
             contiguous=bool(counts[FOLLOWS]),
-            goes_back_at_once=type_id == OUTPUT,
         )
 
 

@@ -14,8 +14,8 @@ from dynbatch.harness.values.arrays import IntArray, IntTable, Longs, LongTable
 
 # Counts of each function. AT_ONCE: the largest number of rows in one call of a stage that runs
 # batch by batch; FOLLOWS: 1 if its batches are consecutive among the rows of states.
-N, AT_ONCE, N_EDGES, N_BATCHES, LARGEST, FOLLOWS = range(6)
-N_COUNTS = 6
+N, AT_ONCE, N_EDGES, N_BATCHES, FOLLOWS = range(5)
+N_COUNTS = 5
 
 
 class Source(NamedTuple):
@@ -192,20 +192,19 @@ def _count(batches: Batches, arg_start: IntArray, counts: LongTable) -> None:
             own[FOLLOWS] = 0
         own[N_BATCHES] += 1
         own[N] += size
-        own[LARGEST] = own[AT_ONCE] = max(own[LARGEST], size)
+        own[AT_ONCE] = max(own[AT_ONCE], size)
         for k in range(starts[b], starts[b + 1]):
             own[N_EDGES] += arg_start[order[k] + 1] - arg_start[order[k]]
 
 
 @helper
 def count_outputs(mine: IntArray, outputs: IntArray, segments: IntArray, own: Longs) -> None:
-    """Count the rows of the output function; it has one batch per graph segment with outputs."""
-    size = 0
+    """Count the rows of the output function; it has one batch per graph segment with outputs.
+
+    Its backward stage may run all rows in one call.
+    """
     for k in range(len(mine)):
         vertex, before = outputs[mine[k]], outputs[mine[max(k - 1, 0)]]
         if k == 0 or (len(segments) > 0 and segments[vertex] != segments[before]):
             own[N_BATCHES] += 1
-            size = 0
-        size += 1
-        own[LARGEST] = max(own[LARGEST], size)
     own[N] = own[AT_ONCE] = len(mine)

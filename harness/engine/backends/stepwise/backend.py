@@ -85,9 +85,10 @@ class Backend(TorchBackend):
         """Upload the indices in one copy, and allocate memory."""
         self._rows = rows
         self._parameters.clear()  # gradients of looked-up rows refer to memory that may be freed
-        indices = upload(rows.types, self._device)
+        indices, wanted = upload(rows.types, self._device), rows.types.room_wanted.tolist()
         for type_id, geometry in rows.types.items():
-            self._executors[type_id].bound.bind(geometry, indices[type_id])
+            function = rows.types.fields.index_function(type_id)
+            self._executors[type_id].bound.bind(geometry, indices[type_id], wanted[function])
         for name, matrix in self._states.items():
             matrix.ensure(rows.n_rows.get(name.of, 0), rows.kept_rows.get(name.of, 0))
 

@@ -151,36 +151,38 @@ class Bound:
         self.is_filled: set[BufferName] = set()  # gather buffers with every row of the type
         self._scopes: list[Scope] | None = None
         self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
-        self.room = (0, 0, 0)  # capacities: rows, rows of a batch, edges
+        self.room = [0, 0, 0]  # capacities, see Layout.room_wanted
 
     def find_matrix(self, name: BufferName) -> Matrix:
         """Return a matrix by its buffer's name."""
         return self.own.get(name) or self.shared[name]
 
-    def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
-        """Set the rows of a mini-batch, and allocate memory for them."""
+    def bind(self, geometry: TypeGeometry, indices: TypeIndices, wanted: list[int]) -> None:
+        """Set the rows of a mini-batch, and allocate memory for them.
+
+        Args:
+            wanted: See Layout.room_wanted.
+        """
         self.geometry = geometry
         self._scopes = None
         self._first.clear()
-        self._make_room(geometry.n_rows, geometry.n_at_once, geometry.n_edges)
+        self._make_room(wanted)
         self.indices = indices
         self.is_filled.clear()
 
-    def _make_room(self, n: int, largest: int, n_edges: int) -> None:
-        """Extend every buffer to the number of rows of the type, of a batch, or of the edges."""
-        wanted = (n, largest, n_edges)
+    def _make_room(self, wanted: list[int]) -> None:
+        """Extend every buffer to the number of rows of the type, of a call, or of the edges."""
         if all(new <= old for new, old in zip(wanted, self.room, strict=True)):
             return
-        wanted = (max(n, self.room[0]), max(largest, self.room[1]), max(n_edges, self.room[2]))
-        n, largest, n_edges = wanted
-        self.room = (0, 0, 0)  # until everything is allocated, because memory may not suffice
+        n, at_once, n_edges = room = list(map(max, wanted, self.room))
+        self.room = [0, 0, 0]  # until everything is allocated, because memory may not suffice
         for name, matrix in self.own.items():
             buffer = self.plan.buffers[name]
             if buffer.domain == EDGE:
                 matrix.ensure(n_edges)
             else:
-                matrix.ensure(n if buffer.memory is MemoryKind.SAVED else largest)
-        self.room = wanted
+                matrix.ensure(n if buffer.memory is MemoryKind.SAVED else at_once)
+        self.room = room
 
     @property
     def scopes(self) -> list[Scope]:
