@@ -140,12 +140,9 @@ class Backend(ABC):
     def view_rows(self, blocks: Iterable[RowBlock]) -> None:
         """Make rows of parameters readable as parameters; an update of either changes both.
 
-        Raises:
-            UnsupportedTrial: The backend does not read row blocks.
+        Only a backend whose abilities include it is asked to.
         """
-        raise UnsupportedTrial(
-            f"{type(self).__module__} does not read row blocks; use share_products=false"
-        )
+        raise NotImplementedError
 
     @abstractmethod
     def compile(self, plans: Mapping[int, Plan]) -> None:
@@ -206,13 +203,8 @@ class Backend(ABC):
         """Return these rows of a state (k, width), if the backend keeps states.
 
         Waits until they are computed.
-
-        Raises:
-            UnsupportedTrial: The backend does not keep states.
         """
-        raise UnsupportedTrial(
-            f"{type(self).__module__} does not store states; use backend=compiled"
-        )
+        raise NotImplementedError
 
     def defer_losses(self, losses: Sequence[Loss]) -> Callable[[], float]:
         """Return a function that waits for these losses and returns their sum.

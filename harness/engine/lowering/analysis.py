@@ -119,7 +119,7 @@ def find_uses(
     consumers = find_consumers(nodes, {*stage_of, *results})
     scattered = frozenset(i for _, i in function.scatter)
     readers = Readers(nodes, stage_of, consumers, results, scattered)
-    losses = readers.find_losses(scattered | given) if abilities.fuses_losses else {}
+    losses = readers.find_losses(scattered | given) if abilities.fuses else {}
     absorption = readers.find_absorption(_collect_biases(losses), abilities)
     orders = {
         stage: order_stage(nodes, stages[stage], absorption, fuse=abilities.fuses)

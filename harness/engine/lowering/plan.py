@@ -369,6 +369,13 @@ class Plan:
         return row_sums
 
 
+# Operators that only name values, or that have kinds of steps of their own, in every backend.
+OPERATORS_OF_STEPS = (
+    *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
+    *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """Abilities of one backend.
@@ -376,10 +383,10 @@ class Abilities:
     Attributes:
         operators: Operators of dynbatch.harness.vertex.operators that the backend has kernels for.
         fuses: Several elementwise operators become one kernel, whose inner values need no memory.
+            A softmax loss and its gradient are one kernel, too
+            (dynbatch.harness.engine.lowering.absorption).
         reads_children: A fused kernel reads children's states in place, without a gather.
         adds_to_children: A fused kernel adds gradients to those of children in place.
-        fuses_losses: A softmax loss and its gradient are one kernel
-            (dynbatch.harness.engine.lowering.absorption).
         narrows: A fused kernel can start at any of several joined gates
             (dynbatch.harness.engine.lowering.fusion).
         gives_back_parts: The gradient of a child may be several values, which the backend adds up.
@@ -399,7 +406,6 @@ class Abilities:
     fuses: bool = False
     reads_children: bool = False
     adds_to_children: bool = False
-    fuses_losses: bool = False
     narrows: bool = False
     gives_back_parts: bool = False
     largest_in_place: int = 0
@@ -408,8 +414,8 @@ class Abilities:
     starts_from_biases: bool = False
 
     def __post_init__(self) -> None:
-        if not self.fuses and any((self.reads_children, self.adds_to_children, self.fuses_losses)):
-            raise ValueError("only fused kernels can read children, add to them or compute losses")
+        if not self.fuses and (self.reads_children or self.adds_to_children):
+            raise ValueError("only fused kernels can read children or add to them")
 
     def drop_fusion(self) -> Abilities:
         """Return the abilities that remain if every operator is a separate kernel."""

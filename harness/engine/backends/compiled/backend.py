@@ -120,7 +120,6 @@ class Backend(backend.Backend):
         fuses=True,
         reads_children=True,
         adds_to_children=True,
-        fuses_losses=True,
         largest_in_place=SMALL,
         reads_row_blocks=True,
         starts_from_biases=True,

@@ -37,6 +37,7 @@ from dynbatch.harness.engine.cpu_kernels.vectors import (
 )
 from dynbatch.harness.engine.lowering.placement import APPLIED
 from dynbatch.harness.engine.lowering.plan import (
+    OPERATORS_OF_STEPS,
     SHARED,
     Buffer,
     BufferName,
@@ -291,13 +292,9 @@ BY_WIDTHS: dict[str, Compiled[..., Any]] = {
 OF_HEADS = {"score_heads": loss_kernels.score_heads, "mix_heads": loss_kernels.mix_heads}
 CONSTANTS = {"zeros": 0, "ones": 1}
 OTHERS = ("expand", "layer_norm", "softmax", "lookup", "sum_edges", "spread")
-OTHER_STEPS = (
-    *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
-    *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum"),
-)
 OPERATORS = frozenset(
-    (*ELEMENTWISE, *WITH_CONSTANT, *BY_WIDTH, *BY_WIDTHS, *OF_HEADS, *CONSTANTS, *OTHERS,
-     *OTHER_STEPS)
+    (*OPERATORS_OF_STEPS, *ELEMENTWISE, *WITH_CONSTANT, *BY_WIDTH, *BY_WIDTHS, *OF_HEADS,
+     *CONSTANTS, *OTHERS)
 )  # fmt: skip
 
 

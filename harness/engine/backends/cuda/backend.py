@@ -37,7 +37,7 @@ from dynbatch.harness.engine.backends.cuda.triton_setup import (
 )
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.cpu_kernels import loss_kernels
-from dynbatch.harness.engine.lowering.plan import Abilities, Plan, Ref
+from dynbatch.harness.engine.lowering.plan import OPERATORS_OF_STEPS, Abilities, Plan, Ref
 from dynbatch.harness.engine.rows.segments import Run, Segment
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.engine.torch_cuda import explain_no_cuda
@@ -98,9 +98,7 @@ def _read_version(package: str) -> tuple[int, ...]:
 
 
 OTHER_OPERATORS = (
-    *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
-    *("matmul", "matmul_transposed", "outer_sum", "vertex_sum", "row_sum", "zeros", "ones"),
-    *("lookup", "spread", "expand", "sum_elements", "sum_edges"),
+    *("zeros", "ones", "lookup", "spread", "expand", "sum_elements", "sum_edges"),
     *("pick_neg_log_softmax", "softmax_minus_one_hot", *(form.value for form in MatrixForm)),
 )
 PROGRAMS_PER_PROCESSOR = 2
@@ -112,10 +110,9 @@ class Backend(TorchBackend):
     """Backend that runs plans as fused kernels, with one upload and a few graphs per mini-batch."""
 
     abilities = Abilities(
-        frozenset((*EXPRESSIONS, *OTHER_OPERATORS)),
+        frozenset((*OPERATORS_OF_STEPS, *EXPRESSIONS, *OTHER_OPERATORS)),
         fuses=True,
         reads_children=True,
-        fuses_losses=True,
         narrows=True,
         gives_back_parts=True,
         reuses_places=False,

@@ -51,7 +51,19 @@ def _open_column_loop(text: TileText, tile: Tile, n_columns: int) -> None:
     )
 
 
-def write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile) -> None:
+@singledispatch
+def write_kind(kind: Kind, text: TileText, tile: Tile, precision: str) -> None:
+    """Write the body of a kind's tile function."""
+    raise TypeError(f"unknown kind {type(kind).__name__}")
+
+
+@write_kind.register
+def _write_tiles(kind: TileKind, text: TileText, tile: Tile, precision: str) -> None:
+    write_tile_kind(text, kind, tile, precision)
+
+
+@write_kind.register
+def _write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str) -> None:
     """Write a loop over the classes for the sum of exponentials, then loss and gradient."""
     _write_rows(text, tile)
     index = _name_index(text, kind.logits)
@@ -141,7 +153,8 @@ def _store_within(text: TileText, columns: Columns, value: str) -> None:
     text.add(f"tl.store({element}, {value}, mask=within)")
 
 
-def write_row_sum(kind: RowSumKind, text: TileText, tile: Tile) -> None:
+@write_kind.register
+def _write_row_sum(kind: RowSumKind, text: TileText, tile: Tile, precision: str) -> None:
     """Write a loop over the columns that sums every row."""
     _write_rows(text, tile)
     index = _name_index(text, kind.x)
@@ -151,27 +164,6 @@ def write_row_sum(kind: RowSumKind, text: TileText, tile: Tile) -> None:
     text.add(f"total += tl.sum(tl.load({element}, mask=within, other=0.0), 1)")
     text.depth -= 1
     _store_column(text, kind.out, "total")
-
-
-@singledispatch
-def write_kind(kind: Kind, text: TileText, tile: Tile, precision: str) -> None:
-    """Write the body of a kind's tile function."""
-    raise TypeError(f"unknown kind {type(kind).__name__}")
-
-
-@write_kind.register
-def _write_tiles(kind: TileKind, text: TileText, tile: Tile, precision: str) -> None:
-    write_tile_kind(text, kind, tile, precision)
-
-
-@write_kind.register
-def _write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str) -> None:
-    write_softmax(kind, text, tile)
-
-
-@write_kind.register
-def _write_row_sum(kind: RowSumKind, text: TileText, tile: Tile, precision: str) -> None:
-    write_row_sum(kind, text, tile)
 
 
 @write_kind.register

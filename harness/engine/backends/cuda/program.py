@@ -237,7 +237,6 @@ class KernelProgramWriter:
             takes longer than everything else.
     """
 
-    module: KernelModule
     stages: tuple[str, ...]
     first_type: int
     table: KindTable
@@ -284,7 +283,7 @@ class KernelProgramWriter:
             cuts=_make_table([(cut.rows, cut.across) for cut in cuts], 2),
             limits=np.array([limit for limit, _ in tiling.products], dtype=np.int64),
         )
-        return cls(module, tuple(stages), types[0], table, numbers)
+        return cls(tuple(stages), types[0], table, numbers)
 
     def make_kind_rows(
         self, kinds: Iterable[UnbatchedKind], count: Callable[[WordArray], int]

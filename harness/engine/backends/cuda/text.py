@@ -107,11 +107,9 @@ class TileText:
 
     Attributes:
         names: names that all tile functions of the kernel share.
-        live: name of the mask of rows.
     """
 
     names: Names
-    live: str = "live"
     per_row: int = 1
     lines: list[str] = field(default_factory=list)
     pointers: dict[str, None] = field(default_factory=dict)
@@ -154,12 +152,12 @@ class TileText:
     def load_row(self, row: Row) -> tuple[str, str]:
         """Return the names of a row's index vector and mask."""
         if row.through is None:
-            return row.base.value, self.live
+            return row.base.value, "live"
         if row not in self._rows:
             index, at = self.make_name("r"), _format_row_index(row)
             begin, other = self.begin(row.through), "-1" if row.optional else "0"
-            self.add(f"{index} = tl.load({begin} + {at}, mask={self.live}, other={other})")
-            mask = self.live
+            self.add(f"{index} = tl.load({begin} + {at}, mask=live, other={other})")
+            mask = "live"
             if row.optional:
                 mask = self.make_name("o")
                 self.add(f"{mask} = {index} >= 0", f"{index} = tl.where({mask}, {index}, 0)")
@@ -170,22 +168,22 @@ class TileText:
         """Return the suffix of a list's names: offsets f, lengths n, and the largest length t."""
         if rows not in self._lists:
             name = self._lists[rows] = self.make_name("e")
-            at, live = f"{self.begin(rows.starts)} + {rows.base.value}", self.live
+            at = f"{self.begin(rows.starts)} + {rows.base.value}"
             self.add(
-                f"f{name} = tl.load({at}, mask={live}, other=0)",
-                f"n{name} = tl.load({at} + 1, mask={live}, other=0) - f{name}",
+                f"f{name} = tl.load({at}, mask=live, other=0)",
+                f"n{name} = tl.load({at} + 1, mask=live, other=0) - f{name}",
                 f"t{name} = tl.max(n{name}, 0)",
             )
         return self._lists[rows]
 
-    def load_item(self, rows: RowList, j: str) -> tuple[str, str]:
+    def load_item(self, rows: RowList) -> tuple[str, str]:
         """Return the names of index and mask of the j-th item of every row's list."""
         name, mask, index = self.load_list_bounds(rows), self.make_name("o"), self.make_name("r")
-        self.add(f"{mask} = {j} < n{name}")
+        self.add(f"{mask} = j < n{name}")
         if rows.items is None:
-            self.add(f"{index} = tl.where({mask}, f{name} + {j}, 0)")
+            self.add(f"{index} = tl.where({mask}, f{name} + j, 0)")
         else:
-            at = f"{self.begin(rows.items)} + f{name} + {j}"
+            at = f"{self.begin(rows.items)} + f{name} + j"
             self.add(f"{index} = tl.load({at}, mask={mask}, other=0)")
         return index, mask
 
@@ -253,7 +251,7 @@ class TileText:
         suffix = self.load_list_bounds(rows)
         self.add(f"{name} = tl.zeros({shape}, tl.float32)", f"for j in range(0, t{suffix}):")
         self.depth += 1
-        index, on = self.load_item(rows, "j")
+        index, on = self.load_item(rows)
         mask = self.mask(on, inside)
         element = self.format_element(columns, index, width)
         self.add(f"{name} += tl.load({element}, mask={mask}, other=0.0)")
@@ -377,7 +375,7 @@ def _write_loop(
             f"for j in range(0, t{suffix}):",
         )
         text.depth += 1
-        index, mask = text.load_item(x.row, "j")
+        index, mask = text.load_item(x.row)
     element = text.format_element(x, index, k, cols="k")
     whole = text.mask(mask, f"{within}[None, :]" if within else "")
     load = f"tl.load({element}, mask={whole}, other=0.0)"

@@ -15,6 +15,7 @@ from dynbatch.harness.engine.backends.stepwise.parameters import StepwiseParamet
 from dynbatch.harness.engine.backends.stepwise.rows import Bound, Matrix, upload
 from dynbatch.harness.engine.backends.stepwise.steps import TypeExecutor
 from dynbatch.harness.engine.lowering.plan import (
+    OPERATORS_OF_STEPS,
     Abilities,
     BufferName,
     Plan,
@@ -30,17 +31,13 @@ from dynbatch.harness.engine.torch_parameters import TorchBackend
 from dynbatch.harness.values.precision import EXACT
 from dynbatch.harness.vertex.shared_products import RowBlock
 
-# Operators that have separate kinds of steps, or only name values.
-OTHER_OPERATORS = (
-    *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
-    *("matmul", "matmul_transposed", "sum_edges", "spread", "outer_sum", "vertex_sum", "row_sum"),
-)
-
 
 class Backend(TorchBackend):
     """Backend that compiles plans to closures over torch tensors (see steps.py)."""
 
-    abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)), reads_row_blocks=True)
+    abilities = Abilities(
+        frozenset((*OPERATORS_OF_STEPS, *KERNELS, "sum_edges", "spread")), reads_row_blocks=True
+    )
 
     keeps_states = True
 
