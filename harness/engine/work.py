@@ -71,7 +71,7 @@ def compute_work(plan: Plan, step: Step) -> Work:
         width = step.logits.width
         return Work(OF_SOFTMAX * width, FLOAT_BYTES * (2 * width + 2))
     if isinstance(step, PackStep):
-        return Work(n_bytes_a_batch=0)  # the matmul that reads these parameters counts them
+        return Work()  # the matmul that reads these parameters counts them
     return _compute_movement_work(plan, step)
 
 
@@ -162,33 +162,21 @@ def _is_of_edges(plan: Plan, name: BufferName) -> bool:
 class TotalWork:
     """Floating-point operations, and bytes that steps read and write (see the module)."""
 
-    n_flop: int = 0
-    n_bytes: int = 0
-
-    def __add__(self, other: TotalWork) -> TotalWork:
-        return TotalWork(self.n_flop + other.n_flop, self.n_bytes + other.n_bytes)
-
-
-def compute_stage_work(
-    plan: Plan, stage: str, n_rows: int, n_edges: int, n_batches: int
-) -> TotalWork:
-    """Compute the work of all steps of a stage over these rows, edges and batches."""
-    total = TotalWork()
-    for step in plan.list_steps(stage):
-        work = compute_work(plan, step)
-        n = n_edges if work.of_edges else n_rows
-        n_bytes = n * work.n_bytes + n_batches * work.n_bytes_a_batch
-        total += TotalWork(n * work.n_flop, n_bytes)
-    return total
+    n_flop: int
+    n_bytes: int
 
 
 def compute_arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> TotalWork:
     """Compute the work of forward and backward of an arrangement, without the update of weights."""
-    total = TotalWork()
+    n_flop = n_bytes = 0
     for stage, batches in (*rows.forward, *rows.backward):
         for type_id, n_rows, n_edges, n_batches in _group_by_type(rows, batches.tolist()):
-            total += compute_stage_work(plans[type_id], stage, n_rows, n_edges, n_batches)
-    return total
+            for step in plans[type_id].list_steps(stage):
+                work = compute_work(plans[type_id], step)
+                n = n_edges if work.of_edges else n_rows
+                n_flop += n * work.n_flop
+                n_bytes += n * work.n_bytes + n_batches * work.n_bytes_a_batch
+    return TotalWork(n_flop, n_bytes)
 
 
 def _group_by_type(
