@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,13 @@ from dynbatch.harness.engine.lowering.lower import lower
 from dynbatch.harness.engine.lowering.plan import Plan
 from dynbatch.harness.engine.rows.fields import (
     OUTPUT,
-    Index,
     Reads,
     number_fields,
     reads_of,
     space_of_type,
 )
 from dynbatch.harness.engine.rows.launches import split_into_launches
-from dynbatch.harness.engine.rows.layout import Layout, plan_layout
+from dynbatch.harness.engine.rows.layout import Layout, RowRules, plan_layout
 from dynbatch.harness.engine.rows.segments import (
     ALL_ROWS,
     Segment,
@@ -43,16 +41,6 @@ from dynbatch.harness.vertex.program import VertexFunction
 from dynbatch.harness.vertex.shared_products import SharedProducts, share_products
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class LaidOut:
-    """A mini-batch in memory before computation."""
-
-    mini_batch: MiniBatch
-    layout: Layout
-    segments: Sequence[Segment]
-    arrangement: Arrangement
-
-
 class Engine:
     """Executor of forward, backward and update of mini-batches on one backend.
 
@@ -67,7 +55,17 @@ class Engine:
 
     Raises:
         UnsupportedTrial: The backend cannot run a function or a switch.
+
+    Attributes:
+        mini_batch: The mini-batch that was arranged last.
+        arrangement: Its rows and batches.
+        loss: Returns the sum of the losses of the last forward pass, and waits for it if it is on a
+            device.
     """
+
+    mini_batch: MiniBatch
+    arrangement: Arrangement
+    loss: Callable[[], float]
 
     def __init__(
         self,
@@ -101,7 +99,6 @@ class Engine:
         else:
             self._lower_functions()
         self.has_segments = False
-        self.loss: Callable[[], float]
         self._known_around: dict[bytes, SharedStages] = {}
 
     @property
@@ -137,12 +134,13 @@ class Engine:
         written = [
             frozenset(self.plans[t].states if t in self.plans else ()) for t in range(last + 1)
         ]
-        self.space_of_type = space_of_type(written)
-        self._spaces = as_int_array(self.space_of_type)
-        self.space_of_state = {
-            state: self.space_of_type[t] for t, states in enumerate(written) for state in states
-        }
-        self.fields = number_fields(dict(self.reads), len(written))
+        spaces = space_of_type(written)
+        self.rules = RowRules(
+            number_fields(dict(self.reads), len(written)),
+            as_int_array(spaces),
+            {state: spaces[t] for t, states in enumerate(written) for state in states},
+            reorder=self.switches.layout == "read_order",
+        )
 
     def _check_kernels(self, program: Plan | VertexFunction) -> None:
         missing = sorted({node.op for node in program.nodes} - self.backend.abilities.operators)
@@ -153,19 +151,6 @@ class Engine:
 
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay out a scheduled mini-batch in memory; part of the schedule phase.
-
-        Raises:
-            ScheduleError: The graph has several segments, but the schedule does not have them.
-        """
-        self.take(self.lay_out(mini_batch, schedule))
-
-    def take(self, laid_out: LaidOut) -> None:
-        """Continue with a mini-batch that is laid out."""
-        self.laid_out = laid_out
-        self.backend.arrange(laid_out.arrangement)
-
-    def lay_out(self, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
-        """Choose the rows of a mini-batch.
 
         All graph segments are laid out together, but a later segment never affects the order of an
         earlier one. A program that does not know the later segments can do the same, one by one.
@@ -178,9 +163,8 @@ class Engine:
         if self._shares and self.n_lowered == 0:
             self._share_products_for(mini_batch)
         self._lower_functions()
-        reorder = self.switches.layout == "read_order"
         schedule = split_into_launches(mini_batch, schedule)
-        layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)
+        layout = plan_layout(mini_batch, schedule, self.rules)
         same = self._plan_around(layout)
         if schedule.segment_starts is None:
             segments: Sequence[Segment] = [same.make_segment(layout.forth)]
@@ -189,14 +173,14 @@ class Engine:
             segments = plan_segments(self.plans, layout, schedule.segment_starts)
             back = np.concatenate([self._list_backward_outputs(layout), layout.batches[::-1]])
         backward = [("backward", back), ("backward_lazy", same.backward_lazy)] if self.train else []
-        arrangement = Arrangement(layout, self.count_state_rows(layout.n_rows), segments, backward)
+        n_rows = self.rules.count_state_rows(layout.n_rows)
         self.has_segments = schedule.segment_starts is not None
-        return LaidOut(mini_batch, layout, segments, arrangement)
+        self.take(mini_batch, Arrangement(layout, n_rows, segments, backward))
 
-    def count_state_rows(self, n_rows: Index) -> dict[str, int]:
-        """Return the number of rows of every state, which is that of its space."""
-        of_spaces = n_rows.tolist()
-        return {state: of_spaces[space] for state, space in self.space_of_state.items()}
+    def take(self, mini_batch: MiniBatch, arrangement: Arrangement) -> None:
+        """Continue with a mini-batch that is laid out."""
+        self.mini_batch, self.arrangement = mini_batch, arrangement
+        self.backend.arrange(arrangement)
 
     def _plan_around(self, layout: Layout) -> SharedStages:
         """Return the stages that all mini-batches with the same functions share."""
@@ -213,13 +197,10 @@ class Engine:
         return np.array([(OUTPUT, b) for b in positions], dtype=np.int32).reshape(-1, 2)
 
     def forward(self) -> None:
-        """Run all batches, one graph segment after the other.
-
-        Afterwards, `loss` returns the sum of the losses, and waits for it if it is on a device.
-        """
+        """Run all batches, one graph segment after the other, and set `loss`."""
         tally, begin = self.backend.tally, self.backend.read_ticks()
         tally.n_launches = tally.bytes_copied = 0
-        self.loss = self.backend.run_segments(self.laid_out.segments)
+        self.loss = self.backend.run_segments(self.arrangement.segments)
         tally.n_cycles += self.backend.read_ticks() - begin
 
     def backward(self) -> None:
@@ -229,7 +210,7 @@ class Engine:
         """
         begin = self.backend.read_ticks()
         self.backend.clear_gradients()
-        self.backend.run_together(self.laid_out.arrangement.backward)
+        self.backend.run_together(self.arrangement.backward)
         self.backend.tally.n_cycles += self.backend.read_ticks() - begin
 
     def update(self, learning_rate: float) -> None:
@@ -238,7 +219,7 @@ class Engine:
 
     def outputs(self) -> NDArray[np.float32]:
         """Return the pushed values in the order of MiniBatch.outputs (k, d)."""
-        plan, layout = self.plans.get(OUTPUT), self.laid_out.layout
+        plan, layout = self.plans.get(OUTPUT), self.arrangement.types
         if plan is None:
             return self._concatenate_output_states()
         if OUTPUT not in layout:
@@ -252,14 +233,14 @@ class Engine:
 
     def _concatenate_output_states(self) -> NDArray[np.float32]:
         """Concatenate the states of the vertices that are outputs (k, d)."""
-        vertices: IntArray = self.laid_out.mini_batch.outputs
-        functions = self.laid_out.mini_batch.functions[vertices]
+        vertices: IntArray = self.mini_batch.outputs
+        functions = self.mini_batch.functions[vertices]
         width = 0
         parts: list[tuple[NDArray[np.bool_], NDArray[np.float32]]] = []
         for type_id in np.unique(functions).tolist():
             plan, mine = self.plans[type_id], functions == type_id
-            position = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
-            members = self.laid_out.layout[type_id].vertices
+            position = np.empty(len(self.mini_batch.functions), dtype=np.int64)
+            members = self.arrangement.types[type_id].vertices
             position[members] = np.arange(len(members))
             own = (state for state in plan.states if state not in self.shared.states)
             refs = [plan.find_state_ref(state) for state in own]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.policy import Policy
 from dynbatch.harness.engine.backend import Arrangement, LiveSegments
-from dynbatch.harness.engine.engine import Engine, LaidOut
-from dynbatch.harness.engine.rows.fields import Fields, Index
+from dynbatch.harness.engine.engine import Engine
+from dynbatch.harness.engine.rows.fields import Index
 from dynbatch.harness.engine.rows.layout import Before, RowRules, plan_layout
 from dynbatch.harness.errors import ScheduleError, UnsupportedTrial
 from dynbatch.harness.programs.blocks import Feeds
@@ -48,7 +48,7 @@ class LiveEngine(Engine):
     """
 
     _of_types: Graph | None = None  # a graph with the types of the programs, but no vertices
-    _kept_for: Fields | None = None  # the fields for which `_segments` was created
+    _kept_for: RowRules | None = None  # the rules for which `_segments` was created
     _segments: LiveSegments | None = None
     _current: LiveSegments | None = None
     _is_live = False  # the last mini-batch started with `begin`
@@ -66,7 +66,7 @@ class LiveEngine(Engine):
         self._lower_functions()  # as written: the number of parents is not known yet
         self.row = np.zeros(1024, dtype=np.int32)
         self.n_vertices = 0
-        self.used: Index = np.zeros(1 + max(self.space_of_type, default=0), dtype=np.int64)
+        self.used: Index = np.zeros(1 + self.rules.spaces.max(initial=0), dtype=np.int64)
         self._seen: list[Seen] = []
         self._current = None
         self.has_segments = self._is_live = True
@@ -92,10 +92,8 @@ class LiveEngine(Engine):
     def can_keep(self) -> bool:
         """Return whether compiled code can plan segments here, as the policy inline_depth does."""
         self._lower_functions()
-        if self._kept_for is not self.fields:
-            reorder = self.switches.layout == "read_order"
-            rules = RowRules(self.fields, self._spaces, self.space_of_state, reorder)
-            self._segments, self._kept_for = self.backend.make_live_segments(rules), self.fields
+        if self._kept_for is not self.rules:
+            self._segments, self._kept_for = self.backend.make_live_segments(self.rules), self.rules
         return self._segments is not None
 
     def _prepare_types(self, type_names: tuple[str, ...]) -> Graph:
@@ -113,29 +111,27 @@ class LiveEngine(Engine):
         self._make_room(self.n_vertices + piece.n)
         self._take_next(MiniBatch(reading, piece.pulls, NOTHING, 0), schedule)
         self.n_vertices += piece.n
-        self._seen.append(Seen(graph, schedule, self.laid_out.arrangement))
+        self._seen.append(Seen(graph, schedule, self.arrangement))
 
     def _take_next(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay out the next segment, with rows after all earlier ones, and continue with it."""
         before = Before(self.n_vertices, self.row, self.used)
-        laid_out = self._lay_out_after(before, mini_batch, schedule)
-        self.used = laid_out.layout.n_rows
-        self.take(laid_out)
+        arrangement = self._arrange_after(before, mini_batch, schedule)
+        self.used = arrangement.types.n_rows
+        self.take(mini_batch, arrangement)
 
-    def _lay_out_after(self, before: Before, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
-        reorder = self.switches.layout == "read_order"
-        layout = plan_layout(
-            mini_batch, schedule, self.fields, self._spaces, reorder=reorder, before=before
-        )
+    def _arrange_after(
+        self, before: Before, mini_batch: MiniBatch, schedule: Schedule
+    ) -> Arrangement:
+        layout = plan_layout(mini_batch, schedule, self.rules, before)
         segment = self._plan_around(layout).make_segment(layout.forth)
-        n_rows, n_kept = self.count_state_rows(layout.n_rows), self.count_state_rows(before.used)
-        arrangement = Arrangement(layout, n_rows, [segment], (), n_kept)
-        return LaidOut(mini_batch, layout, [segment], arrangement)
+        n_rows, n_kept = map(self.rules.count_state_rows, (layout.n_rows, before.used))
+        return Arrangement(layout, n_rows, [segment], (), n_kept)
 
     def run_segment(self) -> None:
         """Compute the segment that was arranged last."""
         tally, begin = self.backend.tally, self.backend.read_ticks()
-        self.backend.run_together(self.laid_out.arrangement.forward)
+        self.backend.run_together(self.arrangement.forward)
         tally.n_cycles += self.backend.read_ticks() - begin
 
     def finish(self, outputs: IntArray, pulls: dict[str, IntArray]) -> None:
@@ -150,7 +146,7 @@ class LiveEngine(Engine):
             self.used = self._current.used.copy()
         self._take_next(MiniBatch(NO_GRAPH, {}, outputs, 0, output_pulls=pulls), NO_SCHEDULE)
         self.run_segment()
-        self.loss = self.backend.defer_losses(self.laid_out.segments[0].losses)
+        self.loss = self.backend.defer_losses(self.arrangement.segments[0].losses)
 
     def read_numbers(
         self, state: str, vertices: Sequence[int], columns: Sequence[int]
@@ -194,9 +190,9 @@ class LiveEngine(Engine):
             check_schedule(graph, schedule)  # an invalid schedule cannot be laid out
             reading = self._of_types.build_part(piece.types, piece.arg_start, piece.args)
             mini_batch = MiniBatch(reading, piece.pulls, NOTHING, 0)
-            laid_out = self._lay_out_after(Before(base, row, used), mini_batch, schedule)
-            used = laid_out.layout.n_rows
-            seen.append(Seen(graph, schedule, laid_out.arrangement))
+            arrangement = self._arrange_after(Before(base, row, used), mini_batch, schedule)
+            used = arrangement.types.n_rows
+            seen.append(Seen(graph, schedule, arrangement))
         n = segments.n_vertices
         if not np.array_equal(row[:n], segments.row[:n]):
             raise ScheduleError("rows of a graph segment differ from its schedule")
@@ -204,7 +200,7 @@ class LiveEngine(Engine):
 
     def list_arrangements(self) -> list[Arrangement]:
         """Return the arrangements of all segments of the last mini-batch, and of its outputs."""
-        return [*(segment.arrangement for segment in self.seen), self.laid_out.arrangement]
+        return [*(segment.arrangement for segment in self.seen), self.arrangement]
 
     def _make_room(self, n: int) -> None:
         if n > len(self.row):

@@ -193,7 +193,7 @@ class Adapter(System):
     def counters(self) -> Counters:
         """Return batches and their lower bound, kernels, copied bytes and work of the last run."""
         tally = self.engine.backend.tally
-        work = compute_arranged_work(self.engine.plans, self.engine.laid_out.arrangement)
+        work = compute_arranged_work(self.engine.plans, self.engine.arrangement)
         return Counters(
             self.schedule.n_batches,
             tally.n_launches,

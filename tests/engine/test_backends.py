@@ -119,7 +119,7 @@ def test_segments_in_one_call_do_what_they_do_one_by_one(name: str, monkeypatch:
     at_once = settings[0].train(settings[0].instances)
     monkeypatch.setattr(kind, "run_segments", Backend.run_segments)
     np.testing.assert_allclose(settings[1].train(settings[1].instances), at_once, rtol=1e-6)
-    assert len(settings[1].engine.laid_out.segments) > 1
+    assert len(settings[1].engine.arrangement.segments) > 1
     gradients = [setting.backend.gradients() for setting in settings]
     for key, gradient in gradients[1].items():
         np.testing.assert_allclose(gradient, gradients[0][key], rtol=1e-5, atol=1e-6)
@@ -186,7 +186,7 @@ def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
     characters_only = [lattice([], 5, seed=9)]
     for mini_batch in (characters_only, setting.instances[:1], characters_only):
         assert setting.wrong(mini_batch) == []
-    types = setting.engine.laid_out.arrangement.types
+    types = setting.engine.arrangement.types
     assert 0 < len(types) < len(setting.engine.plans)
     assert len(types) == len(list(types)) == len(types.items())
     absent = set(setting.engine.plans) - set(types)
@@ -213,7 +213,7 @@ def test_the_engine_makes_one_call_a_stage() -> None:
     assert backend.calls["arrange"] == backend.calls["clear_gradients"] == 3
     forward = [(t, b) for stage, t, b in backend.batches if stage == "batch"]
     backward = [(t, b) for stage, t, b in backend.batches if stage == "backward"]
-    assert len(forward) == 3 * (len(setting.engine.laid_out.layout.batches) + 1)
+    assert len(forward) == 3 * (len(setting.engine.arrangement.types.batches) + 1)
     assert backward[: len(backward) // 3] == forward[: len(forward) // 3][::-1]
     whole = {b for stage, _, b in backend.batches if stage in ("eager", "lazy", "backward_lazy")}
     assert whole == {ALL_ROWS}

@@ -21,7 +21,7 @@ from dynbatch.harness.engine.lowering.plan import Slots
 from dynbatch.harness.engine.rows import fields as parts
 from dynbatch.harness.engine.rows.fields import Reads, number_fields, space_of_type
 from dynbatch.harness.engine.rows.launches import split_into_launches
-from dynbatch.harness.engine.rows.layout import Before, Layout, plan_layout
+from dynbatch.harness.engine.rows.layout import Before, Layout, RowRules, plan_layout
 from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ScheduleError
@@ -212,7 +212,8 @@ def check_geometry(found: Any, expected: Any) -> None:
 def test_one_call_equals_one_array_after_the_other(case: Any, reorder: bool) -> None:
     mini_batch, schedule, read, spaces = case
     fields = number_fields(read, len(spaces))
-    found = plan_layout(mini_batch, schedule, fields, as_int_array(spaces), reorder=reorder)
+    rules = RowRules(fields, as_int_array(spaces), {}, reorder)
+    found = plan_layout(mini_batch, schedule, rules)
     check(found, plain_layout(mini_batch, schedule, read, spaces, reorder=reorder))
 
 
@@ -223,9 +224,10 @@ def test_segments_one_by_one_take_the_rows_that_they_have_together(graph: Graph,
     graph = in_order_of_segments(graph)
     spaces = as_int_array([t % n for t in range(graph.n_types)])
     fields = number_fields({t: Reads((None,), ()) for t in range(graph.n_types)}, graph.n_types)
+    rules = RowRules(fields, spaces, {}, reorder=True)
     policy, nobody = load_policy("frontier"), as_int_array([])
     schedule = schedule_in_segments(policy, graph)
-    whole = plan_layout(MiniBatch(graph, {}, nobody, 1), schedule, fields, spaces, reorder=True)
+    whole = plan_layout(MiniBatch(graph, {}, nobody, 1), schedule, rules)
     row = np.zeros(graph.n_vertices, dtype=np.int32)
     used, index = np.zeros(graph.n_types, dtype=np.int64), list[list[int]]()
     for r in range(int(graph.segments.max()) + 1):
@@ -237,7 +239,7 @@ def test_segments_one_by_one_take_the_rows_that_they_have_together(graph: Graph,
         order = schedule.order[schedule.starts[begin] : schedule.starts[last]] - first
         own = Schedule(order, schedule.starts[begin : last + 1] - schedule.starts[begin])
         before, mini_batch = Before(first, row, used), MiniBatch(piece, {}, nobody, 1)
-        found = plan_layout(mini_batch, own, fields, spaces, reorder=True, before=before)
+        found = plan_layout(mini_batch, own, rules, before)
         used = found.n_rows
         index += [found[t].gathers[None].index.tolist() for t in found]
         for t in found:
@@ -282,7 +284,7 @@ def test_missing_state_is_reported(changes: dict[str, Any], message: str) -> Non
     mini_batch = MiniBatch(**({"graph": PAIR, "n_instances": 1} | given | changes))
     with pytest.raises(ScheduleError, match=message):
         plan_layout(
-            mini_batch, AFTER, number_fields(reads, 3), as_int_array([1, 0, 0]), reorder=True
+            mini_batch, AFTER, RowRules(number_fields(reads, 3), as_int_array([1, 0, 0]), {}, True)
         )
 
 
@@ -290,7 +292,8 @@ def test_unused_inputs_may_be_missing() -> None:
     reads = {1: Reads((), ()), 2: Reads((), ()), 3: Reads((), ("word",))}
     mini_batch = MiniBatch(PAIR, {}, as_int_array([]), 1)
     fields = number_fields(reads, 4)
-    found = plan_layout(mini_batch, AFTER, fields, as_int_array([1, 0, 0, 0]), reorder=True)
+    rules = RowRules(fields, as_int_array([1, 0, 0, 0]), {}, reorder=True)
+    found = plan_layout(mini_batch, AFTER, rules)
     assert list(found) == [1, 2]
 
 
@@ -350,6 +353,6 @@ def test_batches_of_several_shapes_are_right_and_counted_once(
         adapter.learn(instances)
     result = run(adapter, instances)  # which checks the schedule
     assert disagreements(result, run_reference(model, weights, instances, "train")) == []
-    n_launches = len(adapter.engine.laid_out.layout.batches)
+    n_launches = len(adapter.engine.arrangement.types.batches)
     assert result.counters.n_batches == adapter.schedule.n_batches < n_launches
     assert result.counters.lower_bound <= result.counters.n_batches

@@ -146,7 +146,7 @@ def test_forward_and_backward_work_in_memory_that_is_there(threads: int) -> None
     gc.collect()
     tracemalloc.start()
     try:
-        engine.take(engine.laid_out)
+        engine.take(engine.mini_batch, engine.arrangement)
         for _ in range(5):
             engine.forward()
             engine.backward()
@@ -304,7 +304,7 @@ def test_every_segment_is_whole_before_the_next_one(
     )
     adapter.engine.forward()
     (calls,) = made
-    segments, found = adapter.engine.laid_out.segments, list[Any]()
+    segments, found = adapter.engine.arrangement.segments, list[Any]()
     for which, first, n in calls.order.tolist():
         of_call = calls.batches[which][first : first + n].tolist()
         is_sum = isinstance(calls.callees[which], LossSums)

@@ -38,7 +38,7 @@ def segments_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
     rows = engine.backend.rows.types[type_id]
     whole = position == ALL_ROWS
     start, end = (0, rows.n_rows) if whole else rows.starts[position : position + 2].tolist()
-    return set(engine.laid_out.mini_batch.segments[rows.vertices[start:end]].tolist())
+    return set(engine.mini_batch.segments[rows.vertices[start:end]].tolist())
 
 
 def seen_by_segment(adapter: Adapter) -> list[set[int]]:
@@ -86,7 +86,7 @@ def test_the_loss_of_a_segment_is_read_before_the_next_one_starts(
         assert seen == [{r} for r in range(mini_batch.segments.max() + 1)], policy
         assert adapter.schedule.n_batches >= len(seen)
         assert adapter.effective_options()["evaluated"] == "segment by segment"
-        for type_id, position in adapter.engine.laid_out.layout.batches.tolist():
+        for type_id, position in adapter.engine.arrangement.types.batches.tolist():
             assert len(segments_of_batch(adapter.engine, type_id, position)) == 1
 
 
@@ -134,7 +134,7 @@ def test_outputs_go_back_at_once_unless_nothing_is_put_off(lazy: bool) -> None:
     run(adapter, instances)
     backend = adapter.engine.backend
     back = [b for stage, type_id, b in backend.batches if stage == "backward" and type_id < 0]
-    n_segments = len(adapter.engine.laid_out.segments)
+    n_segments = len(adapter.engine.arrangement.segments)
     assert back == ([ALL_ROWS] if lazy else list(range(n_segments)))
 
 
@@ -142,5 +142,5 @@ def test_mini_batches_without_segments_are_read_once() -> None:
     adapter = adapter_of("bilstm")
     run(adapter, EXAMPLES["bilstm"][1])
     assert adapter.schedule.segment_starts is None
-    assert len(adapter.engine.laid_out.segments) == 1
+    assert len(adapter.engine.arrangement.segments) == 1
     assert "evaluated" not in adapter.effective_options()

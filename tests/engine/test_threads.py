@@ -181,7 +181,7 @@ def test_adding_threads_synchronize_only_for_shared_children(
     model, instances, weights = example(name)
     adapter = prepared(model, weights, threads=2)
     run(adapter, instances)
-    backend, arranged = adapter.engine.backend, adapter.engine.laid_out.arrangement
+    backend, arranged = adapter.engine.backend, adapter.engine.arrangement
     (batches,) = (found for stage, found in arranged.backward if stage == "backward")
     before = backend._team._words[PASSED]
     backend.run_together([("backward", batches)])

@@ -51,7 +51,7 @@ def product_flop(adapter: Adapter) -> int:
         t: replace(plan, **{stage: products_of(plan, stage) for stage in STAGES})
         for t, plan in adapter.engine.plans.items()
     }
-    return compute_arranged_work(only, adapter.engine.laid_out.arrangement).n_flop
+    return compute_arranged_work(only, adapter.engine.arrangement).n_flop
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -85,7 +85,7 @@ def test_fusion_saves_bytes_and_no_flop() -> None:
 
 def test_counters_tell_them() -> None:
     adapter = scheduled("tree_lstm", "agenda")
-    work = compute_arranged_work(adapter.engine.plans, adapter.engine.laid_out.arrangement)
+    work = compute_arranged_work(adapter.engine.plans, adapter.engine.arrangement)
     counters = adapter.counters()
     assert (counters.n_flop, counters.bytes_touched) == (work.n_flop, work.n_bytes)
 

@@ -173,12 +173,16 @@ class Before:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RowRules:
-    """Arguments of plan_layout that do not depend on a mini-batch.
+    """Rules by which the rows of every mini-batch are chosen.
+
+    A "type" here means a vertex function, which unbatchable vertices have as well.
 
     Attributes:
-        spaces: The space of each type.
+        spaces: (n_types,), the space of each type; types that write the same states share a space,
+            in which rows are numbered together.
         space_of_state: The space of each state that is written.
-        reorder: Order each batch as its consumers read it.
+        reorder: Order each batch as its consumers in the same graph segment read it; otherwise keep
+            the order of the policy.
     """
 
     fields: Fields
@@ -186,25 +190,18 @@ class RowRules:
     space_of_state: Mapping[str, int]
     reorder: bool
 
+    def count_state_rows(self, n_rows: Index) -> dict[str, int]:
+        """Return the number of rows of every state, which is that of its space."""
+        of_spaces = n_rows.tolist()
+        return {state: of_spaces[space] for state, space in self.space_of_state.items()}
+
 
 def plan_layout(
-    mini_batch: MiniBatch,
-    schedule: Schedule,
-    fields: Fields,
-    space_of_type: IntArray,
-    *,
-    reorder: bool,
-    before: Before | None = None,
+    mini_batch: MiniBatch, schedule: Schedule, rules: RowRules, before: Before | None = None
 ) -> Layout:
     """Choose a row for every vertex, and compute the indices of everything that functions read.
 
-    A "type" here means a vertex function, which unbatchable vertices have as well.
-
     Args:
-        space_of_type: (n_types,); types that write the same states share a space, in which rows are
-            numbered together.
-        reorder: Order each batch as its consumers in the same graph segment read it; otherwise keep
-            the order of the policy.
         before: The earlier graph segments, if the mini-batch is a segment after others. Its
             arguments then count their vertices, too.
 
@@ -214,15 +211,15 @@ def plan_layout(
             provide.
     """
     graph, functions = mini_batch.graph, as_int_array(mini_batch.functions)
-    n = len(functions)
+    n, fields = len(functions), rules.fields
     if before is None:
-        used = np.zeros(len(space_of_type), dtype=np.int64)  # a type has one space at most
+        used = np.zeros(len(rules.spaces), dtype=np.int64)  # a type has one space at most
         before = Before(0, np.empty(n, dtype=np.int32), used)
     used = before.used.copy()
     outputs, own = as_int_array(mini_batch.outputs), mini_batch.output_pulls
     source = Source(
         schedule.order, schedule.starts, graph.arg_start, graph.args,
-        NOTHING if graph.segments is None else graph.segments, functions, space_of_type,
+        NOTHING if graph.segments is None else graph.segments, functions, rules.spaces,
         before.n_vertices, before.row, used,
     )  # fmt: skip
     read = Outputs(
@@ -231,7 +228,7 @@ def plan_layout(
     )
     pulled = _stack_pulls(fields.names, mini_batch.pulls, n)
     numbers, bounds, counts, present, in_order, lacking = fill(
-        source, pulled, read, fields.arrays, reorder
+        source, pulled, read, fields.arrays, rules.reorder
     )
     if lacking != FILLED:
         raise _make_error(mini_batch, fields, lacking, before.n_vertices + n)

@@ -329,12 +329,9 @@ class CompiledSegments:
 
     def _build_arrangement(self) -> Arrangement:
         """Return the arrangement of the current segment."""
-        n_rows, n_kept = self._count_state_rows(self.kept["next_used"]), self.used
-        return Arrangement(self.view_layout(), n_rows, kept_rows=self._count_state_rows(n_kept))
-
-    def _count_state_rows(self, used: Index) -> dict[str, int]:
-        of_spaces = used.tolist()
-        return {state: of_spaces[space] for state, space in self.rules.space_of_state.items()}
+        count = self.rules.count_state_rows
+        n_rows, n_kept = count(self.kept["next_used"]), count(self.used)
+        return Arrangement(self.view_layout(), n_rows, kept_rows=n_kept)
 
     @property
     def feeds(self) -> Feeds:
