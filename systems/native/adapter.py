@@ -145,7 +145,7 @@ class Adapter(System):
     def effective_options(self) -> dict[str, str]:
         """Return the options, and the library of matmuls of many rows."""
         assert LIBRARY is not None
-        name = f"oneDNN {self._onednn.version}" if self._onednn else LIBRARY.name
+        name = self._onednn.name if self._onednn else LIBRARY.name
         return super().effective_options() | {"matmuls": f"own, {name}"}
 
     def versions(self) -> dict[str, str]:

@@ -216,10 +216,10 @@ def test_a_level_has_few_phases(name: str) -> None:
 def test_a_mini_batch_is_one_upload() -> None:
     setting = walked_setting("tree_lstm")
     backend = setting.backend
-    before = backend.n_uploads
+    before = backend._staging.n_uploads
     setting.train(setting.instances)
     setting.engine.update(0.1)
-    assert backend.n_uploads == before + 1
+    assert backend._staging.n_uploads == before + 1
 
 
 def test_rows_that_several_products_read_are_loaded_once() -> None:

@@ -64,7 +64,7 @@ def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
         counters = run(adapter, part, update=True).counters
         assert counters.n_launches == 2
     backend = adapter.engine.backend
-    assert backend.n_uploads == 3
+    assert backend._staging.n_uploads == 3
     n_captures = backend.n_captures
     run(adapter, instances, update=True)
     assert backend.n_captures == n_captures

@@ -26,6 +26,8 @@ from dynbatch.harness.engine.cpu_kernels.context import (
 )
 from dynbatch.harness.engine.cpu_kernels.team import (
     HAS_FUTEX,
+    JOB,
+    PARKED,
     PASSED,
     Call,
     Team,
@@ -125,7 +127,7 @@ def test_threads_are_started_once_parked_when_idle_and_end_with_their_team() -> 
         team.run([call])
     assert _own_threads() == before + 2
     deadline = time.monotonic() + 60
-    while team.count_parked() < 2:  # both, after they stopped polling
+    while team._words[JOB + PARKED] < 2:  # both, after they stopped polling
         assert time.monotonic() < deadline
         time.sleep(0.001)
     begin = time.process_time()

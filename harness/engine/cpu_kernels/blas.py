@@ -31,8 +31,7 @@ from dynbatch.harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     OPENBLAS_PACKAGE,
-    BlasLibrary,
-    OneDNN,
+    MatmulLibrary,
 )
 from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
     is_our_outer,
@@ -58,8 +57,8 @@ Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
 
 
 def make_blas_scratch(
-    library: BlasLibrary,
-    onednn: OneDNN | None = None,
+    library: MatmulLibrary,
+    onednn: MatmulLibrary | None = None,
     onednn_from: int = NEVER,
     *,
     own: bool = False,
@@ -122,7 +121,7 @@ def prepare_libraries(blas: str, n_threads: int) -> Multiplying:
     if n_threads > 1:
         scratch[0][LIMIT] = 0
     names = [f"own ({LANES} lanes)"] if own else []
-    names += [f"oneDNN {onednn.version}"] if onednn is not None else []
+    names += [onednn.name] if onednn is not None else []
     # oneDNN reads its number of threads from OpenMP, which stores one for each calling thread.
     enter = partial(onednn.set_threads, n_threads) if onednn is not None else _do_nothing
     return Multiplying(scratch, ", ".join([*names, library.name]), enter)
@@ -132,7 +131,7 @@ def _do_nothing() -> None:
     """Do nothing, because all other libraries have one number of threads per process."""
 
 
-def require_library() -> BlasLibrary:
+def require_library() -> MatmulLibrary:
     """Return the library with sgemm.
 
     Raises:

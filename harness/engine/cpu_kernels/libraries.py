@@ -43,18 +43,20 @@ _ONEDNN_KERNELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class BlasLibrary:
-    """A library with an sgemm that has Fortran's arguments.
+class MatmulLibrary:
+    """A library of matmuls.
 
     Attributes:
-        address: The address of sgemm.
+        name: Name, version and kernels.
+        address: The address of sgemm, which has Fortran's arguments; of oneDNN that of dnnl_sgemm,
+            which has C's arguments and row-major matrices.
         limit: The largest matmul per call, 0 for any.
     """
 
     name: str
     address: int
-    limit: int
     set_threads: Callable[[int], object]
+    limit: int = 0
 
 
 def describe_openblas(library: Any) -> str:
@@ -81,7 +83,7 @@ def find_onednn_kernels(library: Any) -> str:
     return _ONEDNN_KERNELS.get(code, hex(code))
 
 
-def _load_openblas(paths: Iterable[Path], where: str = "") -> BlasLibrary | None:
+def _load_openblas(paths: Iterable[Path], where: str = "") -> MatmulLibrary | None:
     """Return the first OpenBLAS with 64-bit sizes among these files.
 
     Args:
@@ -100,20 +102,21 @@ def _load_openblas(paths: Iterable[Path], where: str = "") -> BlasLibrary | None
         core.restype = ctypes.c_char_p
         limit = SMALL if core() in SMALL_CORES else 0
         name = describe_openblas(library) + where
-        return BlasLibrary(name, _find_address(function), limit, set_threads)
+        return MatmulLibrary(name, _find_address(function), set_threads, limit)
     return None
 
 
-def _load_packaged_openblas() -> BlasLibrary | None:
-    return _load_openblas(_list_files(OPENBLAS_PACKAGE, "libscipy_openblas64_."))
-
-
-def _load_numpy_openblas() -> BlasLibrary | None:
+def _list_numpy_libraries() -> list[Path]:
+    """Return the files of the OpenBLAS inside NumPy's wheel."""
     folder = Path(np.__file__).parent.parent / "numpy.libs"
-    return _load_openblas(sorted(folder.glob("libscipy_openblas64_*")), " of NumPy's wheel")
+    return sorted(folder.glob("libscipy_openblas64_*"))
 
 
-def _load_system_blas() -> BlasLibrary | None:
+def _load_numpy_openblas() -> MatmulLibrary | None:
+    return _load_openblas(_list_numpy_libraries(), " of NumPy's wheel")
+
+
+def _load_system_blas() -> MatmulLibrary | None:
     """Return a BLAS of the system or of conda."""
     for name, setter in (
         ("openblas", "openblas_set_num_threads"),
@@ -128,7 +131,7 @@ def _load_system_blas() -> BlasLibrary | None:
             continue
         if function is not None:
             set_threads = getattr(library, setter, None) if setter else None
-            return BlasLibrary(name, _find_address(function), 0, set_threads or ignore_thread_count)
+            return MatmulLibrary(name, _find_address(function), set_threads or ignore_thread_count)
     return None
 
 
@@ -136,20 +139,11 @@ def ignore_thread_count(n: int) -> None:
     """Do nothing; for a library without threads."""
 
 
-@dataclass(frozen=True, slots=True)
-class OneDNN:
-    """oneDNN's dnnl_sgemm, which has C's arguments and row-major matrices."""
-
-    version: str
-    address: int
-    set_threads: Callable[[int], object]
-
-
 class _Version(ctypes.Structure):
     _fields_ = [(part, ctypes.c_int) for part in ("major", "minor", "patch")]
 
 
-def _load_onednn() -> OneDNN | None:
+def _load_onednn() -> MatmulLibrary | None:
     for path in _list_files(ONEDNN_PACKAGE, "libdnnl.so."):
         try:
             library = ctypes.CDLL(str(path))
@@ -161,8 +155,8 @@ def _load_onednn() -> OneDNN | None:
         version_of.restype = ctypes.POINTER(_Version)
         release = version_of().contents
         number = f"{release.major}.{release.minor}.{release.patch}"
-        text = f"{number} ({find_onednn_kernels(library)})"
-        return OneDNN(text, _find_address(function), set_threads)
+        name = f"oneDNN {number} ({find_onednn_kernels(library)})"
+        return MatmulLibrary(name, _find_address(function), set_threads)
     return None
 
 
@@ -181,14 +175,13 @@ def _find_address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-PACKAGED = _load_packaged_openblas()
+PACKAGED = _load_openblas(_list_files(OPENBLAS_PACKAGE, "libscipy_openblas64_."))
 LIBRARY, ONEDNN = PACKAGED or _load_numpy_openblas() or _load_system_blas(), _load_onednn()
 
 
 def describe_libraries() -> tuple[str, str]:
     """Return the libraries that multiply on a CPU, and how to install missing ones ("" if none)."""
-    names = [f"oneDNN {ONEDNN.version}"] if ONEDNN else []
-    names += [LIBRARY.name] if LIBRARY else []
+    names = [library.name for library in (ONEDNN, LIBRARY) if library is not None]
     lacking = [OPENBLAS_PACKAGE] if PACKAGED is None else []
     lacking += [ONEDNN_PACKAGE] if ONEDNN is None else []
     advice = f"pip install {' '.join(lacking)}" if lacking else ""
@@ -197,8 +190,7 @@ def describe_libraries() -> tuple[str, str]:
 
 def describe_numpy_blas() -> str:
     """Return the library that NumPy multiplies with, from its OpenBLAS or from NumPy's build."""
-    folder = Path(np.__file__).parent.parent / "numpy.libs"
-    for path in sorted(folder.glob("libscipy_openblas64_*")):
+    for path in _list_numpy_libraries():
         try:
             return describe_openblas(ctypes.CDLL(str(path)))
         except (OSError, AttributeError):

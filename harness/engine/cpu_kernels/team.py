@@ -232,10 +232,6 @@ class Team:
                 "a forked process cannot use its parent's threads; make a new engine in it"
             )
 
-    def count_parked(self) -> int:
-        """Return the number of threads that are parked while they wait for a job."""
-        return int(self._words[JOB + PARKED])
-
     def describe_threads(self, n_asked: int) -> str:
         """Return the number of threads, and the reason if it differs from the requested number."""
         if self.n == n_asked:

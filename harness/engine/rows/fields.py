@@ -143,7 +143,6 @@ class Fields:
     """
 
     n_types: int
-    has_output: bool
     reads: Mapping[int, Reads]
     names: tuple[str, ...]
     arrays: FieldArrays
@@ -154,7 +153,7 @@ class Fields:
     @property
     def n_functions(self) -> int:
         """Number of vertex functions, plus one for outputs if they are read."""
-        return self.n_types + self.has_output
+        return self.n_types + self.arrays.has_output
 
     def index_function(self, type_id: int) -> int:
         """Return the number of a function."""
@@ -207,7 +206,6 @@ def number_fields(reads: Mapping[int, Reads], n_types: int) -> Fields:
             pulls.append((function, names.index(name)))
     return Fields(
         n_types=n_types,
-        has_output=OUTPUT in reads,
         reads=reads,
         names=names,
         all_names=frozenset(names),

@@ -176,11 +176,6 @@ class Backend(TorchBackend):
         return len(self._kernels) + self.n_captures
 
     @property
-    def n_uploads(self) -> int:
-        """Number of uploads of int32 arrays to the device."""
-        return self._staging.n_uploads
-
-    @property
     def n_captures(self) -> int:
         """Number of captured graphs, each for a range of program sizes."""
         return self._launcher.n_captures

@@ -8,6 +8,7 @@ memory of another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -276,10 +277,7 @@ def _is_covered(blocks: Sequence[GradientBlock], shape: Sequence[int]) -> bool:
     """Return whether blocks fill a gradient without overlaps."""
     apart = not any(a.has_overlap(b) for k, a in enumerate(blocks) for b in blocks[:k])
     n_elements = sum(max(1, block.height) * block.width for block in blocks)
-    size = 1
-    for length in shape:
-        size *= length
-    return apart and n_elements == size
+    return apart and n_elements == math.prod(shape)
 
 
 def _make_kind(block: GradientBlock, summands: Sequence[Summand], *, adds: bool) -> SumKind:

@@ -12,7 +12,6 @@ from dynbatch.harness.engine.backends.cuda.gradients import (
     find_pulls,
 )
 from dynbatch.harness.engine.backends.cuda.kinds import (
-    CopyKind,
     Kind,
     Load,
     LoadParameter,
@@ -42,7 +41,11 @@ from dynbatch.harness.engine.backends.cuda.stage import (
     write_operator,
     write_softmax_loss,
 )
-from dynbatch.harness.engine.backends.cuda.updates import build_updates, find_transposed
+from dynbatch.harness.engine.backends.cuda.updates import (
+    build_updates,
+    copy_parts,
+    find_transposed,
+)
 from dynbatch.harness.engine.backends.cuda.words import GradientOf, ParameterOf, Reader
 from dynbatch.harness.engine.lowering.plan import (
     STAGES,
@@ -68,14 +71,14 @@ class StageConverter:
     """Converter of the steps of a stage to kinds.
 
     Attributes:
-        leading: elements between rows of each parameter.
+        shapes: shapes of all parameters, including packs.
         sums_after: number of phases after which the operands of sums over whole functions exist.
     """
 
     stage: Stage
     pulled: Mapping[str, tuple[Terms, ...]]
     left_out: Collection[int]
-    leading: Mapping[str, int]
+    shapes: Mapping[str, Sequence[int]]
     sums_after: int = 0
 
     def write(self) -> list[PlacedKind]:
@@ -179,13 +182,7 @@ class StageConverter:
 
     @_write_step.register
     def _write_pack(self, step: PackStep, index: int) -> None:
-        whole = find_parameter_shape(self.stage.places, step.pack.name)
-        n_rows = whole[0] if len(whole) > 1 else 1
-        for part, at in step.pack.iterate_parts():
-            kind = CopyKind(
-                ParameterOf(part.parameter), self.leading[part.parameter], part.start,
-                ParameterOf(step.pack.name), whole[-1], at, n_rows, part.width,
-            )  # fmt: skip
+        for kind in copy_parts(step.pack, self.shapes):
             self.stage.emit(kind, reads=(), writes=(), on_edges=False)
         self.stage.written.append((name_pack(step.pack.name), 0))
 
@@ -276,13 +273,12 @@ def find_model_kinds(
     """
     places = {type_id: Places(type_id, plan) for type_id, plan in plans.items()}
     pulls = find_pulls(places.values(), several, fuse=fuse)
-    leading = {name: int(shape[-1]) for name, shape in shapes.items()}
     stages: dict[str, dict[int, list[PlacedKind]]] = {stage: {} for stage in STAGES}
     sums_after = 0
     for stage in STAGES:
         for type_id, mine in places.items():
             left_out = pulls.left_out[type_id] if stage == "backward" else frozenset[int]()
-            writer = StageConverter(Stage(mine, stage, fuse), pulls.terms, left_out, leading)
+            writer = StageConverter(Stage(mine, stage, fuse), pulls.terms, left_out, shapes)
             stages[stage][type_id] = writer.write()
             if stage == "backward_lazy":
                 sums_after = max(sums_after, writer.sums_after)

@@ -61,7 +61,7 @@ def build_updates(
     """
     steps = [kind for name in sorted(summed) for kind in _step_dense(name, packs, shapes)]
     tables = list(_step_tables(all_places, shapes))
-    copies = [kind for pack in packs.values() for kind in _refresh_pack(pack, shapes)]
+    copies = [UnbatchedKind(kind, 0) for p in packs.values() for kind in copy_parts(p, shapes)]
     transposes = [_transpose(name, shapes) for name in sorted(transposed)]
     groups = [*_separate(steps), *([kind] for kind in tables), copies, transposes]
     filled = [group for group in groups if group]
@@ -146,14 +146,14 @@ def _list_lookups(places: Places, columns: Columns, looked_up: LookedUp) -> RowL
     return RowList(LookupsStartOf(looked_up), through)
 
 
-def _refresh_pack(pack: Pack, shapes: Shapes) -> Iterator[UnbatchedKind]:
+def copy_parts(pack: Pack, shapes: Shapes) -> Iterator[CopyKind]:
+    """Yield the copies of parameters' columns into a pack."""
     leading = shapes[pack.name][-1]
     for part, at in pack.iterate_parts():
-        kind = CopyKind(
+        yield CopyKind(
             ParameterOf(part.parameter), shapes[part.parameter][-1], part.start,
             ParameterOf(pack.name), leading, at, count_matrix_rows(shapes[pack.name]), part.width,
         )  # fmt: skip
-        yield UnbatchedKind(kind, 0)
 
 
 def _transpose(name: str, shapes: Shapes) -> UnbatchedKind:
