@@ -49,11 +49,6 @@ class Taken(IntEnum):
     SHARE, UNLESS_APART, ALL = range(3)
 
 
-# Plain integers for compiled code.
-ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH, ONE = map(int, Register)
-SHARE, UNLESS_APART, ALL = map(int, Taken)
-
-
 @helper
 def begin(operands: int, k: int) -> int:
     """Return the address of the first row of operand k."""

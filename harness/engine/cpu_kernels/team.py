@@ -48,7 +48,6 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     N_TALLY,
     N_THREADS,
     N_WORDS,
-    ONE,
     OPERANDS,
     PLACES,
     REGISTERS,
@@ -56,6 +55,7 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     TALLY,
     TEAM,
     THREAD,
+    Register,
 )
 from dynbatch.harness.errors import UnsupportedTrial
 
@@ -250,7 +250,7 @@ class Team:
         context[FACTORS] = get_address(factors)
         room = self._rooms[thread]
         room[:N_REGISTERS] = 0
-        room[ONE] = 1
+        room[Register.ONE] = 1
         context[REGISTERS], context[OPERANDS] = get_address(room), get_address(room[N_REGISTERS:])
         return context
 

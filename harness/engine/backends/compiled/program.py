@@ -38,27 +38,18 @@ from dynbatch.harness.engine.backends.compiled.arguments import (
 from dynbatch.harness.engine.backends.compiled.checking import check_instruction
 from dynbatch.harness.engine.backends.compiled.steps import StageWriter
 from dynbatch.harness.engine.cpu_kernels.context import (
-    ALL,
-    AT,
-    BATCH,
     BYTES_COPIED,
-    EDGE_AT,
-    EDGE_START,
     LAUNCHES,
     MOVING_TICKS,
-    N_EDGES,
     N_THREADS,
     OPERANDS,
     PLACES,
     REGISTERS,
     ROWS,
-    SHARE,
-    START,
-    STATE_ROW,
     TALLY,
     THREAD,
-    UNLESS_APART,
-    N,
+    Register,
+    Taken,
     share,
 )
 from dynbatch.harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
@@ -113,11 +104,11 @@ def _run_batch(context: int, program: int, head: int, position: int) -> None:
     n = read_word(starts, batch if is_whole else batch + 1) - begin
     state_row = read_word(read_word(places, first_row), 0 if is_whole else batch)
     edges = read_word(places, 2 * read_word(head, EDGES)) if read_word(head, EDGES) >= 0 else 0
-    put_word(r, BATCH, batch)
+    put_word(r, Register.BATCH, batch)
     thread, n_threads = read_word(context, THREAD), read_word(context, N_THREADS)
     own_at, own_n = share(n, ROWS, thread, n_threads)
     _take(r, begin, state_row, own_at, own_n, edges)
-    taken = SHARE
+    taken: int = Taken.SHARE
     at, end = program + 8 * read_word(head, BEGIN), program + 8 * read_word(head, END)
     while at < end:
         if n_threads > 1:
@@ -125,10 +116,10 @@ def _run_batch(context: int, program: int, head: int, position: int) -> None:
             if wanted != taken:
                 wait_at_barrier(context)
                 taken = wanted
-                if taken == SHARE:
+                if taken == Taken.SHARE:
                     _take(r, begin, state_row, own_at, own_n, edges)
                 else:
-                    n_all = n if taken == ALL or thread == 0 else 0
+                    n_all = n if taken == Taken.ALL or thread == 0 else 0
                     _take(r, begin, state_row, 0, n_all, edges)
         _run_step(context, places, r, at, batch, is_whole)
         at += 8 * read_word(at, LENGTH)
@@ -137,29 +128,29 @@ def _run_batch(context: int, program: int, head: int, position: int) -> None:
 @helper
 def _take(r: int, begin: int, state_row: int, at: int, n: int, edges: int) -> None:
     """Set the registers to these rows of the batch."""
-    put_word(r, AT, at)
-    put_word(r, START, begin + at)
-    put_word(r, STATE_ROW, state_row + at)
-    put_word(r, N, n)
+    put_word(r, Register.AT, at)
+    put_word(r, Register.START, begin + at)
+    put_word(r, Register.STATE_ROW, state_row + at)
+    put_word(r, Register.N, n)
     if edges != 0:
         edge_start = read_word(edges, begin + at)
-        put_word(r, EDGE_START, edge_start)
-        put_word(r, EDGE_AT, edge_start - read_word(edges, begin))
-        put_word(r, N_EDGES, read_word(edges, begin + at + n) - edge_start)
+        put_word(r, Register.EDGE_START, edge_start)
+        put_word(r, Register.EDGE_AT, edge_start - read_word(edges, begin))
+        put_word(r, Register.N_EDGES, read_word(edges, begin + at + n) - edge_start)
 
 
 @helper
 def _decide_taken(places: int, step: int, batch: int) -> int:
     """Return the rows that a thread takes in a step: all if vertices add to a common row."""
     wanted = read_word(step, ROWS_TAKEN)
-    if wanted != UNLESS_APART:
+    if wanted != Taken.UNLESS_APART:
         return wanted
     n = read_word(step, N_APART)
     is_apart = n > 0
     first = N_OF_STEP + N_OF_OPERAND * read_word(step, N_OPERANDS)
     for k in range(n):
         is_apart &= read_word(read_word(places, 2 * read_word(step, first + k)), batch) != 0
-    return SHARE if is_apart else UNLESS_APART
+    return Taken.SHARE if is_apart else Taken.UNLESS_APART
 
 
 @helper
