@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynbatch.harness.contracts.model import Weights
+from dynbatch.harness.engine.backends.cuda.gradients import MAX_PARTS, WANTED_TILES, place_sums
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Kind,
     Product,
@@ -33,7 +34,6 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
 )
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
-from dynbatch.harness.engine.backends.cuda.splitting import MAX_PARTS, WANTED_TILES, place_sums
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
 from dynbatch.harness.engine.backends.cuda.updates import build_updates

@@ -128,11 +128,8 @@ class _Writer:
         self.builder = builder
         self.lanes, self.vector = lanes, ir.VectorType(FLOAT, lanes)
 
-    def number(self, value: int) -> Any:
-        return WORD(value)
-
     def multiply_stride(self, stride: Any, k: int) -> Any:
-        return self.builder.mul(stride, self.number(k))
+        return self.builder.mul(stride, WORD(k))
 
     def _make_pointer(self, address: Any, offset: Any, kind: Any) -> Any:
         return self.builder.inttoptr(self.builder.add(address, offset), kind.as_pointer())
@@ -216,7 +213,7 @@ def write_sums_of_rows(
     builder, arguments = begin_function(module, name, 11)
     x, x_row, x_next, w, w_row, out, out_row, k, start, start_row, n_last = arguments
     write = _Writer(builder, lanes)
-    columns = [write.number(FLOAT_BYTES * lanes * j) for j in range(n_vectors)]
+    columns = [WORD(FLOAT_BYTES * lanes * j) for j in range(n_vectors)]
     masks = [None] * (n_vectors - 1) + [write.mask_first(n_last) if is_partial else None]
 
     def locate(row_bytes: Any) -> list[tuple[Any, Any]]:
@@ -225,7 +222,7 @@ def write_sums_of_rows(
         return [(builder.add(row, column), mask) for row in rows for column, mask in in_row]
 
     sums = [write.allocate_zeros() for _ in range(n_rows * n_vectors)]
-    with builder.if_then(builder.icmp_signed("!=", start, write.number(0))):
+    with builder.if_then(builder.icmp_signed("!=", start, WORD(0))):
         for (offset, mask), own in zip(locate(start_row), sums, strict=True):
             builder.store(write.load(start, offset, mask=mask), own)
     with write_loop(builder, WORD(0), k, WORD(1)) as i_of_k:
@@ -267,7 +264,7 @@ def write_sums_of_dots(module: ir.Module, name: str, n_rows: int, lanes: int) ->
     for i, own in enumerate(sums):
         offset = write.multiply_stride(out_row, i)
         total = write.register(_sum_lanes(write, [builder.load(register) for register in own]))
-        with builder.if_then(builder.icmp_signed("!=", adds, write.number(0))):
+        with builder.if_then(builder.icmp_signed("!=", adds, WORD(0))):
             before = write.load(out, offset, _DOTS)
             builder.store(write.add(before, builder.load(total)), total)
         write.store(builder.load(total), out, offset)

@@ -97,8 +97,12 @@ class Layout(Mapping[int, TypeGeometry]):
         return int(self.counts[self.fields.index_function(type_id), N])
 
     def select_pulled(self, type_id: int, name: str) -> Index:
-        """Return the numbers that the rows of a function pull by this name."""
+        """Return the numbers that the rows of a function, if it has any, pull by this name."""
         return self.select_array(self.fields.index_pull_array(type_id, name))
+
+    def select_gathered(self, type_id: int, slots: Slots, part: int) -> Index:
+        """Return the array INDEX, RUNS, ... of a function's gather, empty if it has no rows."""
+        return self.select_array(self.fields.index_gather_array(type_id, slots, part))
 
     @property
     def output_order(self) -> Index:
@@ -139,16 +143,13 @@ class Layout(Mapping[int, TypeGeometry]):
         def select(part: int) -> Index:
             return self.select_array(fields.index_function_array(type_id, part))
 
-        def select_of(slots: Slots, part: int) -> Index:
-            return self.select_array(fields.index_gather_array(type_id, slots, part))
-
         of_gather = (parts.INDEX, parts.RUNS, parts.EDGE_START)
         return TypeGeometry(
             vertices=select(parts.VERTICES),
             starts=select(parts.STARTS),
             first_row=select(parts.FIRST_ROW),
             gathers={
-                slots: Gather(*(select_of(slots, part) for part in of_gather))
+                slots: Gather(*(self.select_gathered(type_id, slots, part) for part in of_gather))
                 for slots in reads.slots
             },
             pulls={name: self.select_pulled(type_id, name) for name in reads.pulls},

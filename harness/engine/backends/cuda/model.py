@@ -10,6 +10,7 @@ from dynbatch.harness.engine.backends.cuda.gradients import (
     build_lazy_sums,
     build_step_sums,
     find_pulls,
+    place_sums,
 )
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Kind,
@@ -32,7 +33,6 @@ from dynbatch.harness.engine.backends.cuda.places import (
     find_parameter_shape,
     locate_weight,
 )
-from dynbatch.harness.engine.backends.cuda.splitting import place_sums
 from dynbatch.harness.engine.backends.cuda.stage import (
     PlacedKind,
     Stage,
@@ -178,7 +178,7 @@ class StageConverter:
             per_row=per_row,
         )
         reads = (step.x, step.out) if step.accumulate else (step.x,)
-        stage.emit(kind, reads=reads, writes=(step.out,), like=step.out)
+        stage.emit(kind, reads=reads, writes=(step.out,))
 
     @_write_step.register
     def _write_pack(self, step: PackStep, index: int) -> None:

@@ -43,6 +43,7 @@ from dynbatch.harness.engine.lowering.plan import (
     OperatorStep,
     Plan,
     Ref,
+    count_slots,
     name_state_buffer,
 )
 from dynbatch.harness.vertex.operators import EDGE
@@ -137,7 +138,7 @@ class Places:
 
     def _list_child_pieces(self, ref: Ref) -> list[Piece]:
         slots = self.plan.find_gathered_slots(ref.buffer)
-        n_slots = 1 if slots is None else len(slots)
+        n_slots = count_slots(slots)
         width = self.plan.buffers[ref.buffer].width // n_slots
         array = BufferOf(SHARED, name_state_buffer(ref.buffer.of))
         pieces, at = [], ref.start
@@ -174,8 +175,8 @@ class Places:
         """Return the location of a child's state, read in place."""
         node = self.plan.nodes[i]
         slots = None if node.op == "gather_each" else self.plan.slots[node.name]
-        n_slots, at = (1, 0) if slots is None else (len(slots), slots.index(node.index))
-        row = Row(through=ChildOf(self.type_id, slots), stride=n_slots, at=at)
+        at = 0 if slots is None else slots.index(node.index)
+        row = Row(through=ChildOf(self.type_id, slots), stride=count_slots(slots), at=at)
         return Columns(BufferOf(SHARED, name_state_buffer(node.name)), row, node.width, 0)
 
     def locate_child_rows(self, i: int) -> Columns:

@@ -7,7 +7,7 @@ position computes it in registers; otherwise it becomes a kind of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from dynbatch.harness.engine.backends.cuda.kinds import (
@@ -99,7 +99,7 @@ class Stage:
                 products=terms.products,
                 stores=(Store(self.places.locate_own(ref), "s0"),),
             )
-            self.emit(kind, reads=pending.list_reads(ref), writes=(ref,), like=ref)
+            self.emit(kind, reads=pending.list_reads(ref), writes=(ref,))
             pending.settled.append(ref)
 
     def is_kept(self, pending: Sum, ref: Ref, reader: int | None) -> bool:
@@ -128,20 +128,20 @@ class Stage:
         kind: Kind,
         *,
         reads: Collection[Ref | str],
-        writes: Collection[Ref | str],
-        like: Ref | None = None,
+        writes: Sequence[Ref | str],
         on_edges: bool | None = None,
     ) -> None:
         """Add a kind to the first phase in which all of its inputs are in memory.
 
         Args:
-            like: ref with the same rows, used if on_edges is None.
+            on_edges: whether its rows are edges; None: they are those of the first ref that it
+                writes.
         """
         packs = map(name_pack, find_parameters(kind))
         phase = max(self.find_phase(*packs, *reads), self.find_phase(*writes))
         if on_edges is None:
-            assert like is not None
-            on_edges = self.places.plan.buffers[like.buffer].domain == EDGE
+            assert isinstance(writes[0], Ref)
+            on_edges = self.places.plan.buffers[writes[0].buffer].domain == EDGE
         self.placed_kinds.append(PlacedKind(kind, phase, on_edges))
         self.written += [(ref, phase) for ref in writes]
 
@@ -161,7 +161,7 @@ class Stage:
         """Add a kind that copies an operand to memory."""
         store = Store(self.places.locate_own(out), "x0")
         kind = TileKind(out.width, loads=(("x0", operand),), stores=(store,))
-        self.emit(kind, reads=reads, writes=(out,), like=out)
+        self.emit(kind, reads=reads, writes=(out,))
 
     def locate_columns(self, ref: Ref) -> Columns:
         """Return the location of a value that must have only one.
@@ -297,7 +297,7 @@ def write_operator(stage: Stage, i: int, index: int) -> None:
         kind = RowSumKind(
             stage.locate_columns(values[0]), values[0].width, stage.places.locate_own(refs[i])
         )
-        stage.emit(kind, reads=values, writes=(refs[i],), like=refs[i])
+        stage.emit(kind, reads=values, writes=(refs[i],))
     elif node.op in MATRIX_FORMS:
         _write_matrix(stage, i, values)
     else:
@@ -343,7 +343,7 @@ def _write_matrix(stage: Stage, i: int, values: list[Ref]) -> None:
     n_columns = out.width // x.width if node.op == "outer" else out.width
     operands = (stage.locate_columns(x), stage.locate_columns(y), stage.places.locate_own(out))
     kind = MatrixKind(MATRIX_FORMS[node.op], *operands, x.width, n_columns)
-    stage.emit(kind, reads=values, writes=(out,), like=out)
+    stage.emit(kind, reads=values, writes=(out,))
 
 
 def _write_softmax(stage: Stage, i: int, values: list[Ref]) -> None:
@@ -357,7 +357,7 @@ def _write_softmax(stage: Stage, i: int, values: list[Ref]) -> None:
     else:
         dy = _locate_loss_gradient(stage, node.inputs[2])
         kind = SoftmaxKind(logits, values[0].width, label, gradient=out, dy=dy)
-    stage.emit(kind, reads=values, writes=(ref,), like=ref)
+    stage.emit(kind, reads=values, writes=(ref,))
 
 
 def _locate_loss_gradient(stage: Stage, i: int) -> Columns | None:
@@ -382,4 +382,4 @@ def write_softmax_loss(stage: Stage, step: SoftmaxLossStep) -> None:
         biased=out if step.bias is not None and not step.leaves_gradient else None,
     )
     writes = (step.logits, step.loss, step.log_sum)
-    stage.emit(kind, reads=(step.logits,), writes=writes, like=step.logits)
+    stage.emit(kind, reads=(step.logits,), writes=writes)

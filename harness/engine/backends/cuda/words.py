@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.engine.backend import Arrangement
-from dynbatch.harness.engine.lowering.plan import BufferName, Slots
-from dynbatch.harness.engine.rows.fields import TypeGeometry
+from dynbatch.harness.engine.lowering.plan import BufferName, Slots, count_slots
+from dynbatch.harness.engine.rows.fields import EDGE_START, INDEX, TypeGeometry
 
 T = TypeVar("T")
 Words = NDArray[np.int32]
@@ -123,8 +123,7 @@ class ChildOf:
     slots: Slots
 
     def find(self, indices: Indices) -> Words:
-        geometry = indices.rows.types.get(self.type_id)
-        return NO_WORDS if geometry is None else as_words(geometry.gathers[self.slots].index)
+        return as_words(indices.rows.types.select_gathered(self.type_id, self.slots, INDEX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +134,7 @@ class PullOf:
     name: str
 
     def find(self, indices: Indices) -> Words:
-        geometry = indices.rows.types.get(self.type_id)
-        return NO_WORDS if geometry is None else as_words(geometry.pulls[self.name])
+        return as_words(indices.rows.types.select_pulled(self.type_id, self.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +144,7 @@ class EdgeStartOf:
     type_id: int
 
     def find(self, indices: Indices) -> Words:
-        geometry = indices.rows.types.get(self.type_id)
-        return NO_WORDS if geometry is None else as_words(geometry.gathers[None].edge_start)
+        return as_words(indices.rows.types.select_gathered(self.type_id, None, EDGE_START))
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,11 +358,8 @@ class Reader:
 
     def read(self, indices: Indices) -> Words:
         """Return the state row that each row (or edge) of the function reads."""
-        geometry = indices.rows.types.get(self.type_id)
-        if geometry is None:
-            return NO_WORDS
-        n_slots = 1 if self.slots is None else len(self.slots)
-        return as_words(geometry.gathers[self.slots].index[self.at :: n_slots])
+        index = indices.rows.types.select_gathered(self.type_id, self.slots, INDEX)
+        return as_words(index[self.at :: count_slots(self.slots)])
 
     def count_rows(self, indices: Indices) -> int:
         """Return the number of rows of the state."""
