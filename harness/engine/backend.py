@@ -276,29 +276,18 @@ def load_backend(name: str) -> type[Backend]:
 
 def choose_backend(
     switches: Switches, device: str, operators: Collection[str] = ()
-) -> type[Backend]:
+) -> tuple[type[Backend], str]:
     """Return the requested backend, or the device's first default backend that can run.
 
     Args:
         operators: The operators of the functions that it will run, if they are known.
 
+    Returns:
+        The backend, and the reasons why earlier default backends cannot run, if there are any.
+
     Raises:
         UnsupportedTrial: No backend can run them; the message has the reason of each.
     """
-    backend, reasons = _find_first_backend(switches, device, operators)
-    if backend is None:
-        raise UnsupportedTrial("; ".join(reasons))
-    return backend
-
-
-def explain_passed_over(switches: Switches, device: str, operators: Collection[str] = ()) -> str:
-    """Return the reasons why earlier default backends cannot run; empty if the first one can."""
-    return "; ".join(_find_first_backend(switches, device, operators)[1])
-
-
-def _find_first_backend(
-    switches: Switches, device: str, operators: Collection[str]
-) -> tuple[type[Backend] | None, list[str]]:
     asked, reasons = switches.backend, list[str]()
     for name in DEFAULT_BACKENDS[device] if asked == "auto" else (asked,):
         backend = load_backend(name)
@@ -307,6 +296,6 @@ def _find_first_backend(
         if reason is None and missing:
             reason = f"it has no kernel for {', '.join(missing)}; use backend=stepwise"
         if reason is None:
-            return backend, reasons
+            return backend, "; ".join(reasons)
         reasons.append(f"backend={name}: {reason}")
-    return None, reasons
+    raise UnsupportedTrial("; ".join(reasons))

@@ -8,12 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.harness.engine.backend import (
-    Arrangement,
-    Backend,
-    choose_backend,
-    explain_passed_over,
-)
+from dynbatch.harness.engine.backend import Arrangement, Backend, choose_backend
 from dynbatch.harness.engine.lowering.lower import lower
 from dynbatch.harness.engine.lowering.plan import Plan
 from dynbatch.harness.engine.rows.fields import (
@@ -82,8 +77,9 @@ class Engine:
         of_outputs = {} if output is None else {OUTPUT: output}
         known = (*of_outputs.values(), *functions.values())
         operators = {node.op for function in known for node in function.nodes}
-        self.instead_of = "" if kind else explain_passed_over(switches, device, operators)
-        kind = kind or choose_backend(switches, device, operators)
+        self.instead_of = ""
+        if kind is None:
+            kind, self.instead_of = choose_backend(switches, device, operators)
         self.backend = kind(switches, device, threads)
         self.switches = self.backend.switches
         self.functions, self.train = functions, train

@@ -114,7 +114,7 @@ def adapt(monkeypatch: Patch) -> Callable[..., tuple[Adapter, list[Sequence[Any]
     def build(
         backend: type[WalkedBackend], name: str, device: str = "cpu", **switches: Any
     ) -> tuple[Adapter, list[Sequence[Any]]]:
-        monkeypatch.setattr(engine, "choose_backend", lambda *_: backend)
+        monkeypatch.setattr(engine, "choose_backend", lambda *_: (backend, ""))
         model, instances, weights = example(name)
         parts = [instances[:1], instances * 3, instances[1:], instances * 2, instances]
         return prepared(model, weights, Switches(**switches), device=device), parts

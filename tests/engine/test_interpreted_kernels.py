@@ -86,7 +86,7 @@ def changeable(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SmallTiles]]:
     if (reason := Backend.explain_unavailable(Switches(), "cpu")) is not None:
         pytest.skip(reason)
     own = type("Own", (SmallTiles,), {})
-    monkeypatch.setattr(engine, "choose_backend", lambda *_: own)
+    monkeypatch.setattr(engine, "choose_backend", lambda *_: (own, ""))
     with np.errstate(all="ignore"):  # masked rows are computed, too
         yield own
 
@@ -178,7 +178,7 @@ def test_every_switch_and_model(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     Every model has each switch in one mode, and every switch has both modes on other models.
     """
-    monkeypatch.setattr(engine, "choose_backend", lambda *_: WalkedBackend)
+    monkeypatch.setattr(engine, "choose_backend", lambda *_: (WalkedBackend, ""))
     model, instances = EXAMPLES[name]
     weights = draw_initial_weights(model, 7)
     references = {mode: run_reference(model, weights, instances, mode) for mode in MODES}

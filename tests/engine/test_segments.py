@@ -25,7 +25,7 @@ FORWARD = ("eager", "batch", "lazy")
 
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(engines, "choose_backend", lambda *_: CountingBackend)
+    monkeypatch.setattr(engines, "choose_backend", lambda *_: (CountingBackend, ""))
 
 
 def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
