@@ -13,12 +13,7 @@ import pytest
 
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.engine import engine
-from dynbatch.harness.engine.backend import (
-    Backend,
-    choose_backend,
-    list_backends,
-    load_backend,
-)
+from dynbatch.harness.engine.backend import Backend, choose_backend, list_backends, load_backend
 from dynbatch.harness.engine.lowering.plan import Abilities
 from dynbatch.harness.engine.rows.segments import ALL_ROWS
 from dynbatch.harness.engine.switches import Switches

@@ -39,10 +39,7 @@ from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
     multiply_rows,
     multiply_rows_transposed,
 )
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    LANES,
-    load_matmul_kernels,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES, load_matmul_kernels
 from dynbatch.harness.errors import UnsupportedTrial
 
 ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256

@@ -27,12 +27,7 @@ from llvmlite import ir
 
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES, WORD_BYTES
 from dynbatch.harness.compiler.registry import helper
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    FLOAT,
-    INT32,
-    WORD,
-    write_loop,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import FLOAT, INT32, WORD, write_loop
 from dynbatch.harness.engine.lowering.plan import Operation
 
 F = np.float32

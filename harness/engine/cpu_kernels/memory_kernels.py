@@ -14,13 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES, call, copy_bytes, floats_at, read_word
 from dynbatch.harness.engine.cpu_kernels.elementwise import FAST
-from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
-    BLOCK,
-    count_padded,
-)
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    SIDE,
-)
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import BLOCK, count_padded
+from dynbatch.harness.engine.cpu_kernels.vectors import SIDE
 from dynbatch.harness.values.arrays import Longs, LongTable
 
 LINE_BYTES = 64

@@ -21,10 +21,7 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     read_pitch,
     share,
 )
-from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
-    PACKED_ROWS,
-    multiply_packed,
-)
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import PACKED_ROWS, multiply_packed
 
 # Constants of matmuls by parameters.
 PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS = range(6)

@@ -12,11 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dynbatch.harness.vertex.autodiff import Gradient
 from dynbatch.harness.vertex.operators import OPERATORS, Node
-from dynbatch.harness.vertex.program import (
-    Builder,
-    VertexFunction,
-    find_consumers,
-)
+from dynbatch.harness.vertex.program import Builder, VertexFunction, find_consumers
 
 
 def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...]]:

@@ -14,13 +14,7 @@ import numpy as np
 
 from dynbatch.harness.engine.lowering.plan import Slots
 from dynbatch.harness.engine.rows import fields as parts
-from dynbatch.harness.engine.rows.fields import (
-    OUTPUT,
-    Fields,
-    Gather,
-    Index,
-    TypeGeometry,
-)
+from dynbatch.harness.engine.rows.fields import OUTPUT, Fields, Gather, Index, TypeGeometry
 from dynbatch.harness.engine.rows.filling import FILLED, NO_VERTEX, fill
 from dynbatch.harness.engine.rows.row_order import FOLLOWS, N_BATCHES, N, Outputs, Source
 from dynbatch.harness.errors import ScheduleError

@@ -23,9 +23,7 @@ from dynbatch.harness.engine.backends.compiled.program import StageProgram
 from dynbatch.harness.engine.cpu_kernels import blas, loss_kernels
 from dynbatch.harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import LossSums
-from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
-    SMALL,
-)
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import SMALL
 from dynbatch.harness.engine.cpu_kernels.team import Call, Callee, Calls, Team
 from dynbatch.harness.engine.lowering.plan import (
     FORWARD,

@@ -21,14 +21,9 @@ from dynbatch.harness.engine.cpu_kernels.memory_kernels import (
     update_parameters,
     update_rows,
 )
-from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
-    count_padded,
-)
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import count_padded
 from dynbatch.harness.engine.cpu_kernels.team import Table
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    NAMES,
-    load_matmul_kernels,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import NAMES, load_matmul_kernels
 from dynbatch.harness.engine.lowering import plan as plans
 from dynbatch.harness.engine.lowering.plan import (
     GROWTH,

@@ -32,9 +32,7 @@ from dynbatch.harness.engine.cpu_kernels.elementwise import (
     RowKind,
 )
 from dynbatch.harness.engine.cpu_kernels.product_kernels import apply_children
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    LANES,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
 from dynbatch.harness.engine.lowering.placement import APPLIED
 from dynbatch.harness.engine.lowering.plan import (
     OPERATORS_OF_STEPS,

@@ -54,9 +54,7 @@ from dynbatch.harness.engine.cpu_kernels.context import (
 )
 from dynbatch.harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
 from dynbatch.harness.engine.cpu_kernels.team import Call, wait_at_barrier
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    LANES,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
 from dynbatch.harness.engine.lowering.plan import Plan
 from dynbatch.harness.values.arrays import IntArray
 

@@ -24,14 +24,9 @@ from dynbatch.harness.engine.cpu_kernels import product_kernels as products
 from dynbatch.harness.engine.cpu_kernels import row_kernels
 from dynbatch.harness.engine.cpu_kernels.context import Register, Taken
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import compute_softmax_loss
-from dynbatch.harness.engine.cpu_kernels.own_matmuls import (
-    PACKED_ROWS,
-    is_packed,
-)
+from dynbatch.harness.engine.cpu_kernels.own_matmuls import PACKED_ROWS, is_packed
 from dynbatch.harness.engine.cpu_kernels.row_kernels import add_up_rows
-from dynbatch.harness.engine.cpu_kernels.vectors import (
-    LANES,
-)
+from dynbatch.harness.engine.cpu_kernels.vectors import LANES
 from dynbatch.harness.engine.lowering.plan import (
     WHOLE_STAGES,
     BufferName,

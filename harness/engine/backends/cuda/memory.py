@@ -14,10 +14,7 @@ from dynbatch.harness.engine.backend import Arrangement
 from dynbatch.harness.engine.backends.cuda.kinds import Tiling
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds, find_model_kinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule, list_entries, write_module
-from dynbatch.harness.engine.backends.cuda.program import (
-    KernelProgramWriter,
-    build_batch_rows,
-)
+from dynbatch.harness.engine.backends.cuda.program import KernelProgramWriter, build_batch_rows
 from dynbatch.harness.engine.backends.cuda.text import N_SLOTS
 from dynbatch.harness.engine.backends.cuda.words import (
     BufferOf,

@@ -41,11 +41,7 @@ from dynbatch.harness.engine.backends.cuda.stage import (
     write_operator,
     write_softmax_loss,
 )
-from dynbatch.harness.engine.backends.cuda.updates import (
-    build_updates,
-    copy_parts,
-    find_transposed,
-)
+from dynbatch.harness.engine.backends.cuda.updates import build_updates, copy_parts, find_transposed
 from dynbatch.harness.engine.backends.cuda.words import GradientOf, ParameterOf, Reader
 from dynbatch.harness.engine.lowering.plan import (
     STAGES,
