@@ -105,14 +105,10 @@ def _transpose(builder: ir.IRBuilder, rows: list[Any]) -> list[Any]:
 _FAST = ("contract", "nsz")  # lets LLVM fuse multiply and add
 
 
-def _choose_lanes() -> int:
-    """Return the floats per vector: 16 with AVX-512, else 8 (AVX2, or two NEON registers)."""
-    return 16 if "+avx512f" in get_host_target().features else 8
-
-
+# Floats per vector: 16 with AVX-512, else 8 (AVX2, or two NEON registers).
+LANES = 16 if "+avx512f" in get_host_target().features else 8
 # AVX-512 has 32 registers, for 24 sums, 4 vectors of a matrix and one element. With 8 lanes, there
 # are 16 registers, for 12 sums.
-LANES = _choose_lanes()
 MAX_ROWS, MAX_VECTORS = 6, LANES // 4
 # Columns that a matrix must have a multiple of. Without masked loads, whole vectors.
 COLUMNS = 1 if "+avx" in get_host_target().features else LANES

@@ -42,8 +42,8 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
     tables: tuple[FoldedTable, ...] = ()
     if switches.fold_tables and not train:
         function, tables = fold_tables(function)
-    if not switches.fusion:
-        abilities = abilities.drop_fusion()
+    if not switches.fusion:  # every operator is a separate kernel
+        abilities = Abilities(abilities.operators, reuses_places=abilities.reuses_places)
     if switches.blas != "auto":
         # A library rearranges the parameter in each of its matmul calls.
         abilities = replace(abilities, largest_in_place=0)

@@ -417,14 +417,6 @@ class Abilities:
         if not self.fuses and (self.reads_children or self.adds_to_children):
             raise ValueError("only fused kernels can read children or add to them")
 
-    def drop_fusion(self) -> Abilities:
-        """Return the abilities that remain if every operator is a separate kernel."""
-        return Abilities(
-            self.operators,
-            reuses_places=self.reuses_places,
-            reads_row_blocks=self.reads_row_blocks,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:

@@ -151,13 +151,6 @@ def _order_as_read(source: Source) -> IntArray:
 
 
 @helper
-def _add_up(numbers: IntArray) -> None:
-    """Replace the numbers by their cumulative sums."""
-    for k in range(1, len(numbers)):
-        numbers[k] += numbers[k - 1]
-
-
-@helper
 def sort_outputs(vertices: IntArray, row: IntArray) -> IntArray:
     """Return the indices of outputs in the order of the rows that they read; rows may repeat."""
     n = len(vertices)
@@ -167,7 +160,8 @@ def sort_outputs(vertices: IntArray, row: IntArray) -> IntArray:
     next_at = np.zeros(highest + 2, dtype=np.int32)
     for k in range(n):
         next_at[row[vertices[k]] + 1] += 1
-    _add_up(next_at)
+    for r in range(highest + 1):
+        next_at[r + 1] += next_at[r]
     by_row = np.empty(n, dtype=np.int32)
     for k in range(n):
         r = row[vertices[k]]

@@ -196,16 +196,14 @@ class StageWriter:
         rows, columns = self.shapes[step.parameter]
         k = columns if step.transposed else rows
         x, *children = self.places.make_row_operands(step.x)
-        weight = nothing = Operand(Argument(ArgumentKind.PARAMETER, step.parameter))
+        weight = nothing = self.places.make_parameter_operand(step.parameter)
         copy, n_rows, chosen = nothing, nothing, self._choose_copy(step)
         limits: tuple[int, ...] = (0, 0, 0)
         if chosen is not None:
             copy = Operand(self.places.make_own_argument(ArgumentKind.COPY, chosen))
             n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
             limits = chosen.rows_from, int(chosen.is_packed), chosen.rows_up_to
-        bias = (
-            nothing if step.bias is None else Operand(Argument(ArgumentKind.PARAMETER, step.bias))
-        )
+        bias = nothing if step.bias is None else self.places.make_parameter_operand(step.bias)
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate), int(step.bias is not None)),
@@ -330,7 +328,7 @@ class StageWriter:
         logits = self.places.make_operand(step.logits)
         operands = (
             logits,
-            logits if step.bias is None else Operand(Argument(ArgumentKind.PARAMETER, step.bias)),
+            logits if step.bias is None else self.places.make_parameter_operand(step.bias),
             self.places.make_pull_operand(step.label),
             self.places.make_operand(step.loss),
             self.places.make_operand(step.log_sum),

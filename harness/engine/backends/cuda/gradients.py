@@ -26,7 +26,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     TileKind,
     Tiling,
     UnbatchedKind,
-    make_cut,
+    cut,
 )
 from dynbatch.harness.engine.backends.cuda.places import (
     Piece,
@@ -365,7 +365,7 @@ def place_sums(sums: Sequence[SumKind], first_phase: int, tiling: Tiling) -> lis
     The others run one after another.
     """
     replacing = [kind for kind in sums if not kind.adds]
-    n_tiles = sum(make_cut(kind, tiling.sums).across for kind in replacing)
+    n_tiles = sum(cut(kind, tiling.sums)[1] for kind in replacing)
     parts = min(MAX_PARTS, WANTED_TILES // max(1, n_tiles))
     if parts > 1:
         placed = [UnbatchedKind(_make_partial(kind, parts), first_phase) for kind in replacing]

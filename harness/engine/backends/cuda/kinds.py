@@ -392,34 +392,25 @@ def shorten_steps(tile: Tile, k: int) -> Tile:
     return replace(tile, inner=inner)
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Partition of a kind's work into tiles.
+def cut(kind: Kind, tile: Tile) -> tuple[int, int]:
+    """Return the partition of a kind's work into tiles of a given size.
 
-    Attributes:
-        rows: rows per tile; 0: the number of tiles is `across` for any number of rows.
+    Returns:
+        Rows per tile, and the number of tiles across; 0 rows: this is the number of all tiles,
+        whatever the number of rows.
     """
-
-    rows: int
-    across: int
-
-
-def make_cut(kind: Kind, tile: Tile) -> Cut:
-    """Return the partition of a kind into tiles of a given size."""
     if isinstance(kind, TileKind):
-        return Cut(tile.rows, math.ceil(kind.width / tile.columns))
+        return tile.rows, math.ceil(kind.width / tile.columns)
     if isinstance(kind, MatrixKind):
-        return Cut(tile.rows, math.ceil(compute_matrix_width(kind) / tile.columns))
+        return tile.rows, math.ceil(compute_matrix_width(kind) / tile.columns)
     if isinstance(kind, SoftmaxKind | RowSumKind):
-        return Cut(tile.rows, 1)
+        return tile.rows, 1
     if isinstance(kind, SumKind):
         down = math.ceil(kind.height / tile.rows) if kind.height else 1
-        return Cut(0, down * math.ceil(kind.width / tile.columns) * kind.parts)
+        return 0, down * math.ceil(kind.width / tile.columns) * kind.parts
     if isinstance(kind, TransposeKind):
-        return Cut(0, math.ceil(kind.height / tile.rows) * math.ceil(kind.width / tile.columns))
-    if isinstance(kind, CopyKind):
-        return Cut(0, math.ceil(kind.n_rows * kind.width / FLAT))
-    raise TypeError(f"unknown kind {type(kind).__name__}")
+        return 0, math.ceil(kind.height / tile.rows) * math.ceil(kind.width / tile.columns)
+    return 0, math.ceil(kind.n_rows * kind.width / FLAT)
 
 
 def count_rows_per_vertex(kind: Kind) -> int:

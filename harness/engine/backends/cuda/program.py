@@ -20,8 +20,8 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
     Tiling,
     UnbatchedKind,
     count_rows_per_vertex,
+    cut,
     has_state_rows,
-    make_cut,
 )
 from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
@@ -44,7 +44,7 @@ class KindTable(NamedTuple):
         per_row: (n_kinds,) tile rows per row of the function.
         is_copy: (n_kinds,) whether the kind is a CopyKind.
         uses_states: (n_kinds,) whether the kind accesses rows by their number among the states.
-        cuts: (n_entries, 2) see kinds.Cut.
+        cuts: (n_entries, 2) see kinds.cut.
         limits: (n_variants,) largest number of rows of each variant.
     """
 
@@ -270,7 +270,6 @@ class KernelProgramWriter:
                 placed += [(numbers[id(item.kind)], item.phase, item.on_edges) for item in mine]
                 starts.append(len(placed))
         n_variants = len(tiling.products)
-        cuts = [make_cut(item.kind, item.tile) for item in module.entries]
         table = KindTable(
             starts=np.array(starts, dtype=np.int32),
             placed=_make_table(placed, 3),
@@ -280,7 +279,7 @@ class KernelProgramWriter:
             per_row=np.array([count_rows_per_vertex(kind) for kind in entries], dtype=np.int32),
             is_copy=np.array([isinstance(kind, CopyKind) for kind in entries], dtype=np.bool_),
             uses_states=np.array([has_state_rows(kind) for kind in entries], dtype=np.bool_),
-            cuts=_make_table([(cut.rows, cut.across) for cut in cuts], 2),
+            cuts=_make_table([cut(item.kind, item.tile) for item in module.entries], 2),
             limits=np.array([limit for limit, _ in tiling.products], dtype=np.int64),
         )
         return cls(tuple(stages), types[0], table, numbers)

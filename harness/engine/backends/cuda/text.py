@@ -292,16 +292,13 @@ def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) 
         later[name] = partial(text.load_operand, name, operand, kind.width, shape, inside)
     for operation in kind.operations:
         for name in operation.operands:
-            later.pop(name, _do_nothing)()
+            if name in later:
+                later.pop(name)()
         text.add(f"{operation.name} = {write_expression(operation)}")
     for load in later.values():
         load()
     for store in kind.stores:
         text.store(store.columns, store.name, kind.width, inside)
-
-
-def _do_nothing() -> None:
-    """Do nothing, because the operand is already loaded."""
 
 
 def write_head(text: TileText, width: int, tile: Tile, per_row: int = 1) -> str:
