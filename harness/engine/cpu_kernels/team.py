@@ -80,8 +80,9 @@ def wait_at_barrier(context: int) -> None:
 
     All threads must call this function equally often.
     """
-    n_threads, team = read_word(context, N_THREADS), read_word(context, TEAM)
+    n_threads = read_word(context, N_THREADS)
     if n_threads > 1:
+        team = read_word(context, TEAM)
         arrived, passed = team + _BYTES * ARRIVED, team + _BYTES * PASSED
         times = load_atomic(passed)
         if add_atomic(arrived, 1) == n_threads - 1:
