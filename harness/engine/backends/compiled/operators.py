@@ -174,13 +174,8 @@ class OperandFactory:
 Place = tuple[int, int]  # numbers of a row and of a column
 
 
-def write_group(places: OperandFactory, step: ElementwiseStep) -> Instruction:
-    """Write the instruction of a group."""
-    return _GroupWriter(places, step).write()
-
-
 @dataclass(slots=True)
-class _GroupWriter:
+class GroupWriter:
     """Writer of a group's kernel and instruction.
 
     Attributes:
@@ -196,6 +191,7 @@ class _GroupWriter:
     loads: dict[Place, int] = field(default_factory=dict)
 
     def write(self) -> Instruction:
+        """Write the instruction."""
         nodes, group = self.places.plan.nodes, self.step.nodes
         number = {i: f"v{k}" for k, i in enumerate(group)}
         operations, stores = list[Operation](), list[ColumnStore]()

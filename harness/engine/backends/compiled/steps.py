@@ -16,8 +16,8 @@ from dynbatch.harness.engine.backends.compiled.arguments import (
     select_count_register,
 )
 from dynbatch.harness.engine.backends.compiled.operators import (
+    GroupWriter,
     OperandFactory,
-    write_group,
     write_operator,
 )
 from dynbatch.harness.engine.cpu_kernels import product_kernels as products
@@ -239,7 +239,7 @@ class StageWriter:
 
     @_write.register
     def _write_elementwise(self, step: ElementwiseStep) -> Iterator[Instruction]:
-        instruction = write_group(self.places, step)
+        instruction = GroupWriter(self.places, step).write()
         if step.added_to:
             added_to = {(state, slot is None) for _, state, slot in step.added_to}
             instruction = self._guard_shared_rows(instruction, added_to)

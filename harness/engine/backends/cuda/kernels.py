@@ -279,18 +279,14 @@ def _add_rows(text: TileText, kind: SumKind, summand: Summand, tile: Tile, preci
     text.forget_rows()
 
 
-def _write_flat_head(text: TileText, n_rows: int, width: int) -> None:
-    text.add(
-        f"at = tile * {FLAT} + tl.arange(0, {FLAT})",
-        f"live = at < {n_rows * width}",
-        f"row = at // {width}",
-        f"column = at % {width}",
-    )
-
-
 @write_kind.register
 def _write_copy(kind: CopyKind, text: TileText, tile: Tile, precision: str) -> None:
-    _write_flat_head(text, kind.n_rows, kind.width)
+    text.add(
+        f"at = tile * {FLAT} + tl.arange(0, {FLAT})",
+        f"live = at < {kind.n_rows * kind.width}",
+        f"row = at // {kind.width}",
+        f"column = at % {kind.width}",
+    )
     source, out = text.declare_pointer(kind.source), text.declare_pointer(kind.out)
     value = f"{source} + row * {kind.source_leading} + {kind.source_column} + column"
     target = f"{out} + row * {kind.out_leading} + {kind.out_column} + column"

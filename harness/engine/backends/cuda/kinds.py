@@ -413,11 +413,6 @@ def cut(kind: Kind, tile: Tile) -> tuple[int, int]:
     return 0, math.ceil(kind.n_rows * kind.width / FLAT)
 
 
-def count_rows_per_vertex(kind: Kind) -> int:
-    """Return the number of tile rows per row of a function, which is the rows of its matrix."""
-    return kind.per_row if isinstance(kind, TileKind) else 1
-
-
 def compute_matrix_width(kind: MatrixKind) -> int:
     """Return the number of columns that a MatrixKind computes per vertex."""
     return kind.k * kind.n_columns if kind.form == "outer" else kind.n_columns

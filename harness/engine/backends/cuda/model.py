@@ -34,10 +34,10 @@ from dynbatch.harness.engine.backends.cuda.places import (
     locate_weight,
 )
 from dynbatch.harness.engine.backends.cuda.stage import (
+    GroupBuilder,
     PlacedKind,
     Stage,
     name_pack,
-    write_group,
     write_operator,
     write_softmax_loss,
 )
@@ -113,7 +113,7 @@ class StageConverter:
 
     @_write_step.register
     def _write_elementwise(self, step: ElementwiseStep, index: int) -> None:
-        write_group(self.stage, step, index)
+        GroupBuilder(self.stage, step, index).write()
 
     @_write_step.register
     def _write_operator(self, step: OperatorStep, index: int) -> None:

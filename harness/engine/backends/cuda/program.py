@@ -17,9 +17,9 @@ from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.engine.backends.cuda.kinds import (
     CopyKind,
     Kind,
+    TileKind,
     Tiling,
     UnbatchedKind,
-    count_rows_per_vertex,
     cut,
     has_state_rows,
 )
@@ -270,13 +270,14 @@ class KernelProgramWriter:
                 placed += [(numbers[id(item.kind)], item.phase, item.on_edges) for item in mine]
                 starts.append(len(placed))
         n_variants = len(tiling.products)
+        per_row = [kind.per_row if isinstance(kind, TileKind) else 1 for kind in entries]
         table = KindTable(
             starts=np.array(starts, dtype=np.int32),
             placed=_make_table(placed, 3),
             entries=_make_table(
                 [e * n_variants if len(e) == 1 else e for e in entries.values()], n_variants
             ),
-            per_row=np.array([count_rows_per_vertex(kind) for kind in entries], dtype=np.int32),
+            per_row=np.array(per_row, dtype=np.int32),
             is_copy=np.array([isinstance(kind, CopyKind) for kind in entries], dtype=np.bool_),
             uses_states=np.array([has_state_rows(kind) for kind in entries], dtype=np.bool_),
             cuts=_make_table([cut(item.kind, item.tile) for item in module.entries], 2),

@@ -189,13 +189,8 @@ def is_same_location(first: Ref | str, other: Ref | str) -> bool:
     return first == other
 
 
-def write_group(stage: Stage, step: ElementwiseStep, index: int) -> None:
-    """Add the kind of a group of elementwise operators."""
-    _GroupBuilder(stage, step, index).write()
-
-
 @dataclass(slots=True)
-class _GroupBuilder:
+class GroupBuilder:
     """Kind of one group of elementwise operators, while it is built.
 
     Attributes:
@@ -216,6 +211,7 @@ class _GroupBuilder:
     writes: list[Ref] = field(default_factory=list)
 
     def write(self) -> None:
+        """Add the kind to the stage."""
         plan = self.stage.places.plan
         operations = []
         for i in self.step.nodes:
