@@ -20,12 +20,12 @@ LookedUp = Iterable[tuple[str, Any, Any]]  # a table, its looked-up rows, and th
 class ParameterStore(ABC):
     """Parameters as float32 arrays by name, and their dense gradients.
 
-    The arrays are NumPy's, or tensors of PyTorch; what is done here, both do in the same way.
+    The arrays are NumPy's or PyTorch's; both libraries have the operators that are used here.
 
     Attributes:
         loaded: Names of the parameters that are learned.
         packs: Parameters that consist of columns of others.
-        dense: Memory of the gradients that have any.
+        dense: Memory of the gradients, as far as it is allocated.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -43,7 +43,7 @@ class ParameterStore(ABC):
         """Return an array in NumPy, which may share its memory."""
 
     def keep(self, product: Any) -> Any:
-        """Return a new array as parameters are stored."""
+        """Return a new array in the form in which parameters are stored."""
         return product
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:

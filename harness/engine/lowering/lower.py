@@ -57,7 +57,7 @@ def _plan_function(
     laid_out: LaidOutFunction, switches: Switches, abilities: Abilities, train: bool
 ) -> Plan:
     function = laid_out.function
-    if abilities.fuses and abilities.narrows:
+    if abilities.narrows:
         function = narrow_function(function)
     gradient = differentiate(function) if train else None
     if abilities.fuses:

@@ -263,10 +263,10 @@ class Backend(backend.Backend):
         return program
 
     def _find_split(self, stage: str) -> dict[int, int]:
-        """Return functions whose states a stage addresses, but whose states are not consecutive.
+        """Return the functions whose states a stage addresses although they are not consecutive.
 
         Returns:
-            The number of batches of each; the stage runs them one by one.
+            The number of batches of each function, which the stage runs one by one.
         """
         return {
             type_id: self._memory.layout.count_batches(type_id)
@@ -275,7 +275,7 @@ class Backend(backend.Backend):
         }
 
     def _split_batches(self, stage: str, batches: IntArray) -> IntArray:
-        """Do as `spread`, for a few batches."""
+        """Split batches as `spread` does; this is faster for a few batches."""
         split = self._find_split(stage)
         if not split:
             return batches
