@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,11 @@ from dynbatch.harness.vertex.folding import FoldedTable
 from dynbatch.harness.vertex.shared_products import RowBlock
 from dynbatch.harness.vertex.subgraph.columns import Pack
 
+A = TypeVar("A", bound=Any)  # an array of NumPy or PyTorch
 LookedUp = Iterable[tuple[str, Any, Any]]  # a table, its looked-up rows, and their gradients
 
 
-class ParameterStore(ABC):
+class ParameterStore(ABC, Generic[A]):
     """Parameters as float32 arrays by name, and their dense gradients.
 
     The arrays are NumPy's or PyTorch's; both libraries have the operators that are used here.
@@ -28,21 +29,21 @@ class ParameterStore(ABC):
         dense: Memory of the gradients, as far as it is allocated.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, A]) -> None:
         self.values, self.loaded = dict(values), tuple(values)
         self.packs: dict[str, Pack] = {}
-        self.dense: dict[str, Any] = {}
+        self.dense: dict[str, A] = {}
         self._blocks: list[RowBlock] = []
 
     @abstractmethod
-    def allocate(self, *shape: int) -> Any:
+    def allocate(self, *shape: int) -> A:
         """Allocate an uninitialized array of floats."""
 
     @abstractmethod
-    def to_numpy(self, values: Any) -> NDArray[Any]:
+    def to_numpy(self, values: A) -> NDArray[Any]:
         """Return an array in NumPy, which may share its memory."""
 
-    def keep(self, product: Any) -> Any:
+    def keep(self, product: A) -> A:
         """Return a new array in the form in which parameters are stored."""
         return product
 
@@ -73,9 +74,10 @@ class ParameterStore(ABC):
                 self.packs[pack.name] = pack
                 self.refresh_pack(pack.name)
 
-    def view_columns(self, parameter: str, start: int, width: int) -> Any:
+    def view_columns(self, parameter: str, start: int, width: int) -> A:
         """Return columns of a parameter as a view."""
-        return self.values[parameter][..., start : start + width]
+        columns: A = self.values[parameter][..., start : start + width]
+        return columns
 
     def refresh_pack(self, name: str) -> None:
         """Copy the current columns of a pack's parameters into the pack."""
@@ -83,7 +85,7 @@ class ParameterStore(ABC):
             target = self.view_columns(name, at, part.width)
             target[...] = self.view_columns(part.parameter, part.start, part.width)
 
-    def provide_gradient(self, name: str) -> Any:
+    def provide_gradient(self, name: str) -> A:
         """Return the memory of a parameter's gradient."""
         if name not in self.dense:
             self.dense[name] = self.allocate(*self.values[name].shape)

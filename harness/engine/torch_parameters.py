@@ -36,7 +36,7 @@ class TorchBackend(backend.Backend):
             torch.cuda.reset_peak_memory_stats()
 
 
-class TorchParameters(ParameterStore):
+class TorchParameters(ParameterStore[Tensor]):
     """Parameters as float32 tensors by name, and their dense gradients."""
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -58,8 +58,7 @@ class TorchParameters(ParameterStore):
 
     def view_columns(self, parameter: str, start: int, width: int) -> Tensor:
         """Return columns of a parameter as a view."""
-        value: Tensor = self.values[parameter]
-        return value.narrow(-1, start, width)
+        return self.values[parameter].narrow(-1, start, width)
 
     def update_parameters(
         self, learning_rate: float, having: Iterable[str], looked_up: LookedUp

@@ -45,7 +45,7 @@ _N_FLAGS = 64
 Matrix = NDArray[np.float32]
 
 
-class Parameters(ParameterStore):
+class Parameters(ParameterStore[Matrix]):
     """Parameters as float32 arrays by name, and their gradients of one mini-batch.
 
     The first contribution to a gradient overwrites it (so that it is never zeroed), and later ones

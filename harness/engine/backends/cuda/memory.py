@@ -150,8 +150,7 @@ class DeviceMemory(TorchParameters):
     def _make_copy(self, array: TransposedOf | PartialOf) -> Tensor:
         if isinstance(array, PartialOf):
             return self.allocate(array.height, array.parts * array.width)
-        transposed: Tensor = self.values[array.name].t().contiguous()
-        return transposed
+        return self.values[array.name].t().contiguous()
 
     def collect_rows(self, type_id: int, ref: Ref) -> Tensor:
         """Return columns of all rows of a function (n, width), in the order of its batches."""
