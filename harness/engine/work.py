@@ -171,7 +171,7 @@ def compute_arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> Total
     n_flop = n_bytes = 0
     for stage, batches in (*rows.forward, *rows.backward):
         for type_id, n_rows, n_edges, n_batches in _group_by_type(rows, batches.tolist()):
-            for step in plans[type_id].list_steps(stage):
+            for step in plans[type_id].steps[stage]:
                 work = compute_work(plans[type_id], step)
                 n = n_edges if work.of_edges else n_rows
                 n_flop += n * work.n_flop

@@ -199,7 +199,7 @@ def test_the_engine_makes_one_call_a_stage() -> None:
     assert backend.calls["compile"] == 2, "outputs, and all functions with the first mini-batch"
     plans = setting.engine.plans.values()
     for stage in ("eager", "batch", "lazy"):  # no call without steps
-        n_calls = 3 if any(plan.list_steps(stage) for plan in plans) else 0
+        n_calls = 3 if any(plan.steps[stage] for plan in plans) else 0
         assert backend.calls[f"run {stage}"] == n_calls, stage
     assert backend.calls["run batch"] == backend.calls["run lazy"] == 3
     assert backend.calls["run backward"] == backend.calls["run backward_lazy"] == 3

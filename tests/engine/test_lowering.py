@@ -74,72 +74,74 @@ def _ops(plan: Plan, steps: Sequence[Step]) -> list[str]:
 @pytest.mark.parametrize("lazy", [True, False])
 def test_a_loss_leaves_its_gradient_in_the_place_of_the_logits(model: str, lazy: bool) -> None:
     plan = _plan(model, "output", replace(ON, lazy_batching=lazy))
-    (loss,) = (s for s in (*plan.batch, *plan.lazy) if isinstance(s, SoftmaxLossStep))
+    steps = (*plan.steps["batch"], *plan.steps["lazy"])
+    (loss,) = (step for step in steps if isinstance(step, SoftmaxLossStep))
     assert loss.leaves_gradient
     assert loss.bias == ("b_out" if model == "var_lstm" else None)
     (logits,) = (plan.refs[i] for i in plan.pushes)
     (gradient,) = (i for i, n in enumerate(plan.nodes) if n.op == "softmax_minus_one_hot")
     assert logits == loss.logits == plan.refs[gradient]
     assert plan.find_overwriting_step(logits) == loss
-    kernels = [*plan.backward, *plan.backward_lazy]
+    kernels = [*plan.steps["backward"], *plan.steps["backward_lazy"]]
     assert not any(isinstance(s, OperatorStep | ElementwiseStep) for s in kernels)
 
 
 def test_a_loss_leaves_the_logits_where_somebody_else_reads_them() -> None:
     plain = _plan("var_lstm", "output", replace(ON, fusion=False))
-    assert SoftmaxLossStep not in _kinds(plain.lazy)
+    assert SoftmaxLossStep not in _kinds(plain.steps["lazy"])
     inferred = _plan("var_lstm", "output", train=False)
-    (loss,) = (step for step in inferred.lazy if isinstance(step, SoftmaxLossStep))
+    (loss,) = (step for step in inferred.steps["lazy"] if isinstance(step, SoftmaxLossStep))
     assert not loss.leaves_gradient
     assert inferred.find_overwriting_step(loss.logits) is None
 
 
 def test_without_fusion_every_operator_is_a_step_and_a_bias_is_added_by_its_product() -> None:
     plan = _plan("tree_lstm", "internal", replace(ON, fusion=False))
-    products = {step.parameter: step.bias for step in plan.batch if isinstance(step, MatmulStep)}
+    in_batch = [step for step in plan.steps["batch"] if isinstance(step, MatmulStep)]
+    products = {step.parameter: step.bias for step in in_batch}
     assert products == {"U": "b", "F_1": "b_f", "F_2": "b_f"}
-    assert "bias" not in _ops(plan, plan.batch)
-    kernels = [step for step in plan.batch if isinstance(step, ElementwiseStep)]
+    assert "bias" not in _ops(plan, plan.steps["batch"])
+    kernels = [step for step in plan.steps["batch"] if isinstance(step, ElementwiseStep)]
     assert all(len(step.nodes) == 1 for step in kernels)
     assert len(kernels) == 12
     fused = _plan("tree_lstm", "internal")
-    assert all(step.bias is None for step in fused.batch if isinstance(step, MatmulStep))
-    assert _ops(fused, fused.batch).count("bias") == 5  # i, o, u and both forget gates
+    assert all(step.bias is None for step in fused.steps["batch"] if isinstance(step, MatmulStep))
+    assert _ops(fused, fused.steps["batch"]).count("bias") == 5  # i, o, u and both forget gates
 
 
 def test_a_matmul_starts_from_a_bias_that_no_kernel_of_its_stage_reads() -> None:
     """The hoisted x W + b of a parser's LSTM, and the gate inputs that its tokens scatter."""
     hoisted, token = _plan("parser", "forward"), _plan("parser", "token")
-    products = [step for step in hoisted.eager if isinstance(step, MatmulStep)]
+    products = [step for step in hoisted.steps["eager"] if isinstance(step, MatmulStep)]
     assert [step.bias for step in products] == ["b_forward"]
-    assert [step.bias for step in token.batch if isinstance(step, MatmulStep)] == [
+    assert [step.bias for step in token.steps["batch"] if isinstance(step, MatmulStep)] == [
         "b_forward_2",
         "b_backward_2",
     ]
-    for steps in (hoisted.eager, token.batch):
+    for steps in (hoisted.steps["eager"], token.steps["batch"]):
         assert not [step for step in steps if isinstance(step, ElementwiseStep)]
     # Without hoisting, the kernel of the gates adds the bias.
     kept = _plan("parser", "forward", replace(ON, hoisting=False))
-    assert all(step.bias is None for step in kept.batch if isinstance(step, MatmulStep))
+    assert all(step.bias is None for step in kept.steps["batch"] if isinstance(step, MatmulStep))
 
 
 def test_products_with_the_input_are_hoisted() -> None:
     plan = _plan("child_sum", "vertex")
-    hoisted = [step.parameter for step in plan.eager if isinstance(step, MatmulStep)]
+    hoisted = [step.parameter for step in plan.steps["eager"] if isinstance(step, MatmulStep)]
     assert sorted(hoisted) == ["W", "W_f"]
-    assert "lookup" in _ops(plan, plan.eager)
-    assert "spread" in _ops(plan, plan.eager)
-    in_batch = [step.parameter for step in plan.batch if isinstance(step, MatmulStep)]
+    assert "lookup" in _ops(plan, plan.steps["eager"])
+    assert "spread" in _ops(plan, plan.steps["eager"])
+    in_batch = [step.parameter for step in plan.steps["batch"] if isinstance(step, MatmulStep)]
     assert sorted(in_batch) == ["U", "U_f"]
     kept = _plan("child_sum", "vertex", replace(ON, hoisting=False))
-    assert kept.eager == ()
-    assert _kinds(kept.batch).count(MatmulStep) == 4
+    assert kept.steps["eager"] == ()
+    assert _kinds(kept.steps["batch"]).count(MatmulStep) == 4
 
 
 def test_inference_plans_nothing_backward() -> None:
     for name in ("leaf", "internal", "output"):
         plan = _plan("tree_lstm", name, train=False)
-        assert plan.backward == plan.backward_lazy == ()
+        assert plan.steps["backward"] == plan.steps["backward_lazy"] == ()
         assert all(b.memory is not MemoryKind.GRADIENT for b in plan.buffers.values())
     trained, inferred = (_plan("tree_lstm", "internal", train=train) for train in (True, False))
     saved = [
@@ -163,7 +165,7 @@ def test_values_lie_inside_their_buffers_and_operators_run_once(name: str) -> No
             buffer = plan.buffers[ref.buffer]
             assert 0 <= ref.start <= ref.start + ref.width <= buffer.width
             assert (ref.width, buffer.domain) == (plan.nodes[i].width, plan.nodes[i].domain)
-        groups = [_nodes(step) for stage in STAGES for step in getattr(plan, stage)]
+        groups = [_nodes(step) for stage in STAGES for step in plan.steps[stage]]
         nodes = [i for group in groups for i in group]
         assert len(nodes) == len(set(nodes))
         position = {i: at for at, i in enumerate(nodes)}
@@ -242,7 +244,7 @@ T, WORDS = BufferName(Role.GATHER, "T"), {"words": 7, "classes": 3}
 
 
 def gathered(plan: Plan) -> set[str]:
-    return {step.state for step in plan.batch if isinstance(step, GatherStep)}
+    return {step.state for step in plan.steps["batch"] if isinstance(step, GatherStep)}
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,13 @@ def product_flop(adapter: Adapter) -> int:
     def products_of(plan: Plan, stage: str) -> list[Step]:
         return [
             step
-            for step in plan.list_steps(stage)
+            for step in plan.steps[stage]
             if isinstance(step, MatmulStep)
             or (isinstance(step, SinkStep) and plan.nodes[step.node].op == "outer_sum")
         ]
 
     only = {
-        t: replace(plan, **{stage: products_of(plan, stage) for stage in STAGES})
+        t: replace(plan, steps={stage: products_of(plan, stage) for stage in STAGES})
         for t, plan in adapter.engine.plans.items()
     }
     return compute_arranged_work(only, adapter.engine.arrangement).n_flop
@@ -97,7 +97,7 @@ def test_every_step_of_every_model_has_work(name: str, granularity: str) -> None
     adapter = prepared(model, weights, Switches(granularity=granularity), "agenda")
     for plan in adapter.engine.plans.values():
         for stage in STAGES:
-            for step in plan.list_steps(stage):
+            for step in plan.steps[stage]:
                 work = compute_work(plan, step)
                 assert min(work.n_flop, work.n_bytes, work.n_bytes_a_batch) >= 0
                 assert work.n_flop + work.n_bytes + work.n_bytes_a_batch > 0
@@ -109,7 +109,7 @@ def test_heads_meet_their_own_columns_only() -> None:
     plan = lower(trace_functions(model)["layer"], Switches(), Backend.abilities, train=False)
     steps = {
         plan.nodes[step.node].op: compute_work(plan, step).n_flop
-        for step in plan.batch
+        for step in plan.steps["batch"]
         if isinstance(step, OperatorStep)
     }
     assert steps["score_heads"] == steps["mix_heads"] == 2 * n * n * h

@@ -186,7 +186,7 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
     (one,) = adapter.live.engine.seen
     function = adapter.live.recording.type_names.index("many")
     assert function in one.arrangement.types.scattered
-    assert adapter.engine.plans[function].list_steps("eager")
+    assert adapter.engine.plans[function].steps["eager"]
 
 
 def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,9 +125,9 @@ def plan_of(model: Model, function: str, **changes: Any) -> Plan:
     ],
 )
 def test_a_pq_layout_leaves_nothing_to_copy(model: Model, function: str) -> None:
-    steps = plan_of(model, function).batch
+    steps = plan_of(model, function).steps["batch"]
     assert not [step for step in steps if isinstance(step, CopyStep | PackStep)]
-    anew = plan_of(model, function, pre_gather_parameters=False).batch
+    anew = plan_of(model, function, pre_gather_parameters=False).steps["batch"]
     assert [step for step in anew if isinstance(step, PackStep)]
 
 

@@ -258,11 +258,9 @@ class Plan:
             node's index.
         refs: The columns of each stored node.
         slots: The gathered slots of each state, in the order of the gather's columns.
-        eager: Forward steps before the first batch.
-        batch: Forward steps of each batch.
-        lazy: Forward steps after the last batch.
-        backward: Steps of each batch, with batches in reverse order.
-        backward_lazy: Steps after the last batch of the backward stage.
+        steps: The steps of each of STAGES: "eager" before the first batch, "batch" in each batch,
+            "lazy" after the last one; "backward" in each batch, with batches in reverse order, and
+            "backward_lazy" after the last one.
         pushes: Nodes that are outputs of the function.
         packs: Parameters that consist of adjacent columns of others.
         tables: Parameters that are products of others.
@@ -273,11 +271,7 @@ class Plan:
     buffers: Mapping[BufferName, Buffer]
     refs: Mapping[int, Ref]
     slots: Mapping[str, tuple[int, ...]]
-    eager: tuple[Step, ...]
-    batch: tuple[Step, ...]
-    lazy: tuple[Step, ...]
-    backward: tuple[Step, ...]
-    backward_lazy: tuple[Step, ...]
+    steps: Mapping[str, tuple[Step, ...]]
     pushes: tuple[int, ...]
     loss: int | None
     packs: tuple[Pack, ...] = ()
@@ -305,14 +299,9 @@ class Plan:
         """Return whether a stage's steps access rows of states or their gradients directly."""
         return any(
             self.buffers[ref.buffer].memory in (MemoryKind.STATE, MemoryKind.GRADIENT)
-            for step in self.list_steps(stage)
+            for step in self.steps[stage]
             for ref in (*self.list_reads(step), *self._list_writes(step))
         )
-
-    def list_steps(self, stage: str) -> tuple[Step, ...]:
-        """Return the steps of one of STAGES."""
-        steps: tuple[Step, ...] = getattr(self, stage)
-        return steps
 
     def list_reads(self, step: Step) -> list[Ref]:
         """Return the columns that a step reads from memory."""
@@ -354,7 +343,7 @@ class Plan:
 
     def find_overwriting_step(self, ref: Ref) -> SoftmaxLossStep | None:
         """Return the step that replaces these logits by their gradient, or None."""
-        for step in (*self.batch, *self.lazy):
+        for step in (*self.steps["batch"], *self.steps["lazy"]):
             if isinstance(step, SoftmaxLossStep) and step.leaves_gradient and step.logits == ref:
                 return step
         return None

@@ -134,7 +134,7 @@ def plan_shared_stages(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Sha
     losses = [(t, plans[t].loss) for t in types]
 
     def take_all_rows(stage: str) -> IntArray:
-        having = [(t, ALL_ROWS) for t in types if plans[t].list_steps(stage)]
+        having = [(t, ALL_ROWS) for t in types if plans[t].steps[stage]]
         return np.array(having, dtype=np.int32).reshape(-1, 2)
 
     return SharedStages(
@@ -156,7 +156,7 @@ def plan_segments(plans: Mapping[int, Plan], layout: Layout, segment_starts: Int
     types = tuple(layout)
     has_steps = np.zeros((2, layout.fields.n_functions), dtype=np.bool_)  # OUTPUT (-1) is last
     for type_id in types:
-        has_steps[:, type_id] = [bool(plans[type_id].list_steps(stage)) for stage in AROUND]
+        has_steps[:, type_id] = [bool(plans[type_id].steps[stage]) for stage in AROUND]
     ordered = _order_batches(
         layout.batches,
         segment_starts,

@@ -249,7 +249,7 @@ class Backend(backend.Backend):
         """Write the programs of all stages that the functions have."""
         plans = self._memory.plans if type_id is None else {type_id: self._memory.plans[type_id]}
         for stage in STAGES:
-            having = {t: plan for t, plan in plans.items() if plan.list_steps(stage)}
+            having = {t: plan for t, plan in plans.items() if plan.steps[stage]}
             if (having or stage == needed) and (stage, type_id) not in self._programs:
                 self._programs[stage, type_id] = StageProgram(
                     having, stage, self._found, profile=self.switches.profile
@@ -292,7 +292,7 @@ class Backend(backend.Backend):
         key = (type_id, stage)
         if key not in self._kinds:
             plan = self._memory.plans[type_id]
-            self._kinds[key] = bool(plan.list_steps(stage)), plan.has_state_access(stage)
+            self._kinds[key] = bool(plan.steps[stage]), plan.has_state_access(stage)
         return self._kinds[key]
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:

@@ -84,7 +84,7 @@ class StageWriter:
     def write(self) -> tuple[Instruction, ...]:
         """Write the instructions of a batch."""
         written: list[Instruction] = []
-        for step in self.plan.list_steps(self.stage):
+        for step in self.plan.steps[self.stage]:
             instructions = list(self._write(step))
             if self.is_whole:
                 written += self._fill(instructions)
@@ -227,7 +227,7 @@ class StageWriter:
         shape = self.shapes[step.parameter]
         k, m = shape[::-1] if step.transposed else shape
         has_few_rows = self.type_id > 0 and not self.is_whole  # those of one batch of many
-        trains = bool(self.plan.backward or self.plan.backward_lazy)
+        trains = bool(self.plan.steps["backward"] or self.plan.steps["backward_lazy"])
         packs = self.has_own_kernels and is_packed(k, m)
         if packs and (has_few_rows or not trains or LANES == 8):
             rows_from = PACKED_FROM_IN_TRAINING if trains else PACKED_FROM

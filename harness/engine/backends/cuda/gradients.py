@@ -86,7 +86,7 @@ def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, f
     readers: set[Reader] = set()
     for places in all_places:
         gone: set[int] = set()
-        steps = places.plan.list_steps("backward")
+        steps = places.plan.steps["backward"]
         for index, step in enumerate(steps):
             if not isinstance(step, ScatterAddStep):
                 continue
@@ -113,7 +113,7 @@ def _find_deferred_products(places: Places, step: ScatterAddStep) -> dict[int, M
             a form that pulling functions can compute.
     """
     plan = places.plan
-    steps = plan.list_steps("backward")
+    steps = plan.steps["backward"]
     writers = {
         index: candidate
         for index, candidate in enumerate(steps)
@@ -269,7 +269,7 @@ def build_lazy_sums(all_places: Iterable[Places]) -> tuple[list[SumKind], frozen
     by_block: dict[GradientBlock, list[Summand]] = {}
     shapes: dict[str, Sequence[int]] = {}
     for places in all_places:
-        for step in places.plan.list_steps("backward_lazy"):
+        for step in places.plan.steps["backward_lazy"]:
             if isinstance(step, SinkStep) and places.plan.nodes[step.node].op != "row_sum":
                 node = places.plan.nodes[step.node]
                 shapes[node.name] = node.shape

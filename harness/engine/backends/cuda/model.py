@@ -82,7 +82,7 @@ class StageConverter:
         stage = self.stage
         if stage.name == "backward":
             self._pull()
-        for index, step in enumerate(stage.places.plan.list_steps(stage.name)):
+        for index, step in enumerate(stage.places.plan.steps[stage.name]):
             if index not in self.left_out:
                 self._write_step(step, index)
         for pending in stage.sums:

@@ -94,12 +94,12 @@ class Places:
         self.readings = [
             Reading(stage, index, ref, isinstance(step, ElementwiseStep))
             for stage in STAGES
-            for index, step in enumerate(self.plan.list_steps(stage))
+            for index, step in enumerate(self.plan.steps[stage])
             for ref in self.plan.list_reads(step)
         ]
         self._read_through = []
         for stage in STAGES:
-            for step in self.plan.list_steps(stage):
+            for step in self.plan.steps[stage]:
                 if isinstance(step, OperatorStep) and self.plan.nodes[step.node].op in READ_THROUGH:
                     self._try_to_read_through(step.node)
 
@@ -220,7 +220,7 @@ class Places:
             self._read_through.append(_ReadThrough(ref, columns, source))
 
     def _is_added_to(self, ref: Ref) -> bool:
-        steps = (step for stage in STAGES for step in self.plan.list_steps(stage))
+        steps = (step for stage in STAGES for step in self.plan.steps[stage])
         products = (step for step in steps if isinstance(step, MatmulStep))
         return any(step.accumulate and step.out.has_overlap(ref) for step in products)
 

@@ -196,7 +196,7 @@ class TypeExecutor:
     def __init__(self, bound: Bound) -> None:
         self.plan, self.bound = bound.plan, bound
         self.stages = {
-            stage: [self._compile(step) for step in self.plan.list_steps(stage)] for stage in STAGES
+            stage: [self._compile(step) for step in self.plan.steps[stage]] for stage in STAGES
         }
         self.touches_states = {stage: self.plan.has_state_access(stage) for stage in STAGES}
 
