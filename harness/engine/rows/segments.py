@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,13 +86,8 @@ class Segments(Sequence[Segment]):
     def __len__(self) -> int:
         return len(self.starts["batch"]) - 1
 
-    @overload
-    def __getitem__(self, r: int) -> Segment: ...
-    @overload
-    def __getitem__(self, r: slice) -> list[Segment]: ...
-    def __getitem__(self, r: int | slice) -> Segment | list[Segment]:
-        if isinstance(r, slice):
-            return [self[k] for k in range(len(self))[r]]
+    def __getitem__(self, r: Any) -> Any:
+        """Return one segment by its number; there are no slices."""
         r = range(len(self))[r]
         eager, batches, lazy = (
             self.batches[stage][self.starts[stage][r] : self.starts[stage][r + 1]]
