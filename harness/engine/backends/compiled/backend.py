@@ -209,7 +209,8 @@ class Backend(backend.Backend):
         if any(len(column) != 1 for column in columns):
             return super().run_segments(segments)
         sums = LossSums([column[0][:, 0] for column in columns])
-        calls = build_calls(segments, self._prepare_program, self._find_split, sums)
+        program_of = partial(self._ensure_program, type_id=None)
+        calls = build_calls(segments, program_of, self._find_split, sums)
         self._run_and_count(partial(self._team.run_all, calls))
         total = float(sums.total[0])
         return lambda: total
@@ -218,6 +219,7 @@ class Backend(backend.Backend):
         tallies = self._team.tallies
         for tally in tallies:
             tally[:] = 0
+        self._found.update()
         self._team.take_places(self._found.address)
         run()
         self.tally.n_launches += int(tallies[0][0])
@@ -230,10 +232,11 @@ class Backend(backend.Backend):
         if not len(batches):
             return
         if not self._calls_each_batch:
-            yield self._ensure_program(stage, None).call(batches)
+            yield Call(self._ensure_program(stage, None), np.ascontiguousarray(batches))
             return
         for batch in np.split(batches, len(batches)):
-            yield self._ensure_program(stage, int(batch[0, 0])).call(batch)
+            program = self._ensure_program(stage, int(batch[0, 0]))
+            yield Call(program, np.ascontiguousarray(batch))
 
     @property
     def _calls_each_batch(self) -> bool:
@@ -255,12 +258,6 @@ class Backend(backend.Backend):
                     having, stage, self._found, profile=self.switches.profile
                 )
                 self._n_programs += 1
-
-    def _prepare_program(self, stage: str) -> StageProgram:
-        """Return the program of all functions, with current addresses of its arrays."""
-        program = self._ensure_program(stage, None)
-        program.find()
-        return program
 
     def _find_split(self, stage: str) -> dict[int, int]:
         """Return the functions whose states a stage addresses although they are not consecutive.
@@ -299,7 +296,7 @@ class Backend(backend.Backend):
         """Return copies of columns."""
         values = self._copy_rows(type_id, ref, rows)
         step = self._memory.plans[type_id].find_overwriting_step(ref)
-        if step is None or type_id not in self._memory.layout:
+        if step is None:
             return values
         label = self._memory.layout.select_pulled(type_id, step.label)[rows]
         rest = (self._copy_rows(type_id, other, rows) for other in (step.loss, step.log_sum))

@@ -53,10 +53,9 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     share,
 )
 from dynbatch.harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
-from dynbatch.harness.engine.cpu_kernels.team import Call, wait_at_barrier
+from dynbatch.harness.engine.cpu_kernels.team import wait_at_barrier
 from dynbatch.harness.engine.cpu_kernels.vectors import LANES
 from dynbatch.harness.engine.lowering.plan import Plan
-from dynbatch.harness.values.arrays import IntArray
 
 # A program: the first function's id, the number of functions, a head for each, then steps.
 FIRST_FUNCTION, N_FUNCTIONS, HEADS = range(3)
@@ -303,7 +302,6 @@ class StageProgram:
     ) -> None:
         parameters = addresses.memory.parameters
         shapes = {name: value.shape for name, value in parameters.values.items()}
-        self._found = addresses
         self.instructions = {
             t: StageWriter(t, plan, stage, shapes, parameters.has_own_kernels).write()
             for t, plan in plans.items()
@@ -319,15 +317,6 @@ class StageProgram:
             profile=profile,
         )
         self.argument, self.function = get_address(self._words), run_program.address
-
-    def find(self) -> None:
-        """Update the addresses of arrays for this mini-batch."""
-        self._found.update()
-
-    def call(self, batches: IntArray) -> Call:
-        """Return the call that runs the stage of every (type, position) in order."""
-        self.find()
-        return Call(self, np.ascontiguousarray(batches))
 
 
 def find_kernel_address(kernel: Any) -> int:
