@@ -44,6 +44,7 @@ from dynbatch.harness.engine.backends.cuda.stage import (
 from dynbatch.harness.engine.backends.cuda.updates import build_updates, copy_parts, find_transposed
 from dynbatch.harness.engine.backends.cuda.words import GradientOf, ParameterOf, Reader
 from dynbatch.harness.engine.lowering.plan import (
+    FORWARD,
     STAGES,
     CopyStep,
     ElementwiseStep,
@@ -203,7 +204,6 @@ def _make_bias(step: MatmulStep) -> tuple[Operand, ...]:
     return () if step.bias is None else (LoadParameter(ParameterOf(step.bias), 0),)
 
 
-FORWARD = ("eager", "batch", "lazy")
 # A launch runs one kernel. Few kinds per kernel limit registers and compilation time.
 KERNELS = ("forward", "backward", "backward_lazy", "update")
 

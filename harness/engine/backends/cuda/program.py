@@ -26,6 +26,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
 from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.words import WordArray, Words
+from dynbatch.harness.engine.lowering.plan import WHOLE_STAGES
 from dynbatch.harness.engine.rows.fields import TypeGeometry
 from dynbatch.harness.engine.rows.segments import ALL_ROWS, Run
 from dynbatch.harness.values.arrays import Flags, IntArray, Ints, IntTable, Longs
@@ -222,7 +223,6 @@ def _write(
     return n + 1
 
 
-INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages whose batches are independent
 NO_BATCHES: IntArray = np.zeros((0, 2), dtype=np.int32)
 NO_KINDS: IntArray = np.zeros((0, 3), dtype=np.int32)
 
@@ -322,7 +322,7 @@ class KernelProgramWriter:
                 np.concatenate([NO_BATCHES, *batches]),
                 np.cumsum([0, *n_batches]),
                 np.array(stages, dtype=np.int64),
-                np.array([stage in INDEPENDENT for stage, _ in runs], dtype=np.bool_),
+                np.array([stage in WHOLE_STAGES for stage, _ in runs], dtype=np.bool_),
             ),
             self.first_type,
             others,
