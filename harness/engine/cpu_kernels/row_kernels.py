@@ -31,6 +31,7 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     share,
 )
 from dynbatch.harness.engine.cpu_kernels.elementwise import FAST
+from dynbatch.harness.engine.cpu_kernels.team import wait_at_barrier
 
 
 @compiled
@@ -123,6 +124,8 @@ def leave(context: int, operands: int, constants: int, n: int) -> None:
 def materialize_views(context: int, operands: int, constants: int, n: int) -> None:
     """Copy the children's states of batches that were views, if all rows are read in one call.
 
+    All threads wait until this is done, because they read rows that others copy.
+
     Operands: states, index, runs, batch boundaries, copies, a flag per thread that the copy is
     done. Constants: n_slots, width.
 
@@ -147,6 +150,7 @@ def materialize_views(context: int, operands: int, constants: int, n: int) -> No
             )  # fmt: skip
             add_to_word(read_word(context, TALLY), 0, 1)
             add_to_word(read_word(context, TALLY), 1, n_rows * n_slots * width)
+    wait_at_barrier(context)
 
 
 @compiled

@@ -329,7 +329,6 @@ class Instruction:
         apart: For each list of children: whether no two vertices of a batch have a child in common.
         moves: The kernel only moves data.
         whole_only: The instruction is for stages that take all rows in one call.
-        meets: A barrier follows.
         counts_itself: The kernel counts its launches itself: one, several or none.
     """
 
@@ -344,7 +343,6 @@ class Instruction:
     bytes_unless: Argument | None = None
     moves: bool = False
     whole_only: bool = False
-    meets: bool = False
     counts_itself: bool = False
 
     @property

@@ -68,7 +68,7 @@ N_OF_HEAD = 5
 LENGTH, KERNEL, ROWS_TAKEN, COUNT, UNLESS_RUN, BYTES_UNLESS_RUN, N_BYTES, FLAGS = range(8)
 N_OPERANDS, N_APART = 8, 9
 N_OF_STEP = 10
-MOVES, WHOLE_ONLY, MEETS, COUNTS_ITSELF = 1, 2, 4, 8
+MOVES, WHOLE_ONLY, COUNTS_ITSELF = 1, 2, 4
 # An operand: its entry in the table, the register with its row, bytes between rows, bytes to its
 # first column; for rows that are read in place if the batch has a run: entries of runs (else -1)
 # and of states, bytes between states, and the register with the row in the batch.
@@ -173,8 +173,6 @@ def _run_step(context: int, places: int, r: int, step: int, batch: int, is_whole
         add_to_word(tally, BYTES_COPIED, n * read_word(step, N_BYTES))
     if flags & MOVES:
         add_to_word(tally, MOVING_TICKS, count_cycles() - began)
-    if flags & MEETS:
-        wait_at_barrier(context)
 
 
 @helper
@@ -225,7 +223,7 @@ def encode(
         return NO_PLACE if argument is None else place_of(argument)
 
     flags = MOVES * (source.moves and profile) | WHOLE_ONLY * source.whole_only
-    flags |= MEETS * source.meets | COUNTS_ITSELF * source.counts_itself
+    flags |= COUNTS_ITSELF * source.counts_itself
     encoded = [
         0, address_of(source.kernel), source.taken, source.count, encode_optional(source.unless),
         encode_optional(source.bytes_unless), source.bytes_per_row, flags, len(source.operands),

@@ -125,7 +125,6 @@ class StageWriter:
             (n_slots, width),
             count=Register.BATCH,
             whole_only=True,
-            meets=True,
             counts_itself=True,
         )
 
