@@ -10,7 +10,7 @@ batches.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -205,101 +205,25 @@ def _put_operand(places: int, r: int, operand: int, to: int, batch: int) -> None
 
 
 NO_PLACE = -1
-PlaceOf = Callable[[Argument], int]
-AddressOf = Callable[[object], int]
-
-
-def encode(
-    instruction: Instruction, place_of: PlaceOf, address_of: AddressOf, *, profile: bool
-) -> list[int]:
-    """Encode an instruction as words.
-
-    Args:
-        profile: See write_program.
-    """
-    source = instruction
-
-    def encode_optional(argument: Argument | None) -> int:
-        return NO_PLACE if argument is None else place_of(argument)
-
-    flags = MOVES * (source.moves and profile) | WHOLE_ONLY * source.whole_only
-    flags |= COUNTS_ITSELF * source.counts_itself
-    encoded = [
-        0, address_of(source.kernel), source.taken, source.count, encode_optional(source.unless),
-        encode_optional(source.bytes_unless), source.bytes_per_row, flags, len(source.operands),
-        len(source.apart),
-    ]  # fmt: skip
-    for operand in source.operands:
-        encoded += _encode_operand(operand, place_of)
-    encoded += [place_of(argument) for argument in source.apart]
-    encoded += source.constants
-    encoded[LENGTH] = len(encoded)
-    return encoded
-
-
-def _encode_operand(operand: Operand, place_of: PlaceOf) -> list[int]:
-    encoded = [place_of(operand.array), operand.register, operand.pitch, operand.offset]
-    run = operand.run
-    if run is None:
-        return [*encoded, NO_PLACE, 0, 0, 0]
-    return [*encoded, place_of(run.runs), place_of(run.states), run.pitch, run.at]
-
-
-def write_program(
-    instructions: Mapping[int, tuple[Instruction, ...]],
-    has_edges: Callable[[int], bool],
-    place_of: PlaceOf,
-    address_of: AddressOf,
-    *,
-    profile: bool,
-) -> NDArray[np.int64]:
-    """Write the program of a stage.
-
-    Args:
-        instructions: The instructions of each vertex function that has any.
-        has_edges: Returns whether a function reads any number of children.
-        place_of: Returns the index of an array in the table of addresses.
-        address_of: Returns the address of a kernel's machine code.
-        profile: Count ticks of instructions that only move data.
-    """
-    first = min(instructions, default=0)
-    n_functions = max(instructions, default=-1) + 1 - first
-    body: list[int] = []
-    heads = np.zeros((n_functions, N_OF_HEAD), dtype=np.int64)
-    begin = HEADS + heads.size
-    for t, steps in instructions.items():
-        head = heads[t - first]
-        head[BEGIN] = begin + len(body)
-        for instruction in steps:
-            body += encode(instruction, place_of, address_of, profile=profile)
-        head[END] = begin + len(body)
-        head[STARTS] = place_of(Argument(ArgumentKind.STARTS, type_id=t))
-        head[FIRST_ROW] = place_of(Argument(ArgumentKind.FIRST_ROW, type_id=t))
-        edges = Argument(ArgumentKind.EDGE_START, type_id=t)
-        head[EDGES] = place_of(edges) if has_edges(t) else NO_PLACE
-    return np.array([first, n_functions, *heads.ravel().tolist(), *body], dtype=np.int64)
 
 
 class StageProgram:
     """Program of one stage for some vertex functions.
 
     Args:
-        profile: Count the time of instructions that only move data.
+        profile: Count ticks of instructions that only move data.
 
     Attributes:
+        instructions: The instructions of each function.
         argument: The address of the program.
     """
 
     def __init__(
-        self,
-        plans: Mapping[int, Plan],
-        stage: str,
-        addresses: AddressTable,
-        *,
-        profile: bool = False,
+        self, plans: Mapping[int, Plan], stage: str, addresses: AddressTable, *, profile: bool
     ) -> None:
         parameters = addresses.memory.parameters
         shapes = {name: value.shape for name, value in parameters.values.items()}
+        self._place_of, self._profile = addresses.place_of, profile
         self.instructions = {
             t: StageWriter(t, plan, stage, shapes, parameters.has_own_kernels).write()
             for t, plan in plans.items()
@@ -307,14 +231,52 @@ class StageProgram:
         for instructions in self.instructions.values():
             for instruction in instructions:
                 check_instruction(instruction, addresses.memory)
-        self._words = write_program(
-            self.instructions,
-            lambda t: any(node.op == "gather_each" for node in plans[t].nodes),
-            addresses.place_of,
-            find_kernel_address,
-            profile=profile,
-        )
+        self._words = self._write(plans)
         self.argument, self.function = get_address(self._words), run_program.address
+
+    def _write(self, plans: Mapping[int, Plan]) -> NDArray[np.int64]:
+        first = min(plans, default=0)
+        n_functions = max(plans, default=-1) + 1 - first
+        body: list[int] = []
+        heads = np.zeros((n_functions, N_OF_HEAD), dtype=np.int64)
+        begin = HEADS + heads.size
+        for t, plan in plans.items():
+            head = heads[t - first]
+            head[BEGIN] = begin + len(body)
+            for instruction in self.instructions[t]:
+                body += self._encode(instruction)
+            head[END] = begin + len(body)
+            head[STARTS] = self._place_of(Argument(ArgumentKind.STARTS, type_id=t))
+            head[FIRST_ROW] = self._place_of(Argument(ArgumentKind.FIRST_ROW, type_id=t))
+            has_edges = any(node.op == "gather_each" for node in plan.nodes)
+            edges = Argument(ArgumentKind.EDGE_START, type_id=t) if has_edges else None
+            head[EDGES] = self._find_place(edges)
+        return np.array([first, n_functions, *heads.ravel().tolist(), *body], dtype=np.int64)
+
+    def _find_place(self, argument: Argument | None) -> int:
+        return NO_PLACE if argument is None else self._place_of(argument)
+
+    def _encode(self, source: Instruction) -> list[int]:
+        flags = MOVES * (source.moves and self._profile)
+        flags |= WHOLE_ONLY * source.whole_only | COUNTS_ITSELF * source.counts_itself
+        encoded = [
+            0, find_kernel_address(source.kernel), source.taken, source.count,
+            self._find_place(source.unless), self._find_place(source.bytes_unless),
+            source.bytes_per_row, flags, len(source.operands), len(source.apart),
+        ]  # fmt: skip
+        for operand in source.operands:
+            encoded += self._encode_operand(operand)
+        encoded += [self._place_of(argument) for argument in source.apart]
+        encoded += source.constants
+        encoded[LENGTH] = len(encoded)
+        return encoded
+
+    def _encode_operand(self, operand: Operand) -> list[int]:
+        encoded = [self._place_of(operand.array), operand.register, operand.pitch, operand.offset]
+        run = operand.run
+        if run is None:
+            return [*encoded, NO_PLACE, 0, 0, 0]
+        return [*encoded, *map(self._place_of, (run.runs, run.states)), run.pitch, run.at]
 
 
 def find_kernel_address(kernel: Any) -> int:
