@@ -45,35 +45,6 @@ from dynbatch.harness.vertex.shared_products import RowBlock
 Starts = NDArray[np.integer]  # first batch of each segment (n_segments + 1,)
 
 
-def build_calls(
-    segments: Segments,
-    program_of: Callable[[str], Callee],
-    split_in: Callable[[str], Mapping[int, int]],
-    sums: LossSums,
-) -> Calls:
-    """Return the calls of every graph segment: its stages, and then the sum of its losses.
-
-    Args:
-        split_in: Returns the functions that a stage runs batch by batch, see `spread`.
-    """
-    callees: list[Callee] = []
-    batches, starts = list[IntArray](), list[Starts]()
-    for stage in FORWARD:
-        stage_batches, begin = segments.batches[stage], segments.starts[stage]
-        if len(stage_batches):
-            if stage in WHOLE_STAGES:
-                stage_batches, begin = spread(stage_batches, begin, split_in(stage))
-            callees.append(program_of(stage))
-            batches.append(np.ascontiguousarray(stage_batches))
-            starts.append(begin)
-    if segments.losses:
-        bounds = np.stack([loss.starts for loss in segments.losses], axis=1)
-        callees.append(sums)
-        batches.append(np.stack([bounds[:-1], bounds[1:]], axis=2).reshape(-1, 2))
-        starts.append(np.arange(len(bounds)) * len(segments.losses))
-    return Calls(callees, batches, _order_calls(starts, len(segments)))
-
-
 def _order_calls(starts: list[Starts], n_segments: int) -> IntArray:
     """Return Calls.order: one segment after the other, each with its callees."""
     order = np.empty((n_segments, len(starts), 3), dtype=np.int32)
@@ -209,11 +180,28 @@ class Backend(backend.Backend):
         if any(len(column) != 1 for column in columns):
             return super().run_segments(segments)
         sums = LossSums([column[0][:, 0] for column in columns])
-        program_of = partial(self._ensure_program, type_id=None)
-        calls = build_calls(segments, program_of, self._find_split, sums)
-        self._run_and_count(partial(self._team.run_all, calls))
+        self._run_and_count(partial(self._team.run_all, self._build_calls(segments, sums)))
         total = float(sums.total[0])
         return lambda: total
+
+    def _build_calls(self, segments: Segments, sums: LossSums) -> Calls:
+        """Return the calls of every graph segment: its stages, and then the sum of its losses."""
+        callees: list[Callee] = []
+        batches, starts = list[IntArray](), list[Starts]()
+        for stage in FORWARD:
+            stage_batches, begin = segments.batches[stage], segments.starts[stage]
+            if len(stage_batches):
+                if stage in WHOLE_STAGES:
+                    stage_batches, begin = spread(stage_batches, begin, self._find_split(stage))
+                callees.append(self._ensure_program(stage, None))
+                batches.append(np.ascontiguousarray(stage_batches))
+                starts.append(begin)
+        if segments.losses:
+            bounds = np.stack([loss.starts for loss in segments.losses], axis=1)
+            callees.append(sums)
+            batches.append(np.stack([bounds[:-1], bounds[1:]], axis=2).reshape(-1, 2))
+            starts.append(np.arange(len(bounds)) * len(segments.losses))
+        return Calls(callees, batches, _order_calls(starts, len(segments)))
 
     def _run_and_count(self, run: Callable[[], None]) -> None:
         tallies = self._team.tallies
