@@ -59,8 +59,7 @@ def _visit(context: int, seen: int, batches: int, n: int) -> None:
 
 
 def _team(n: int) -> Team:
-    chosen = prepare_libraries("auto", 1)
-    return Team(n, chosen.copy_for_thread, chosen.enter)
+    return Team(n, prepare_libraries("auto", 1))
 
 
 def _visits(n_threads: int, n: int) -> Call:

@@ -39,7 +39,7 @@ from dynbatch.harness.compiler.pointers import (
 )
 from dynbatch.harness.compiler.registry import helper
 from dynbatch.harness.engine.cpu_kernels import memory_kernels
-from dynbatch.harness.engine.cpu_kernels.blas import Scratch
+from dynbatch.harness.engine.cpu_kernels.blas import Multiplying
 from dynbatch.harness.engine.cpu_kernels.context import (
     FACTORS,
     LETTERS,
@@ -164,17 +164,12 @@ class Calls(NamedTuple):
 
 
 class Team:
-    """A team of n threads, with their arrays for matmuls and their counters.
+    """A team of n threads, with their arrays for matmuls and their counters."""
 
-    Args:
-        scratch: Returns the arrays with which a thread multiplies.
-        enter: A function that each new thread calls first.
-    """
-
-    def __init__(self, n: int, scratch: Callable[[], Scratch], enter: Callable[[], object]) -> None:
+    def __init__(self, n: int, multiplying: Multiplying) -> None:
         self.n = n if HAS_FUTEX else 1
         self._words: Table = np.zeros(N_TEAM_WORDS, dtype=np.int64)
-        self._scratch = [scratch() for _ in range(self.n)]
+        self._scratch = [multiplying.copy_for_thread() for _ in range(self.n)]
         self.tallies = [np.zeros(64 // _BYTES * 2, np.int64)[:N_TALLY] for _ in range(self.n)]
         self._rooms = [
             memory_kernels.allocate_aligned((N_REGISTERS + 2 * MAX_OPERANDS,), np.int64)
@@ -185,7 +180,7 @@ class Team:
         self._process = os.getpid()
         self._own_context = get_address(self._contexts[0])
         if self.n > 1:
-            self._start(enter)
+            self._start(multiplying.enter)
 
     def run(self, calls: Sequence[Call]) -> None:
         """Make all calls on every thread, and return when all are done.

@@ -99,7 +99,7 @@ class Backend(backend.Backend):
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
         self._multiplying = blas.prepare_libraries(switches.blas, 1)
-        self._team = Team(threads, self._multiplying.copy_for_thread, self._multiplying.enter)
+        self._team = Team(threads, self._multiplying)
         self._programs: dict[tuple[str, int | None], StageProgram] = {}
         self._kinds: dict[tuple[int, str], tuple[bool, bool]] = {}
         self._n_programs = 0
