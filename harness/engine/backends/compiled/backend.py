@@ -54,9 +54,7 @@ def _order_calls(starts: list[Starts], n_segments: int) -> IntArray:
     return order[order[:, :, 2] > 0]
 
 
-def spread(
-    batches: IntArray, starts: Starts, split: Mapping[int, int]
-) -> tuple[IntArray, Starts]:
+def spread(batches: IntArray, starts: Starts, split: Mapping[int, int]) -> tuple[IntArray, Starts]:
     """Split batches of all rows of some functions, which run batch by batch.
 
     Args:

@@ -49,9 +49,7 @@ class DeviceMemory(TorchParameters):
         on_move: called before a buffer is reallocated, so that its old address is not used again.
     """
 
-    def __init__(
-        self, weights: Weights, device: torch.device, on_move: Callable[[], None]
-    ) -> None:
+    def __init__(self, weights: Weights, device: torch.device, on_move: Callable[[], None]) -> None:
         for name, weight in weights.items():
             _check_size(f"parameter {name}", weight.size, "hidden_size")
         super().__init__(weights, device)
@@ -225,9 +223,7 @@ class Preparation:
     kinds: ModelKinds
     modules: Mapping[str, KernelModule]
 
-    def __init__(
-        self, memory: DeviceMemory, switches: Switches, tiling: Tiling
-    ) -> None:
+    def __init__(self, memory: DeviceMemory, switches: Switches, tiling: Tiling) -> None:
         self._memory, self._switches, self._tiling = memory, switches, tiling
         self._several: set[Reader] = set()
         self._writers: dict[str, KernelProgramWriter] = {}
