@@ -18,7 +18,7 @@ A = TypeVar("A", bound=Any)  # an array of NumPy or PyTorch
 LookedUp = Iterable[tuple[str, Any, Any]]  # a table, its looked-up rows, and their gradients
 
 
-class ParameterStore(ABC, Generic[A]):
+class ParameterMemory(ABC, Generic[A]):
     """Parameters as float32 arrays by name, and their dense gradients.
 
     The arrays are NumPy's or PyTorch's; both libraries have the operators that are used here.

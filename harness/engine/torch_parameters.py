@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.engine import backend
-from dynbatch.harness.engine.parameters import LookedUp, ParameterStore
+from dynbatch.harness.engine.parameters import LookedUp, ParameterMemory
 
 
 class TorchBackend(backend.Backend):
@@ -36,7 +36,7 @@ class TorchBackend(backend.Backend):
             torch.cuda.reset_peak_memory_stats()
 
 
-class TorchParameters(ParameterStore[Tensor]):
+class TorchParameters(ParameterMemory[Tensor]):
     """Parameters as float32 tensors by name, and their dense gradients."""
 
     def __init__(self, weights: Weights, device: torch.device) -> None:

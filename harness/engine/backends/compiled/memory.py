@@ -35,7 +35,7 @@ from dynbatch.harness.engine.lowering.plan import (
     Role,
     RowSum,
 )
-from dynbatch.harness.engine.parameters import LookedUp, ParameterStore
+from dynbatch.harness.engine.parameters import LookedUp, ParameterMemory
 from dynbatch.harness.engine.rows.fields import Fields, Index
 from dynbatch.harness.engine.rows.layout import Layout
 from dynbatch.harness.engine.rows.row_order import AT_ONCE, N_EDGES, N
@@ -45,7 +45,7 @@ _N_FLAGS = 64
 Matrix = NDArray[np.float32]
 
 
-class Parameters(ParameterStore[Matrix]):
+class Parameters(ParameterMemory[Matrix]):
     """Parameters as float32 arrays by name, and their gradients of one mini-batch.
 
     The first contribution to a gradient overwrites it (so that it is never zeroed), and later ones
