@@ -25,7 +25,7 @@ from dynbatch.harness.planning.artifacts import PlannedTrial, merge_equal_trials
 from dynbatch.harness.planning.durations import estimate_usual_s
 from dynbatch.harness.planning.job_specs import Step, build_done_path
 from dynbatch.harness.planning.locks import block_runs
-from dynbatch.harness.planning.ordering import order_rounds
+from dynbatch.harness.planning.ordering import group_by_point
 from dynbatch.harness.records.files import convert_write_errors, replace_whole
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.spec import TrialSpec
@@ -119,11 +119,12 @@ def _build_repetitions(plans: Plans) -> list[_Repetition]:
         for trial in plan:
             for round_ in range(trial.rounds):
                 wanted.setdefault(Step(trial.trial_id, round_), set()).add(name)
-    ordered = order_rounds(trials, lambda trial: trial.rounds, lambda trial: trial.spec)
     repetitions = []
-    for round_, point, members in ordered:
-        shown = tuple(frozenset(wanted[Step(trial.trial_id, round_)]) for trial in members)
-        repetitions.append(_Repetition(round_, point, tuple(members), shown))
+    for round_ in range(max((trial.rounds for trial in trials), default=0)):
+        there = [trial for trial in trials if trial.rounds > round_]
+        for point, members in group_by_point(there, round_, lambda trial: trial.spec).items():
+            shown = tuple(frozenset(wanted[Step(trial.trial_id, round_)]) for trial in members)
+            repetitions.append(_Repetition(round_, point, tuple(members), shown))
     return repetitions
 
 

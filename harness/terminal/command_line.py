@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from dynbatch.harness.planning.config import (
     resolve_spec,
 )
 from dynbatch.harness.planning.durations import Durations, format_duration, read_durations
-from dynbatch.harness.planning.ordering import compute_shared_n_instances, shuffle_round
+from dynbatch.harness.planning.ordering import compute_shared_n_instances, group_by_point
 from dynbatch.harness.planning.overrides import Settings, read_points
 from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
 from dynbatch.harness.planning.yaml_files import convert_hydra_errors
@@ -167,7 +168,8 @@ def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement
             by_round.setdefault(measurement.spec.round, []).append(measurement)
     unique: dict[tuple[Path, str, int], Measurement] = {}
     for round_, planned in sorted(by_round.items()):
-        for measurement in shuffle_round(planned, round_, lambda item: item.spec):
+        points = group_by_point(planned, round_, lambda item: item.spec)
+        for measurement in chain.from_iterable(points.values()):
             unique[measurement.path, measurement.spec.trial_id, round_] = measurement
     measurements = list(unique.values())
     if len({measurement.path for measurement in measurements}) < len(measurements):

@@ -17,7 +17,6 @@ from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.planning.nodes import Nodes
-from dynbatch.harness.planning.ordering import format_point
 from dynbatch.harness.records.files import WatchedFolders, check_room
 from dynbatch.harness.records.record import LIMITED, Record, build_record_path, find_record
 from dynbatch.harness.records.reuse import Present
@@ -130,7 +129,7 @@ def measure_each(
     run = _Run(planned, servers, settled)
     blocks = defaultdict[tuple[Path, str, int], list[int]](list)
     for position, item in enumerate(planned):
-        blocks[item.results_dir, format_point(item.spec), item.spec.round].append(position)
+        blocks[item.results_dir, item.spec.point, item.spec.round].append(position)
     try:
         with run.reporter, WatchedFolders() as folders:
             for block in blocks.values():

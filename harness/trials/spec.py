@@ -41,6 +41,8 @@ LARGEST_RATE = 1e6  # learning rate
 LARGEST_MEMORY_BYTES = 2**63 - 1
 ON_INVALID_DATA = ("fail", "record")  # handling of a trial with invalid data
 _NOT_IDENTITY = {"identity": False}  # marks a field that does not change the work
+# Fields that define the system and the measuring time; all other fields define the point.
+_NOT_POINT = ("system", "adapter", "system_options", "policy", "learning", "timing")
 
 
 def check_module_name(key: str, name: str) -> None:
@@ -132,7 +134,7 @@ class Settings:
     data_root: Place = field(default="data", metadata=_NOT_IDENTITY)
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, to cache trial_id
+@dataclass(frozen=True, kw_only=True)  # without slots, to cache properties
 class TrialSpec(Settings):
     """One round of a trial, with all settings resolved.
 
@@ -204,6 +206,12 @@ class TrialSpec(Settings):
         sizes = (f"bs{self.batch_size}", f"h{self.hidden_size}")
         rest = (self.mode, f"{self.device}{self.threads}", f"s{self.seed}", digest)
         return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *sizes, *rest))
+
+    @cached_property
+    def point(self) -> str:
+        """The point of the trial as text: everything except the system and the measuring time."""
+        rest = {name: value for name, value in self.identity.items() if name not in _NOT_POINT}
+        return json.dumps(rest, sort_keys=True, default=str)
 
     def replace_round(self, round_: int) -> TrialSpec:
         return replace(self, round=round_)

@@ -19,7 +19,7 @@ from dynbatch.harness.machine.source_code import find_module_file
 from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact
 from dynbatch.harness.planning.config import BenchConfig, Composer, compose_with_hydra, resolve_spec
 from dynbatch.harness.planning.grid import expand, list_experiment_names
-from dynbatch.harness.planning.ordering import shuffle_round
+from dynbatch.harness.planning.ordering import group_by_point
 from dynbatch.harness.planning.overrides import format_override, read_settings
 from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
 from dynbatch.harness.terminal.command_line import parse, plan, plan_experiment
@@ -134,7 +134,8 @@ def test_rounds_are_outermost(tmp_path: Path) -> None:
     assert [one.spec.round for one in planned] == [0, 0, 1, 1]
     for round_ in (0, 1):
         specs = [one.spec for one in planned if one.spec.round == round_]
-        assert specs == shuffle_round(specs, round_, lambda spec: spec)
+        (members,) = group_by_point(specs, round_, lambda spec: spec).values()
+        assert specs == members
         assert {spec.system for spec in specs} == {"null", "reference"}
     rounds = plan(parse([NULL, "rounds=3", f"results_dir={tmp_path}"]), [])
     assert [one.spec.round for one in rounds] == [0, 1, 2]

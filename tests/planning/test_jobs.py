@@ -24,8 +24,7 @@ from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.planning.ordering import (
     AT_LARGEST,
     compute_shared_n_instances,
-    format_point,
-    shuffle_round,
+    group_by_point,
 )
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.terminal.command_line import parse, plan
@@ -37,7 +36,8 @@ SYSTEMS = [f"system_{name}" for name in "abcdef"]
 
 
 def drawn(specs: list[TrialSpec], round_: int) -> list[TrialSpec]:
-    return shuffle_round(specs, round_, lambda spec: spec)
+    points = group_by_point(specs, round_, lambda spec: spec)
+    return [*itertools.chain.from_iterable(points.values())]
 
 
 def names(specs: list[TrialSpec]) -> list[str]:
@@ -205,9 +205,9 @@ def test_rounds_in_order_and_systems_as_drawn(plans: Plans, specs: dict[str, Tri
         for repetition in job.repetitions:
             members = [specs[step.name] for step in repetition]
             (round_,) = {step.round for step in repetition}
-            (point,) = set(map(format_point, members))
+            (point,) = {spec.point for spec in members}
             points.append((round_, point))
-            assert members == shuffle_round(members, round_, lambda spec: spec)
+            assert members == drawn(members, round_)
         assert len(set(points)) == len(points), "a point is one turn in each round"
 
 
@@ -225,7 +225,7 @@ def test_node_jobs_split_steps_at_whole_points(plans: Plans, specs: dict[str, Tr
         steps = [step for job in built for step in job.steps]
         assert set(steps) == set().union(*map(wanted, plans.values()))
         assert len(set(steps)) == len(steps)
-        points = [{format_point(specs[step.name]) for step in job.steps} for job in built]
+        points = [{specs[step.name].point for step in job.steps} for job in built]
         assert sorted(map(len, points)) == found
         assert sum(found) == len(set().union(*points)), "a point is in one job"
     artifacts = {job.artifacts for job in built}
