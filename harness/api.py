@@ -87,10 +87,10 @@ def _measure_typed(typed: Sequence[str]) -> list[Record]:
         print_message(line)
     lock = lock_results(planned, shlex.join(["bench", *typed]))
     with raise_on_signals(), lock, ForkServers() as servers:
-        outcome = measure_each(planned, servers)
-    if outcome.refusals:
-        raise ConfigError(str(outcome.refusals[0]))
-    return [record for record in cross_check_records(outcome.records) if record is not None]
+        run = measure_each(planned, servers)
+    if run.refusals:
+        raise ConfigError(str(run.refusals[0]))
+    return [record for record in cross_check_records(run.records) if record is not None]
 
 
 def build_overrides(settings: Mapping[str, Any]) -> list[str]:

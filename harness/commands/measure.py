@@ -101,7 +101,6 @@ def _build_measurement(order: Order, step: Step) -> Measurement:
         spec=spec,
         results_dir=order.results_dir,
         path=build_record_path(order.results_dir, *step),
-        log=order.results_dir / "logs" / f"{step.name}.r{step.round}.log",
         force=False,
         records_invalid_data=True,
         nodes=order.nodes,

@@ -248,10 +248,8 @@ def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Me
     path = locate_record(results, spec) if config.out is None else Path(config.out)
     if config.out is not None:
         OUT.check(path)
-    log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.on_invalid_data == "record"
-    spec = replace(spec, command=command)
-    return Measurement(spec, results, path, log, config.force, keeps)
+    return Measurement(replace(spec, command=command), results, path, config.force, keeps)
 
 
 def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> Iterator[str]:

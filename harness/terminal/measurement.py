@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -53,7 +53,6 @@ class Measurement:
     spec: TrialSpec
     results_dir: Path
     path: Path
-    log: Path
     force: bool
     records_invalid_data: bool
     nodes: Nodes | None = None
@@ -65,24 +64,16 @@ class Measurement:
         is_own = self.path.parent.name == self.spec.trial_id  # created with the record
         return self.path.parent.parent if is_own else self.path.parent
 
+    @property
+    def log(self) -> Path:
+        """Output of the trial's process."""
+        return self.results_dir / "logs" / f"{self.spec.trial_id}.r{self.spec.round}.log"
+
 
 def lock_results(planned: Sequence[Measurement], holder: str) -> AbstractContextManager[None]:
     return lock_results_dirs(
         {measurement.results_dir for measurement in planned}, holder, print_error
     )
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Results of a run: records in the order of measurement, reused ones included, and errors."""
-
-    records: list[Record] = field(default_factory=list)
-    n_reused: int = 0
-    refusals: list[BenchError] = field(default_factory=list)
-
-    def refuse(self, error: BenchError) -> None:
-        self.refusals.append(error)
-        print_error(error)
 
 
 def measure_all(
@@ -101,23 +92,22 @@ def measure_all(
         EXIT_USAGE if a trial was refused, else EXIT_TRIAL_FAILED if one crashed or its result is
         wrong, else 0.
     """
-    outcome = measure_each(planned, servers, settled)
-    for line in closing(outcome.records):
+    run = measure_each(planned, servers, settled)
+    records, n_refused = run.records, len(run.refusals)
+    for line in closing(records):
         print(line)
-    n_refused = len(outcome.refusals)
-    if len(planned) == 1 and outcome.records:
-        print(format_summary(outcome.records[0], planned[0].path))
+    if len(planned) == 1 and records:
+        print(format_summary(records[0], planned[0].path))
     elif len(planned) > 1:
-        statuses = [record.status for record in outcome.records]
-        print(format_totals(statuses, outcome.n_reused, n_refused))
+        print(format_totals([record.status for record in records], run.n_reused, n_refused))
     if n_refused:
         return EXIT_USAGE
-    return EXIT_TRIAL_FAILED if any(record.status in FAULTY for record in outcome.records) else 0
+    return EXIT_TRIAL_FAILED if any(record.status in FAULTY for record in records) else 0
 
 
 def measure_each(
     planned: Sequence[Measurement], servers: ForkServers, settled: Settled = lambda *_: None
-) -> Outcome:
+) -> BenchRun:
     """Measure trials that have no valid record, with a line for each on standard error.
 
     Trials that differ only in their system are measured side by side, in one block per round. A
@@ -126,7 +116,7 @@ def measure_each(
     Raises:
         OutputError: if a record cannot be written, because those of later trials would fail, too.
     """
-    run = _Run(planned, servers, settled)
+    run = BenchRun(planned, servers, settled)
     blocks = defaultdict[tuple[Path, str, int], list[int]](list)
     for position, item in enumerate(planned):
         blocks[item.results_dir, item.spec.point, item.spec.round].append(position)
@@ -138,29 +128,35 @@ def measure_each(
         n_there = sum(measurement.path.exists() for measurement in planned)
         stop.add_note(f"{n_there} of {len(planned)} records are saved")
         raise
-    run.outcome.records = [record for record in run.records if record is not None]
-    return run.outcome
+    return run
 
 
-class _Run:
-    """Measurement of planned rounds in progress.
+class BenchRun:
+    """Measurement of planned rounds, in progress or complete.
 
     Attributes:
-        records: record of each measurement; None before it is settled, or if it was refused.
+        n_reused: number of records that were valid already.
+        refusals: errors of refused trials.
     """
 
     def __init__(
         self, planned: Sequence[Measurement], servers: ForkServers, settled: Settled
     ) -> None:
         self.planned, self.settled = planned, settled
-        self._servers = servers
-        self.outcome = Outcome()
-        self.records: list[Record | None] = [None] * len(planned)
+        self.n_reused = 0
+        self.refusals: list[BenchError] = []
         self.reporter = Reporter(len(planned))
+        self._servers = servers
+        self._records: dict[int, Record] = {}  # of settled measurements that were not refused
         self._names = format_trials([measurement.spec for measurement in planned])
         self._lines: dict[int, tuple[str, BenchError | None]] = {}
         self._present = Present()
         self._unwritten: list[int] = []  # of the current block
+
+    @property
+    def records(self) -> list[Record]:
+        """Records in the order of measurement, reused ones included."""
+        return [self._records[position] for position in sorted(self._records)]
 
     def measure(self, block: Sequence[int], folders: WatchedFolders) -> None:
         """Settle the measurements of a block: keep valid records, and measure the others."""
@@ -196,7 +192,7 @@ class _Run:
                 measure_block(entries, self._servers, settle)
         except OutputError:
             for position in missing:
-                if self.records[position] is None:
+                if position not in self._records:
                     self.reporter.write_result(f"{self._names[position]}  not saved")
             raise
 
@@ -212,8 +208,8 @@ class _Run:
         self.reporter.write_note(f"{system}: {text}")
 
     def _settle(self, position: int, record: Record, kept: bool) -> None:
-        self.records[position] = record
-        self.outcome.n_reused += kept
+        self._records[position] = record
+        self.n_reused += kept
         self._write(position, f"{'reused: ' if kept else ''}{format_outcome(record)}")
         self.settled(self.planned[position], record)
 
@@ -235,7 +231,8 @@ class _Run:
             line, refusal = self._lines.pop(self._unwritten.pop(0))
             self.reporter.write_result(line)
             if refusal is not None:
-                self.outcome.refuse(refusal)
+                self.refusals.append(refusal)
+                print_error(refusal)
 
 
 def find_without_measuring(
