@@ -162,7 +162,7 @@ class Composer:
         """Resolve settings to their trial, once for equal settings."""
         text = repr(settings)
         if text not in self._trials:
-            self._trials[text] = resolve_spec(self.compose_config(settings), "", self.conf_dir)
+            self._trials[text] = resolve_spec(self.compose_config(settings), self.conf_dir)
         return self._trials[text]
 
     def _check_choice(self, group: str, name: object) -> str:
@@ -267,11 +267,7 @@ def check_key(key: str, text: str = "") -> None:
 
 
 def resolve_spec(
-    config: BenchConfig,
-    command: str = "",
-    conf_dir: Path = CONF_DIR,
-    *,
-    needs_labels: bool = True,
+    config: BenchConfig, conf_dir: Path = CONF_DIR, *, needs_labels: bool = True
 ) -> TrialSpec:
     """Resolve a configuration to its trial.
 
@@ -303,7 +299,6 @@ def resolve_spec(
         loader=dataset.loader,
         dataset_options=build_dataset_options(dataset, conf_dir),
         cache_dir=str(Path(config.results_dir) / ".reference"),
-        command=command,
     )
     _check(spec, dataset, conf_dir, needs_labels)
     return choose_arity(spec)

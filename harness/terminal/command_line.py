@@ -31,7 +31,6 @@ from dynbatch.harness.planning.artifacts import (
 )
 from dynbatch.harness.planning.config import (
     CONFIG_NAME,
-    MAX_ROUNDS,
     BenchConfig,
     Composer,
     register_schema,
@@ -46,7 +45,6 @@ from dynbatch.harness.records.files import Output, check_writable
 from dynbatch.harness.records.record import is_record, locate_record
 from dynbatch.harness.terminal.measurement import Measurement
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.checked import check_count
 from dynbatch.harness.values.paths import CONF_DIR
 
 OUT = Output("out=", "a record", is_record, (".json",))
@@ -197,14 +195,13 @@ def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
     config = job.config
     if config.experiment is None:
         first, n_rounds = config.round, 1 if config.rounds is None else config.rounds
-        specs = [resolve_spec(config, command, job.conf_dir)]
+        specs = [resolve_spec(config, job.conf_dir)]
     else:
         if config.out is not None:
             raise ConfigError("out is one record, an experiment has many; set results_dir")
         first = 0
         choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
         specs, n_rounds = plan_experiment(config.experiment, choices, config.rounds, extra)
-    check_count("rounds", n_rounds, 1, MAX_ROUNDS)
     rounds = range(first, first + n_rounds)
     return [
         _build_measurement(config, spec.replace_round(r), command) for r in rounds for spec in specs
