@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.facts import read_cpu_model
@@ -34,30 +36,42 @@ SKIPPED_S = 0.1  # a record without a process
 ExplainUnsupported = Callable[[Iterable[TrialSpec]], Mapping[str, str]]
 
 
+class Missing(NamedTuple):
+    """Step without a valid record.
+
+    Attributes:
+        file: its output file.
+        seconds: expected seconds.
+        compile_s: those of compilation, if the system and model have records.
+        on_request: whether it is measured only on request (--forcerun): it failed with today's
+            code, or is a later round of a trial that this machine cannot run.
+    """
+
+    file: Path
+    seconds: float
+    compile_s: float = 0.0
+    on_request: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Steps that have no valid record, and the selection that this run measures.
 
     Attributes:
-        seconds: expected seconds of every step that is missing or failed before.
-        files: output file of every step in `seconds`.
-        lacking: steps without a valid record, without those that failed before.
+        lacking: steps of `missing`, without those that are measured only on request.
         now: steps of `lacking` that this run may measure: all, or those within the budget.
         n_known: number of records of this machine from which durations are estimated.
         budget_s: time limit of the run; None: unlimited.
-        compile_s: seconds of compilation in the steps whose system and model have records.
         unsupported: reasons of trials that this machine cannot run, by trial_id; each has one step.
     """
 
     scale: str
-    seconds: Mapping[Step, float]
-    files: Mapping[Step, Path]
+    missing: Mapping[Step, Missing]
     lacking: frozenset[Step]
     now: frozenset[Step]
     n_known: int
-    budget_s: float | None = None
-    compile_s: Mapping[Step, float] = field(default_factory=dict)
-    unsupported: Mapping[str, str] = field(default_factory=dict)
+    budget_s: float | None
+    unsupported: Mapping[str, str]
 
     def choose(self, steps: Iterable[Step], *, failed: bool) -> tuple[Step, ...]:
         """Return the steps that a job measures in this run.
@@ -65,7 +79,7 @@ class Pending:
         Args:
             failed: whether to include steps that failed before.
         """
-        tried = self.now | (self.seconds.keys() - self.lacking if failed else frozenset())
+        tried = self.now | (self.missing.keys() - self.lacking if failed else frozenset())
         return tuple(step for step in steps if step in tried)
 
     def is_in(self, step: Step) -> bool:
@@ -83,7 +97,7 @@ class Pending:
         if n_unsupported := len(trials & self.unsupported.keys()):
             rest += f"; {n_unsupported} of the trials are unsupported here, and recorded once"
         whole_s = sum(map(self._estimate_seconds, steps)) + DRAWN_S * n_drawn
-        compile_s = sum(self.compile_s.get(step, 0.0) for step in steps)
+        compile_s = sum(self.missing[step].compile_s for step in steps if step in self.missing)
         compiling = f", {format_duration(compile_s)} of it to compile" if compile_s else ""
         return (
             f"{len(steps)} rounds of {len(trials)} trials and counts to measure at {self.scale}"
@@ -94,17 +108,19 @@ class Pending:
     def put_outdated_aside(self) -> None:
         """Move away outdated records of steps that this run leaves to the next one."""
         for step in self.lacking - self.now:
-            put_aside(self.files[step])
+            put_aside(self.missing[step].file)
 
     def build_run_plan(self, steps: Collection[Step], n_drawn: int) -> RunPlan:
         """Build the plan that the processes of a run read: its start, end and expected times."""
         now = time.time()
         until = None if self.budget_s is None else now + self.budget_s - DRAWN_S * n_drawn
-        planned = (step for step in steps if step in self.files)
-        return RunPlan(now, until, {str(self.files[s]): self._estimate_seconds(s) for s in planned})
+        planned = [self.missing[step] for step in steps if step in self.missing]
+        return RunPlan(now, until, {str(step.file): step.seconds for step in planned})
 
     def _estimate_seconds(self, step: Step) -> float:
-        return self.seconds.get(step, OTHERS_S)  # a valid record that is measured again
+        if step in self.missing:
+            return self.missing[step].seconds
+        return OTHERS_S  # a valid record that is measured again
 
 
 def find_pending(
@@ -134,83 +150,58 @@ def find_pending(
     durations = Durations(
         read_durations(choices.results_dir, read_cpu_model() if cpu is None else cpu)
     )
-    missing = _Missing()
     trials = merge_equal_trials(trial for plan in plans.values() for trial in plan)
+    missing: dict[Step, Missing] = {}
     for trial in trials:
-        missing.add_rounds(trial, choices.results_dir, present, durations)
-    unsupported = missing.drop_unsupported(trials, explain_unsupported)
-    missing.add_counts((s for sweeps in counts.values() for s in sweeps), choices.results_dir)
-    lacking = frozenset(missing.lacking)
+        missing |= _find_missing_rounds(trial, choices.results_dir, present, durations)
+    for sweep in chain.from_iterable(counts.values()):
+        if not (path := sweep.build_path(choices.results_dir)).exists():
+            missing[Step(sweep.sweep_id, 0)] = Missing(path, COUNT_S)
+    unsupported = _drop_unsupported(trials, missing, explain_unsupported)
+    lacking = frozenset(step for step, entry in missing.items() if not entry.on_request)
     budget_s = None if budget is None else parse_duration(budget)
     now = lacking
     if budget_s is not None:
         by_experiment = _group_missing(plans, counts, first, lacking)
-        left_s = budget_s - DRAWN_S * len(plans)
-        now = select_within_budget(left_s, by_experiment, missing.seconds)
-    return Pending(
-        scale=choices.scale,
-        seconds=missing.seconds,
-        files=missing.files,
-        lacking=lacking,
-        now=now,
-        n_known=durations.n_known,
-        budget_s=budget_s,
-        compile_s=missing.compile_s,
-        unsupported=unsupported,
+        seconds = {step: entry.seconds for step, entry in missing.items()}
+        now = select_within_budget(budget_s - DRAWN_S * len(plans), by_experiment, seconds)
+    return Pending(choices.scale, missing, lacking, now, durations.n_known, budget_s, unsupported)
+
+
+def _find_missing_rounds(
+    trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
+) -> dict[Step, Missing]:
+    seconds = durations.estimate_seconds(trial.spec)
+    compile_s = durations.estimate_compile_s(trial.spec)
+    missing: dict[Step, Missing] = {}
+    is_hopeless = False  # unsupported in the first round, with today's code
+    for round_, path in enumerate(trial.list_record_paths(results_dir)):
+        record = find_record(path) if path.exists() else None
+        spec = trial.spec.replace_round(round_)
+        if present.is_kept(record, spec):
+            continue
+        is_failure = _is_failure(record, spec, present)
+        if round_ == 0 and is_failure and record is not None:
+            is_hopeless = record.status == "unsupported"
+        step = Step(trial.trial_id, round_)
+        missing[step] = Missing(path, seconds, compile_s, is_failure or is_hopeless)
+    return missing
+
+
+def _drop_unsupported(
+    trials: Iterable[PlannedTrial], missing: dict[Step, Missing], explain: ExplainUnsupported
+) -> Mapping[str, str]:
+    """Keep only the first round of trials that cannot run; return the reasons by trial_id."""
+    firsts = [(trial.spec, missing.get(Step(trial.trial_id, 0))) for trial in trials]
+    unsupported = explain(
+        spec
+        for spec, entry in firsts
+        if spec.device == "cuda" and entry is not None and not entry.on_request
     )
-
-
-class _Missing:
-    """Steps without a valid record.
-
-    Attributes:
-        compile_s: Expected seconds of compilation, of steps of trials.
-        lacking: Steps to measure; failures of today's code are missing only on request.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[Step, float] = {}
-        self.files: dict[Step, Path] = {}
-        self.compile_s: dict[Step, float] = {}
-        self.lacking: set[Step] = set()
-
-    def add_rounds(
-        self, trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
-    ) -> None:
-        takes_s = durations.estimate_seconds(trial.spec)
-        is_hopeless = False  # unsupported in the first round, with today's code
-        for round_, path in enumerate(trial.list_record_paths(results_dir)):
-            record = find_record(path) if path.exists() else None
-            spec = trial.spec.replace_round(round_)
-            if present.is_kept(record, spec):
-                continue
-            step = Step(trial.trial_id, round_)
-            self.seconds[step], self.files[step] = takes_s, path
-            self.compile_s[step] = durations.estimate_compile_s(spec)
-            is_failure = _is_failure(record, spec, present)
-            if round_ == 0 and is_failure and record is not None:
-                is_hopeless = record.status == "unsupported"
-            if not (is_failure or is_hopeless):
-                self.lacking.add(step)
-
-    def drop_unsupported(
-        self, trials: Iterable[PlannedTrial], explain: ExplainUnsupported
-    ) -> Mapping[str, str]:
-        """Keep only the first round of trials that cannot run; return the reasons by trial_id."""
-        asked = [trial for trial in trials if Step(trial.trial_id, 0) in self.lacking]
-        unsupported = explain(trial.spec for trial in asked if trial.spec.device == "cuda")
-        for trial in asked:
-            if trial.trial_id in unsupported:
-                self.lacking -= {Step(trial.trial_id, r) for r in range(1, trial.rounds)}
-                self.seconds[Step(trial.trial_id, 0)] = SKIPPED_S
-        return unsupported
-
-    def add_counts(self, sweeps: Iterable[Sweep], results_dir: Path) -> None:
-        for sweep in sweeps:
-            step, path = Step(sweep.sweep_id, 0), sweep.build_path(results_dir)
-            if not path.exists():
-                self.seconds[step], self.files[step] = COUNT_S, path
-                self.lacking.add(step)
+    for step, entry in missing.items():
+        if step.name in unsupported and not entry.on_request:
+            missing[step] = Missing(entry.file, SKIPPED_S, on_request=step.round > 0)
+    return unsupported
 
 
 def _group_missing(

@@ -58,13 +58,13 @@ def test_failed_steps_are_pending_on_request(pending: Pending, trial: PlannedTri
     assert pending.choose(steps, failed=False) == (steps[1], steps[3])
     assert pending.choose(steps, failed=True) == tuple(steps[1:])
     plan = pending.build_run_plan(steps, n_drawn=0)
-    assert set(plan.seconds) == {str(pending.files[step]) for step in steps[1:]}
+    assert set(plan.seconds) == {str(pending.missing[step].file) for step in steps[1:]}
     assert all(seconds > 0 for seconds in plan.seconds.values())
 
 
 def test_budget_selects_only_missing_steps(trial: PlannedTrial, choices: Choices) -> None:
-    seconds = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes()).seconds
-    one_round_s = seconds[Step(trial.trial_id, 0)]
+    missing = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes()).missing
+    one_round_s = missing[Step(trial.trial_id, 0)].seconds
     budget = f"{DRAWN_S + 1.5 * one_round_s}s"
     found = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes(), budget)
     assert found.now == {Step(trial.trial_id, 0)}
@@ -114,7 +114,7 @@ def test_outdated_records_over_budget_are_set_aside(trial: PlannedTrial, choices
     path = measure_round(trial, choices, 1, source_sha256="of older code")
     plans = {"table": [replace(trial, rounds=2)]}
     whole = find_pending(choices, plans, {}, (), SourceHashes())
-    budget = f"{DRAWN_S + 1.5 * whole.seconds[Step(trial.trial_id, 0)]}s"
+    budget = f"{DRAWN_S + 1.5 * whole.missing[Step(trial.trial_id, 0)].seconds}s"
     find_pending(choices, plans, {}, (), SourceHashes(), budget).put_outdated_aside()
     assert not path.exists()
     assert list(path.parent.glob("superseded/*"))
