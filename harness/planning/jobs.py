@@ -186,13 +186,14 @@ def estimate_runtime_min(trials: Iterable[TrialSpec]) -> int:
 def update_markers(
     jobs: Iterable[Job], results_dir: Path, is_lacking: Callable[[Step], bool]
 ) -> None:
-    """Create the marker files of jobs whose records all exist, and delete those of other jobs.
+    """Create the marker files of complete jobs, and delete those of other jobs.
 
     A marker file gets the time of its job's newest record, so that Snakemake redraws only figures
     that are older. Nothing happens while another run uses the directory and relies on its files.
 
     Args:
-        is_lacking: whether a step has no valid record.
+        is_lacking: whether a step has no valid record. Later rounds of an unsupported trial need
+            none.
     """
     if not results_dir.is_dir():
         return
@@ -202,8 +203,8 @@ def update_markers(
             if any(map(is_lacking, job.steps)):
                 file.unlink(missing_ok=True)
                 continue
-            records = (build_record_path(results_dir, *step) for step in job.steps)
-            newest_ns = max(record.stat().st_mtime_ns for record in records)
+            records = [build_record_path(results_dir, *step) for step in job.steps]
+            newest_ns = max(record.stat().st_mtime_ns for record in records if record.exists())
             if not file.exists() or file.stat().st_mtime_ns < newest_ns:
                 replace_whole(file, f"{newest_ns}\n")  # Snakemake compares contents, too
                 os.utime(file, ns=(newest_ns, newest_ns))

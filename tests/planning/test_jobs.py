@@ -283,6 +283,12 @@ def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> Non
     assert file.read_bytes() != before
 
 
+def test_later_rounds_of_an_unsupported_trial_have_no_record(done: Job, tmp_path: Path) -> None:
+    build_record_path(tmp_path, *done.steps[-1]).unlink()
+    update_markers([done], tmp_path, nothing)
+    assert build_done_path(tmp_path, done.name).stat().st_mtime == 1000
+
+
 def test_marker_without_records_stays_during_runs(done: Job, plans: Plans, tmp_path: Path) -> None:
     update_markers(build_local_jobs(plans).values(), tmp_path, lambda step: step not in done.steps)
     assert list((tmp_path / "measured").iterdir()) == [build_done_path(tmp_path, done.name)]
