@@ -24,6 +24,7 @@ from dynbatch.harness.machine.cgroup import read_cpu_quota
 from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.planning.artifacts import (
     Choices,
+    PlannedTrial,
     build_choices,
     find_fallbacks,
     merge_equal_trials,
@@ -194,17 +195,17 @@ def measure_same_instances(jobs: Sequence[BenchJob]) -> list[BenchJob]:
 def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
     config = job.config
     if config.experiment is None:
-        first, n_rounds = config.round, 1 if config.rounds is None else config.rounds
-        specs = [resolve_spec(config, job.conf_dir)]
+        first, planned = config.round, [(resolve_spec(config, job.conf_dir), 1)]
     else:
         if config.out is not None:
             raise ConfigError("out is one record, an experiment has many; set results_dir")
-        first = 0
         choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
-        specs, n_rounds = plan_experiment(config.experiment, choices, config.rounds, extra)
-    rounds = range(first, first + n_rounds)
+        trials = plan_experiment(config.experiment, choices, extra)
+        first, planned = 0, [(trial.spec, trial.rounds) for trial in trials]
     return [
-        _build_measurement(config, spec.replace_round(r), command) for r in rounds for spec in specs
+        _build_measurement(config, spec.replace_round(first + k), command)
+        for spec, n_rounds in planned
+        for k in range(config.rounds or n_rounds)
     ]
 
 
@@ -215,25 +216,17 @@ def build_pipeline_choices(job: BenchJob) -> Choices:
     return build_choices(settings, os.environ)
 
 
-def plan_experiment(
-    name: str, choices: Choices, rounds: int | None, extra: Settings | None = None
-) -> tuple[list[TrialSpec], int]:
-    """Return an experiment's trials, as the pipeline plans them, and their number of rounds.
-
-    Args:
-        rounds: number of rounds; None: that of the experiment.
-    """
+def plan_experiment(name: str, choices: Choices, extra: Settings) -> tuple[PlannedTrial, ...]:
+    """Return an experiment's trials as the pipeline plans them, with more settings."""
     composer = Composer(choices.conf_dir)
-    trials = merge_equal_trials(plan_artifact(name, choices, composer))
+    trials = plan_artifact(name, choices, composer)
     if not trials:
         command = format_pipeline_command(f"{DRAW}{name}", {"scale": choices.scale})
         raise ConfigError(f"experiment={name} has no trials; draw it with {command}")
-    specs: dict[str, TrialSpec] = {}
-    for trial in trials:
-        spec = composer.resolve_trial({**trial.all_settings, **(extra or {})})
-        specs.setdefault(spec.trial_id, spec)
-    planned = max(trial.rounds for trial in trials)
-    return list(specs.values()), planned if rounds is None else rounds
+    return merge_equal_trials(
+        replace(trial, spec=composer.resolve_trial({**trial.all_settings, **extra}))
+        for trial in trials
+    )
 
 
 def _select_settings(settings: Settings) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.machine.source_code import find_module_file
 from dynbatch.harness.planning.artifacts import Choices, build_choices, plan_artifact
 from dynbatch.harness.planning.config import BenchConfig, Composer, compose_with_hydra, resolve_spec
-from dynbatch.harness.planning.grid import expand, list_experiment_names
+from dynbatch.harness.planning.grid import list_experiment_names
 from dynbatch.harness.planning.ordering import group_by_point
 from dynbatch.harness.planning.overrides import format_override, read_settings
 from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
@@ -26,6 +26,7 @@ from dynbatch.harness.terminal.command_line import parse, plan, plan_experiment
 from dynbatch.harness.trials.sources import hash_trial_source
 from dynbatch.harness.values.checked import read
 from dynbatch.harness.values.paths import CONF_DIR
+from tests.support.pipelines import write_experiment
 from tests.support.refusals import Output, expect_refusal, read_refusal
 
 Patch = pytest.MonkeyPatch
@@ -63,7 +64,7 @@ def test_every_model_and_data_set_composes(composer: Composer, group: str) -> No
 
 def test_an_experiment_without_trials_names_the_command_that_draws_it() -> None:
     with expect_refusal("snakemake draw_edbatch_fig9"):
-        plan_experiment("edbatch_fig9", SMOKE, None)
+        plan_experiment("edbatch_fig9", SMOKE, {})
 
 
 @pytest.mark.parametrize(
@@ -160,11 +161,23 @@ def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
     name = list_experiment_names()[0]
     typed = [f"experiment={name}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
-    specs, n_rounds = plan_experiment(name, SMOKE, None, {"device": "cpu"})
-    assert n_rounds == expand(name, "smoke").rounds
-    assert len(planned) == 2 * len(specs)
+    trials = plan_experiment(name, SMOKE, {"device": "cpu"})
     assert {one.spec.seed for one in planned} == {7}
-    assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)
+    assert [one.spec.round for one in planned] == [0] * len(trials) + [1] * len(trials)
+
+
+def test_a_trial_of_an_experiment_has_the_rounds_of_its_block(
+    conf_dir: Path, tmp_path: Path
+) -> None:
+    """As in the pipeline."""
+    base = {"system": "null", "model": "tree_lstm", "dataset": "sst_synthetic", "hidden_size": 8}
+    blocks = [{"batch_size": 1}, {"batch_size": 2, "rounds": 3}]
+    scale = {"rounds": 2, "base": base, "blocks": blocks}
+    write_experiment(tmp_path, "own", {"title": "T", "paper": "P", "scales": {"smoke": scale}})
+    typed = [f"--config-path={conf_dir}", "experiment=own", "scale=smoke", "device=cpu"]
+    planned = plan(parse([*typed, f"results_dir={tmp_path}/results"]), typed)
+    found = [(one.spec.round, one.spec.batch_size) for one in planned]
+    assert found == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize(
