@@ -33,6 +33,8 @@ def main(typed: list[str]) -> int:
         crashed or its result is wrong.
     """
     jobs = parse(typed)
+    if not jobs:  # --help or --cfg
+        return 0
     planned = plan(jobs, typed)
     pin(jobs, {measurement.spec.threads for measurement in planned})
     for measurement in planned:
@@ -71,12 +73,13 @@ def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str
     experiment they are a ranking.
     """
     rows = build_frame(record for record in cross_check_records(records) if record is not None)
+    conf_dir = jobs[0].conf_dir  # of all jobs
     experiments = sorted({job.config.experiment for job in jobs if job.config.experiment})
     if not experiments:
         yield from rank_systems(rows)
-    compared = (read_declaration(name, CONF_DIR).compare.get(SYSTEMS) for name in experiments)
+    compared = (read_declaration(name, conf_dir).compare.get(SYSTEMS) for name in experiments)
     for base in dict.fromkeys(systems[0] for systems in compared if systems):
-        yield from compare_with_baselines(rows, base, read_systems(CONF_DIR))
+        yield from compare_with_baselines(rows, base, read_systems(conf_dir))
     yield from describe_drawing(jobs)
 
 
@@ -87,6 +90,8 @@ def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
     for job in jobs:
         if (experiment := job.config.experiment) is not None:
             keys = {key: value for key, value in job.settings.items() if key in KEYS}
+            if job.conf_dir != CONF_DIR:
+                keys["conf_dir"] = job.conf_dir
             options = [f"--{key.replace('_', '-')}={value}" for key, value in keys.items()]
             command = shlex.join([*module, experiment, *options])
             if is_checkout():

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dynbatch.harness.commands import draw
-from dynbatch.harness.commands.bench import describe_drawing, main
+from dynbatch.harness.commands.bench import compare, describe_drawing, main
 from dynbatch.harness.contracts.policy import list_policy_names
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.config import BenchConfig
@@ -34,7 +34,8 @@ from dynbatch.harness.values import paths
 from dynbatch.harness.values.checked import find_key_types
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.measured import MakeSpec, measure_alone
-from tests.support.records import MakeRecord
+from tests.support.pipelines import SPEEDUPS, SYSTEMS, build_experiment, write_conf
+from tests.support.records import MakeRecord, plain_record
 
 Output = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -92,6 +93,14 @@ def test_an_experiment_names_the_command_that_draws_it() -> None:
 
     sweep = parse(["-m", "experiment=first_look", "system=vertex,dynet"])
     assert len(list(describe_drawing(sweep))) == 1 < len(sweep)
+
+
+def test_an_own_experiment_is_compared_and_drawn_with_its_configuration(tmp_path: Path) -> None:
+    write_conf(tmp_path, own=build_experiment(SPEEDUPS))
+    jobs = parse([f"--config-path={tmp_path}/conf", "experiment=own", "scale=smoke"])
+    records = [plain_record(system=system) for system in SYSTEMS]
+    *_, line = compare(records, jobs)
+    assert line == f"draw with: snakemake draw_own --config scale=smoke conf_dir={tmp_path}/conf"
 
 
 def test_an_installed_package_draws_without_a_snakefile(tmp_path: Path, monkeypatch: Patch) -> None:
