@@ -16,10 +16,15 @@ from dynbatch.datasets.parts.fetch import fetch, find_faults, is_complete
 from dynbatch.datasets.parts.reading import read_own_file
 from dynbatch.harness.contracts.corpus import MAX_CHILDREN, OWN_SPLIT, Corpus, load_corpus
 from dynbatch.harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
-from dynbatch.harness.errors import ConfigError, DataError, suggest_name
+from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.planning.config import Composer, build_dataset_options
 from dynbatch.harness.planning.overrides import read_settings
-from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
+from dynbatch.harness.planning.yaml_files import (
+    find_choice,
+    list_choices,
+    list_formats,
+    read_mapping,
+)
 from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 from dynbatch.harness.values.arrays import IntArray
 from dynbatch.harness.values.instances import Chain, Lattice, NaryTree, SentencePair, Tree
@@ -221,11 +226,7 @@ def _parse_root(given: str) -> Path:
 
 
 def _read_dataset(name: str) -> dict[str, Any]:
-    known = list_choices("dataset", CONF_DIR)
-    if name not in known:
-        close = suggest_name(name, known)
-        raise ConfigError(f"dataset {name} is unknown{close}; choose one of: {', '.join(known)}")
-    return read_mapping(CONF_DIR / "dataset" / f"{name}.yaml", "loader", "options")
+    return read_mapping(find_choice("dataset", name, CONF_DIR), "loader", "options")
 
 
 def _describe_location(name: str, root: Path) -> str:

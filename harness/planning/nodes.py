@@ -30,7 +30,7 @@ from dynbatch.harness.machine.facts import Machine, count_usable_cpus, has_cuda_
 from dynbatch.harness.machine.torch_device import explain_unusable_gpu
 from dynbatch.harness.planning.durations import parse_duration
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.checked import Count, Text, check_fields, read
+from dynbatch.harness.values.checked import Count, Text, read
 
 GIB = 2**30
 LARGEST_GIB = 2**20
@@ -56,7 +56,6 @@ class Nodes:
     block: Text = "30m"
 
     def __post_init__(self) -> None:
-        check_fields(self, "nodes.")
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
                 f"nodes.name={self.name} is not allowed: expected letters, digits, dots and dashes"

@@ -254,9 +254,8 @@ def find_without_measuring(
     if record is not None:
         is_wanted = not _is_derived(record) or _find_limited(measurement, present) is not None
         if is_wanted and present.is_kept(record, spec):
-            if record.status != "crash":
-                # left by a run that was killed after its record
-                measurement.log.unlink(missing_ok=True)
+            # Left by a run that was killed after its record.
+            measurement.log.unlink(missing_ok=True)
             return record, True
         change = present.find_change(record, spec)
         if change is not None:
