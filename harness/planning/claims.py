@@ -57,7 +57,7 @@ from dynbatch.harness.planning.claim_points import (
     list_points,
 )
 from dynbatch.harness.planning.grid import expand
-from dynbatch.harness.planning.yaml_files import list_choices, read_mapping
+from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.trials.spec import DEVICES
 from dynbatch.harness.values.checked import Line, NotNegative, OneOf, Positive, read
 
@@ -177,7 +177,7 @@ class Claim:
 def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
     """Read every claim of conf/claims, the oldest paper first.
 
-    `check_claims` checks that the systems, experiments and values in them exist.
+    `check_claims` checks that the experiments and values in them exist.
     """
     paths = sorted((conf_dir / "claims").glob("*.yaml"))
     points: PointsOf = {}
@@ -232,24 +232,13 @@ def _normalize_answer(answer: object) -> object:
 
 
 def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
-    """Raise ConfigError if a claim names a system, an experiment or a value that does not exist."""
-    systems = list_choices("system", conf_dir)
+    """Raise ConfigError if a claim names an experiment or a value that does not exist."""
     for claim in claims:
         if claim.answer is not None:
             try:
-                _check_systems(claim.answer, systems)
                 _check_points(claim, claim.answer, conf_dir)
             except ConfigError as error:
                 raise ConfigError(f"claims/{claim.name}.yaml: {error}") from error
-
-
-def _check_systems(answer: Answer, systems: Sequence[str]) -> None:
-    for wanted in (getattr(answer, side) for side in SIDES):
-        for name in wanted.get("system", ()):
-            if name not in systems:
-                raise ConfigError(
-                    f"answer has unknown system {name}; choose one of {', '.join(systems)}"
-                )
 
 
 def _check_points(claim: Claim, answer: Answer, conf_dir: Path) -> None:

@@ -227,7 +227,11 @@ def test_instances_that_count_as_alike_are_equally_long(name: str) -> None:
         ({"answer__settings": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
         ({"answer__experiment": "shown"}, "shown, which shows trials of others"),
-        ({"answer__denominator": {"system": "swift"}}, "unknown system swift; choose one of"),
+        ({"answer__denominator": {"system": "swift"}}, "denominator system=swift, steps nothing"),
+        (
+            {"answer__numerator": {"system": ["slow", "swift"]}},
+            "with system=swift; choose one of slow, quick, slower",
+        ),
         ({"answer__settings": {"batch_size": 2}}, "at scale paper that match numerator system"),
         ({"answer__settings": {"batch_size": [8, 9]}}, "with batch_size=9; choose one of 1, 8, 64"),
         ({"answer__settings": {"leaves": 8}}, "one has no trials at scale paper that match"),
