@@ -11,7 +11,7 @@ from typing import Any
 
 from dynbatch.harness.contracts.home import find_home
 from dynbatch.harness.planning.claim_points import ROUNDS, find_comparisons
-from dynbatch.harness.planning.claims import Claim, check_claims, read_claims
+from dynbatch.harness.planning.claims import Claim, read_claims
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import EXPERIMENT, Grid, Settings, expand
 from dynbatch.harness.planning.nodes import choose_device, read_nodes
@@ -187,10 +187,8 @@ def _group_claims(
     Args:
         counted: whether to return claims about batch counts, or those about trials.
     """
-    claims = read_claims(choices.conf_dir)
-    check_claims(claims, choices.conf_dir)
     groups: dict[str, list[Claim]] = {}
-    for claim in claims:
+    for claim in read_claims(choices.conf_dir):
         answer, is_shown = claim.answer, choices.scale in claim.answered_at
         if only_decidable:
             is_shown = claim.explain_undecidable(choices.scale, choices.device) is None

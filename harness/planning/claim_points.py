@@ -12,7 +12,7 @@ from itertools import chain, pairwise, product
 from pathlib import Path
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.planning.grid import EXPERIMENT, Grid, Settings, expand, read_experiment
+from dynbatch.harness.planning.grid import EXPERIMENT, Settings, expand, read_experiment
 from dynbatch.harness.planning.sweep import Sweep
 from dynbatch.harness.values.checked import Line
 
@@ -179,19 +179,49 @@ def find_scales(
 
     Args:
         points: expanded experiments, to which this function adds.
+
+    Raises:
+        ConfigError: for an unknown experiment, and unless the paper scale has a point and every
+            value occurs at a scale that answers the claim.
     """
     key = answer.experiment, answer.counts_batches
     if key not in points:
         scales = read_experiment(answer.experiment, conf_dir)["scales"]
         grids = [expand(answer.experiment, scale, conf_dir) for scale in scales]
-        points[key] = {g.scale: tuple(list_points(g, counted=answer.counts_batches)) for g in grids}
+        points[key] = {
+            grid.scale: tuple(expand_sweeps(grid.sweeps)) if key[1] else grid.settings
+            for grid in grids
+        }
     compared = {scale: _list_members(answer, at) for scale, at in points[key].items()}
     answered = tuple(scale for scale, members in compared.items() if members)
-    return answered, tuple(s for s in answered if compared[s] == compared.get(PAPER))
+    _check_values(answer, {scale: points[key][scale] for scale in answered})
+    return answered, tuple(scale for scale in answered if compared[scale] == compared[PAPER])
 
 
-def list_points(grid: Grid, *, counted: bool) -> Iterator[Settings]:
-    return expand_sweeps(grid.sweeps) if counted else iter(grid.settings)
+def _check_values(answer: Answer, points: Mapping[str, Sequence[Settings]]) -> None:
+    what = "counts" if answer.counts_batches else "trials"
+    if PAPER not in points:
+        sides = ", ".join(f"{side} {_format_wanted(getattr(answer, side))}" for side in SIDES)
+        raise ConfigError(
+            f"experiment {answer.experiment} has no {what} at scale {PAPER} that match {sides};"
+            " fix them"
+        )
+    known: dict[str, dict[str, None]] = {}
+    for point in chain.from_iterable(points.values()):
+        for key, value in point.items():
+            known.setdefault(key, {})[str(value)] = None
+    for key, values in chain.from_iterable(getattr(answer, side).items() for side in SIDES):
+        for value in values:
+            if value not in known.get(key, ()):
+                choices = ", ".join(known.get(key) or known)
+                raise ConfigError(
+                    f"experiment {answer.experiment} at scale {' or '.join(points)} has no {what}"
+                    f" with {key}={value}; choose one of {choices}"
+                )
+
+
+def _format_wanted(wanted: Wanted) -> str:
+    return " ".join(f"{key}={','.join(values)}" for key, values in wanted.items()) or "nothing"
 
 
 def _list_members(answer: Answer, settings: Sequence[Settings]) -> frozenset[_Member]:

@@ -40,23 +40,13 @@ harness/planning/claim_points.py finds the points of a claim, and the scales tha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.planning.claim_points import (
-    PAPER,
-    SIDES,
-    Answer,
-    PointsOf,
-    Wanted,
-    find_scales,
-    list_points,
-)
-from dynbatch.harness.planning.grid import expand
+from dynbatch.harness.planning.claim_points import SIDES, Answer, PointsOf, find_scales
 from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.trials.spec import DEVICES
 from dynbatch.harness.values.checked import Line, NotNegative, OneOf, Positive, read
@@ -177,7 +167,9 @@ class Claim:
 def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
     """Read every claim of conf/claims, the oldest paper first.
 
-    `check_claims` checks that the experiments and values in them exist.
+    Raises:
+        ConfigError: for an invalid file, or one that names an experiment or a value that does not
+            exist.
     """
     paths = sorted((conf_dir / "claims").glob("*.yaml"))
     points: PointsOf = {}
@@ -229,49 +221,3 @@ def _normalize_answer(answer: object) -> object:
                 for key, value in normalized[side].items()
             }
     return normalized
-
-
-def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
-    """Raise ConfigError if a claim names an experiment or a value that does not exist."""
-    for claim in claims:
-        if claim.answer is not None:
-            try:
-                _check_points(claim, claim.answer, conf_dir)
-            except ConfigError as error:
-                raise ConfigError(f"claims/{claim.name}.yaml: {error}") from error
-
-
-def _check_points(claim: Claim, answer: Answer, conf_dir: Path) -> None:
-    """Raise ConfigError unless the paper scale has a point and every value occurs at a scale."""
-    what = "counts" if answer.counts_batches else "trials"
-    grid = expand(answer.experiment, PAPER, conf_dir)
-    if grid.of_claims or grid.trials_of:
-        raise ConfigError(
-            f"answer has experiment {answer.experiment}, which shows trials of others;"
-            " choose one that measures"
-        )
-    if PAPER not in claim.answered_at:
-        sides = ", ".join(f"{side} {_format_wanted(getattr(answer, side))}" for side in SIDES)
-        raise ConfigError(
-            f"experiment {answer.experiment} has no {what} at scale {PAPER} that match {sides};"
-            " fix them"
-        )
-    known: dict[str, dict[str, None]] = {}
-    for scale in claim.answered_at:
-        at_scale = expand(answer.experiment, scale, conf_dir)
-        for point in list_points(at_scale, counted=answer.counts_batches):
-            for key, value in point.items():
-                known.setdefault(key, {})[str(value)] = None
-    location = f"experiment {answer.experiment} at scale {' or '.join(claim.answered_at)}"
-    selected = chain.from_iterable(getattr(answer, side).items() for side in SIDES)
-    for key, values in selected:
-        for value in values:
-            if value not in known.get(key, ()):
-                choices = ", ".join(known.get(key) or known)
-                raise ConfigError(
-                    f"{location} has no {what} with {key}={value}; choose one of {choices}"
-                )
-
-
-def _format_wanted(wanted: Wanted) -> str:
-    return " ".join(f"{key}={','.join(values)}" for key, values in wanted.items()) or "nothing"
