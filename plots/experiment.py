@@ -179,7 +179,7 @@ def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.D
     """
     planned, composer = [], Composer(conf_dir)
     for sweep in sweeps:
-        built = map(build_count_rows, filter(None, source.find_counts(sweep)))
+        built = [build_count_rows(count) for count in source.find_counts(sweep) if count]
         counts = {tuple(rows[0][key] for key in COUNT_KEYS): rows for rows in built}
         for options, key in _plan_counts(sweep, composer):
             planned.append((options, key, counts.get(key)))
