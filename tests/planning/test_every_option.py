@@ -82,6 +82,7 @@ def test_no_system_takes_another_type_or_an_unknown_word() -> None:
     for kind, adapter in adapters().items():
         hints = get_type_hints(kind, include_extras=True)
         for name in (field.name for field in fields(kind)):
+            assert hints[name] not in (int, float), f"{name} of {adapter.__module__} has no limit"
             words = WRONG_WORDS if hints[name] is str else ()
             for value in (*values_against(hints[name]), *words):
                 try:
@@ -114,6 +115,7 @@ def test_no_model_and_no_data_set_takes_another_type() -> None:
 @pytest.mark.parametrize("kind", [LearningSettings, Timing, Limits])
 def test_no_setting_of_a_trial_takes_another_type(kind: type[Any]) -> None:
     for name, hint in get_type_hints(kind, include_extras=True).items():
+        assert hint not in (int, float), f"{name} has no limit"
         for value in () if NoneType in get_args(hint) else values_against(hint):
             with pytest.raises(ConfigError, match=rf"{name}(=| is empty)"):
                 kind(**{name: value})
