@@ -79,7 +79,7 @@ def shrink_picture(path: Path, width: int) -> tuple[bytes, int, int]:
     picture.thumbnail((width, picture.height), Image.Resampling.LANCZOS, reducing_gap=None)
     # A palette from the picture's own colors saves two thirds of the bytes and keeps grays gray.
     picture = picture.quantize(N_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    picture.save(content, "PNG")
+    picture.save(content, "PNG", optimize=True)
     return content.getvalue(), picture.width, picture.height
 
 

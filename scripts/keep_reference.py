@@ -72,22 +72,24 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
 
 
 def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
-    """Return the named experiments, or by default those with at least half of their records.
+    """Return the named experiments, if any, or by default those with half of their records.
 
     An experiment that measures nothing needs no record.
     """
     parts = held.drawn
-    if unknown := [name for name in flags.only if name not in parts]:
+    if unknown := [name for name in flags.only or () if name not in parts]:
         raise ConfigError(
             f"no record of {', '.join(unknown)}, which --only selects; choose from"
             f" {', '.join(parts)}"
         )
+    if flags.only is not None:
+        return list(flags.only)
     names = [n for n, part in parts.items() if flags.partial or len(part.seen) >= part.n_missing]
-    if not flags.only and not names:
+    if not names:
         raise ConfigError(
             f"no experiment has most of its records in {held.records_path}; add --partial"
         )
-    return flags.only or names
+    return names
 
 
 def remove_paths(record: Record) -> Record:
@@ -157,9 +159,7 @@ def build_readme(held: Drawable, folder: Path, sheets: Sequence[dict[str, Any]])
             "| | |",
             "|---|---|",
             *(f"| {name} | {value} |" for name, value in facts.items() if value),
-            "",
-            "| experiment | title | files |",
-            "|---|---|---|",
+            *(["", "| experiment | title | files |", "|---|---|---|"] if sheets else ()),
             *map(_build_row, sheets),
             "",
         ]
@@ -193,7 +193,9 @@ def _parse(typed: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--partial", action="store_true", help="keep experiments without most of their records, too"
     )
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="experiments to keep")
+    parser.add_argument(
+        "--only", nargs="*", metavar="NAME", help="experiments to draw; none: records alone"
+    )
     return parser.parse_args(typed)
 
 

@@ -105,6 +105,10 @@ def test_artifacts_are_kept_by_name(choices: Choices, tmp_path: Path, capsys: Ou
     kinds = ("systems", "strategies")
     assert {name.partition(".")[0] for name in names} == {f"{TABLE}_{kind}" for kind in kinds}
 
+    folder = typed[1]
+    assert keep_reference.main([folder, folder, "--only"]) == 0, "no name: records alone"
+    assert {*content_of(Path(folder))} == {"README.md", "records.jsonl.xz"}
+
 
 def test_local_paths_are_removed_from_committed_records(choices: Choices) -> None:
     write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
