@@ -89,21 +89,24 @@ class Switches:
 
     @property
     def lays_out_subgraphs(self) -> bool:
-        """True if the operators inside vertex functions are batched and laid out."""
-        return self.layout in SUBGRAPH_LAYOUTS and self.granularity == "vertex"
+        """True if the operators inside vertex functions are batched and laid out.
+
+        Fused operators keep their values in registers, which have no layout.
+        """
+        is_apart = self.granularity == "vertex" and not self.fusion
+        return self.layout in SUBGRAPH_LAYOUTS and is_apart
 
     def resolve_effective(self, *, train: bool) -> Switches:
         """Return the switches that have an effect; some are ignored in training or with others."""
         by_operator = self.granularity == "operator"
-        laid_out = self.lays_out_subgraphs and not self.fusion
-        plain = "policy" if self.layout in SUBGRAPH_LAYOUTS and not laid_out else self.layout
+        is_ignored = self.layout in SUBGRAPH_LAYOUTS and not self.lays_out_subgraphs
         return replace(
             self,
             fold_tables=self.fold_tables and not train,
             deduplicate_inputs=self.deduplicate_inputs and not by_operator,
             share_products=self.share_products and not by_operator,
             outputs="vertices" if by_operator else self.outputs,
-            layout=plain,
+            layout="policy" if is_ignored else self.layout,
             gather_fusion=self.gather_fusion and self.fusion,
         )
 

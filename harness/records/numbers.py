@@ -24,6 +24,7 @@ from dynbatch.harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_sett
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
 TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
+TIMES = (TIME, "mini_batch_ms")  # of whole passes; all systems of a block have equal mini-batches
 RATIO = "ratio"
 WIDE_INTERVAL = "wide_interval"
 _BASE_FACTS = ("group", "group_facts", "trial_id", *pairs.PAIR_COLUMNS)
@@ -242,8 +243,9 @@ def ratios(
 ) -> pd.DataFrame:
     """Add `ratio`: each row's quantity divided by the base's in the same round and workload.
 
-    For times, the ratio is the speedup of the base. If both ran in one block, it is the median of
-    the ratios within cycles, and the trial's rounds in other blocks do not count. If no round of
+    For times, the ratio is the speedup of the base. For those of whole passes (TIMES), if both ran
+    in one block, it is the median of the ratios within cycles, and the trial's rounds in other
+    blocks do not count. If no round of
     both was in one block, the ratio is that of the rounds' medians, with a warning. Other warnings
     are those of both sides in shared rounds, and those of slow builds. If the base has no number,
     its status takes precedence.
@@ -272,7 +274,7 @@ def ratios(
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
     ratio = (values / both.base).where(both.base > 0).astype(float)
     is_paired = both.is_paired.notna()
-    if quantity == TIME:
+    if quantity in TIMES:
         ratio = pairs.replace_by_ratios_in_cycles(ratio, both)
         is_paired &= ~pairs.find_replaceable(both)
     return both.assign(

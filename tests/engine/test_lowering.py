@@ -175,6 +175,18 @@ def test_values_lie_inside_their_buffers_and_operators_run_once(name: str) -> No
                 assert all(position[k] < position[i] for k in inside)
 
 
+@pytest.mark.parametrize("layout", ["dynet", "pq"])
+@pytest.mark.parametrize("function", ["leaf", "internal"])
+def test_layouts_of_operators_change_nothing_that_is_fused(function: str, layout: str) -> None:
+    """As the record says: the layout in effect is `policy`."""
+    model = EXAMPLES["tree_lstm"][0]
+    plans = [
+        lower(trace_functions(model)[function], switches, Backend.abilities, train=True)
+        for switches in (Switches(layout=layout), Switches(layout="policy"))
+    ]
+    assert plans[0] == plans[1]
+
+
 def _counters(
     model: str, instances: Sequence[Any], switches: Switches, *, train: bool = True
 ) -> tuple[int, int]:

@@ -285,7 +285,8 @@ def test_ratios_over_a_base_of_another_group_are_refused() -> None:
         ratios(own, unlike, [])
 
 
-def test_ratios_of_a_block_are_within_its_cycles() -> None:
+@pytest.mark.parametrize("quantity", ["instance_s", "mini_batch_ms"])
+def test_ratios_of_a_block_are_within_its_cycles(quantity: str) -> None:
     """The machine halves its speed for one cycle in three, of which each side has its own share."""
     fast = {0: (1.0, False), 2: (2.0, False), 3: (1.0, False)}
     slow = {0: (3.0, False), 2: (6.2, False), 3: (3.3, False), 4: (9.0, False)}
@@ -294,7 +295,9 @@ def test_ratios_of_a_block_are_within_its_cycles() -> None:
         build_rows("fast", [1.0], turns=fast, **shared),
         build_rows("slow", [1 / 4.65], turns=slow, **shared),
     )
-    found = numbers(ratios(rows, "fast", []), ["system"], "ratio").set_index("system")
+    rows["mini_batch_ms"] = 16e3 * rows.instance_s
+    pairs = ratios(rows, "fast", [], quantity)
+    found = numbers(pairs, ["system"], "ratio").set_index("system")
     assert found.loc["slow"].value == pytest.approx(3.1)
     assert found.loc["slow"].warnings == ""
 

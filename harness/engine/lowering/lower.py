@@ -99,9 +99,7 @@ def _lay_out_function(function: VertexFunction, switches: Switches) -> LaidOutFu
         OperatorStage.LAZY
     ] * switches.lazy_batching
     joined = switches.pre_gather_parameters
-    laid_out = lay_out(function, switches.layout, apart=apart, joined=joined)
-    # Fused groups keep their values in registers, which have no columns.
-    return replace(laid_out, columns={}) if switches.fusion else laid_out
+    return lay_out(function, switches.layout, apart=apart, joined=joined)
 
 
 class _Lowering:
