@@ -25,7 +25,7 @@ from dynbatch.harness.trials.workload import count_lookups
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet.build import explain_missing_build
 from tests.support.processes import run_python
-from tests.support.run_adapter import CASES, FRAMEWORKS, values_of
+from tests.support.run_adapter import CASES, FRAMEWORKS, prefixed, values_of
 
 TOLERANCE = 1e-4  # relative to an array's largest entry
 STEP_TOLERANCE = 2e-3  # relative to the change of the loss: a difference of float32 losses
@@ -173,11 +173,13 @@ def truth(case: str, mode: str = "train", *, alone: bool = False) -> ReferenceRe
 
 
 @cache
-def truth_after_step(case: str) -> ReferenceResult:
-    """Run the reference after a step."""
+def truth_after_step(case: str, forgotten: str | None = None) -> ReferenceResult:
+    """Run the reference after a step that updates all parameters except a forgotten one."""
     rate, gradients = CASES[case].learning_rate, truth(case).gradients
-    weights = CASES[case].weights
-    stepped = {name: values - rate * gradients[name] for name, values in weights.items()}
+    stepped = {
+        name: values - (rate * gradients[name] if name != forgotten else 0.0)
+        for name, values in CASES[case].weights.items()
+    }
     return run_reference(CASES[case].model, stepped, CASES[case].instances, "train")
 
 
@@ -279,6 +281,20 @@ def test_it_holds_in_every_case(results: Found, holds: Callable[[Found, str], No
         except (AssertionError, KeyError) as error:
             wrong.append(f"{case}: {type(error).__name__} {error}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [name for name in CASES if CASES[name].model.is_trainable and not name.endswith("_large")],
+)
+def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
+    right = truth_after_step(case)
+    for name, gradient in truth(case).gradients.items():
+        if np.any(gradient):
+            forgetful = prefixed("stepped", values_of(truth_after_step(case, forgotten=name)))
+            with pytest.raises(AssertionError):
+                assert_equal(forgetful, "stepped", right)
+    assert_equal(prefixed("stepped", values_of(right)), "stepped", right)
 
 
 def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None:
