@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import typing
@@ -44,12 +45,15 @@ class Compiled(Compilable, Generic[P, R]):
 
     Args:
         fast: LLVM's fast-math flags.
+        without_lock: Python releases its lock during calls; for integers only.
     """
 
     __name__: str
 
-    def __init__(self, function: Callable[P, R], fast: tuple[str, ...]) -> None:
-        self.function, self.fast = function, fast
+    def __init__(
+        self, function: Callable[P, R], fast: tuple[str, ...], *, without_lock: bool
+    ) -> None:
+        self.function, self.fast, self.without_lock = function, fast, without_lock
         functools.update_wrapper(self, function)
         if function.__defaults__ or function.__kwdefaults__:
             raise CompileError(f"{self.__module__}.{self.__name__} has defaults; remove them")
@@ -91,6 +95,12 @@ class Compiled(Compilable, Generic[P, R]):
 
     @cached_property
     def _called(self) -> Any:
+        if self.without_lock:
+            returned = typing.get_type_hints(self.function).get("return")
+            kind = ctypes.CFUNCTYPE(
+                ctypes.c_int64 if returned is int else None, *[ctypes.c_int64] * len(self.names)
+            )
+            return kind(self.address)
         address = self._loaded.find_address(f"{self.__name__}.python")
         wrapper, alive = make_callable(self.__name__, address, self.named)
         _CALLED.append((wrapper, alive))
@@ -107,12 +117,16 @@ class Compiled(Compilable, Generic[P, R]):
 @overload
 def compiled(function: Callable[P, R]) -> Compiled[P, R]: ...
 @overload
-def compiled(*, fast: tuple[str, ...]) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
-def compiled(function: Any = None, *, fast: tuple[str, ...] = ()) -> Any:
+def compiled(
+    *, fast: tuple[str, ...] = (), without_lock: bool = False
+) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
+def compiled(
+    function: Any = None, *, fast: tuple[str, ...] = (), without_lock: bool = False
+) -> Any:
     """Compile a function to machine code; see Compiled."""
     if function is None:
-        return lambda target: Compiled(target, fast)
-    return Compiled(function, fast)
+        return lambda target: Compiled(target, fast, without_lock=without_lock)
+    return Compiled(function, fast, without_lock=without_lock)
 
 
 def has_compiled(name: str) -> bool:
@@ -162,12 +176,16 @@ def _write_entry(module: IRModule, entry: Compiled[..., Any]) -> None:
     if ARENA in module.ir.globals:
         release = module.translate(arrays.release, (INT,), ()).function
     returned = (INT,) if translated.raises else (INT, NOTHING, None)
-    if all(kind == INT for kind in entry.kinds) and translated.returned in returned:
+    is_plain = all(kind == INT for kind in entry.kinds) and translated.returned in returned
+    if is_plain:
         _write_plain(module, entry.__name__, translated, len(entry.kinds), release)
-    wrapper = Wrapper(module, entry.__name__, entry.names)
-    wrapper.write(entry.kinds, translated, release)
-    if wrapper.named != entry.named:
-        raise CompileError(f"{entry.__name__}: the returned tuples differ from the declaration")
+    if not entry.without_lock:
+        wrapper = Wrapper(module, entry.__name__, entry.names)
+        wrapper.write(entry.kinds, translated, release)
+        if wrapper.named != entry.named:
+            raise CompileError(f"{entry.__name__}: the returned tuples differ from the declaration")
+    elif translated.raises or not is_plain:
+        raise CompileError(f"{entry.__name__}: errors and arrays need Python's lock")
 
 
 def _write_plain(module: IRModule, name: str, translated: Translated, n: int, release: Any) -> None:

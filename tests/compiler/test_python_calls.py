@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,7 +16,13 @@ import pytest
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.compiler.pointers import FAILED, call_for_number
+from dynbatch.harness.compiler.pointers import (
+    FAILED,
+    call_for_number,
+    get_address,
+    load_atomic,
+    store_atomic,
+)
 from dynbatch.harness.compiler.registry import load_generated
 from dynbatch.harness.errors import CompileError
 from tests.support.both_ways import run_both
@@ -233,6 +240,56 @@ def test_memory_of_a_large_call_is_kept_for_the_next_one_and_no_more() -> None:
     assert once < 25_000_000
     if before:
         assert once > 9_000_000
+
+
+@compiled(without_lock=True)
+def waited(address: int, most: int) -> int:
+    """Wait until another thread has written a word; return 0 if none has."""
+    for _ in range(most):
+        if load_atomic(address) != 0:
+            return load_atomic(address)
+    return 0
+
+
+def test_other_threads_run_during_a_function_without_the_lock() -> None:
+    word, found = np.zeros(2, np.int64), []
+    address = get_address(word)
+    thread = threading.Thread(target=lambda: found.append(waited(address, 2**31)))
+    thread.start()
+    store_atomic(address, 5)
+    thread.join()
+    assert found == [5]
+
+
+@compiled(without_lock=True)
+def added_up(address: int, n: int) -> None:
+    """Add to a word, while other threads do the same."""
+    for _ in range(n):
+        store_atomic(address, load_atomic(address) + 1)
+
+
+def test_a_function_without_the_lock_may_return_nothing() -> None:
+    word = np.zeros(1, np.int64)
+    assert added_up(get_address(word), 1000) is None
+    assert word[0] == 1000
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def run(x: NDArray[np.int64]) -> int:\n    return len(x)",
+        "def run(n: int) -> float:\n    return 0.5",
+        "def run(n: int) -> int:\n    return len(np.zeros(n))",
+        "def run(n: int) -> int:\n    if n:\n        raise ValueError('no')\n    return n",
+    ],
+)
+def test_without_the_lock_there_are_no_arrays_and_no_errors(function: str) -> None:
+    head = (
+        "import numpy as np\nfrom numpy.typing import NDArray\n"
+        "from dynbatch.harness.compiler.compiled import compiled\n\n@compiled(without_lock=True)\n"
+    )
+    with pytest.raises(CompileError, match="errors and arrays need Python's lock"):
+        load_generated(f"{head}{function}\n", "run")(1)
 
 
 def test_a_python_without_its_lock_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

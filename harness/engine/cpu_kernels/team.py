@@ -290,7 +290,7 @@ def _enter(context: int, enter: Callable[[], object], failed: list[Exception], k
     except Exception as error:
         failed.append(error)
     else:
-        call(serve.address, (context,))  # by ctypes, which releases Python's lock
+        serve(context)
 
 
 def _stop(table: Table) -> None:
@@ -318,7 +318,7 @@ def _run_calls(context: int, calls: int, n: int) -> None:
     wait_at_barrier(context)
 
 
-@compiled
+@compiled(without_lock=True)
 def serve(context: int) -> None:
     """Run a thread of the team: wait for jobs and take part in them until the team ends."""
     team, seen = read_word(context, TEAM), 0
