@@ -140,9 +140,12 @@ class Backend(ABC):
     def view_rows(self, blocks: Iterable[RowBlock]) -> None:
         """Make rows of parameters readable as parameters; an update of either changes both.
 
-        Only a backend whose abilities include it is asked to.
+        Raises:
+            UnsupportedTrial: The backend does not read row blocks.
         """
-        raise NotImplementedError
+        raise UnsupportedTrial(
+            f"{type(self).__module__} does not read row blocks; use share_products=false"
+        )
 
     @abstractmethod
     def compile(self, plans: Mapping[int, Plan]) -> None:
@@ -203,8 +206,13 @@ class Backend(ABC):
         """Return these rows of a state (k, width), if the backend keeps states.
 
         Waits until they are computed.
+
+        Raises:
+            UnsupportedTrial: The backend does not keep states.
         """
-        raise NotImplementedError
+        raise UnsupportedTrial(
+            f"{type(self).__module__} does not store states; use backend=compiled"
+        )
 
     def defer_losses(self, losses: Sequence[Loss]) -> Callable[[], float]:
         """Return a function that waits for these losses and returns their sum.

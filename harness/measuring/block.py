@@ -54,7 +54,7 @@ from dynbatch.harness.measuring.turns import (
     encode,
     parse_report,
 )
-from dynbatch.harness.records.files import convert_write_errors, put_aside
+from dynbatch.harness.records.files import convert_write_errors
 from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.turns import collect_turn_seconds
 from dynbatch.harness.trials.spec import TrialSpec
@@ -338,7 +338,7 @@ class _Block:
         if lacked_memory and child.excess is None and self.seats and number not in self._tried:
             self._tried.add(number)  # the others' memory may have been missing
             self._alone.append(number)
-            put_aside(entry.path)  # an interrupted run must not leave it as the result
+            entry.path.unlink(missing_ok=True)  # an interrupted run must not leave it as the result
             return
         self._settle(number, outcome)
 

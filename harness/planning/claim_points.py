@@ -181,13 +181,18 @@ def find_scales(
         points: expanded experiments, to which this function adds.
 
     Raises:
-        ConfigError: for an unknown experiment, and unless the paper scale has a point and every
-            value occurs at a scale that answers the claim.
+        ConfigError: for an unknown experiment or one that shows trials of others, and unless the
+            paper scale has a point and every value occurs at a scale that answers the claim.
     """
     key = answer.experiment, answer.counts_batches
     if key not in points:
         scales = read_experiment(answer.experiment, conf_dir)["scales"]
         grids = [expand(answer.experiment, scale, conf_dir) for scale in scales]
+        if any(grid.of_claims or grid.trials_of for grid in grids):
+            raise ConfigError(
+                f"answer has experiment {answer.experiment}, which shows trials of others;"
+                " choose one that measures"
+            )
         points[key] = {
             grid.scale: tuple(expand_sweeps(grid.sweeps)) if key[1] else grid.settings
             for grid in grids

@@ -204,7 +204,8 @@ def update_markers(
                 file.unlink(missing_ok=True)
                 continue
             records = [build_record_path(results_dir, *step) for step in job.steps]
-            newest_ns = max(record.stat().st_mtime_ns for record in records if record.exists())
+            times_ns = (record.stat().st_mtime_ns for record in records if record.exists())
+            newest_ns = max(times_ns, default=0)
             if not file.exists() or file.stat().st_mtime_ns < newest_ns:
                 replace_whole(file, f"{newest_ns}\n")  # Snakemake compares contents, too
                 os.utime(file, ns=(newest_ns, newest_ns))

@@ -24,7 +24,7 @@ from dynbatch.harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_sett
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
 TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
-TIMES = (TIME, "mini_batch_ms")  # of whole passes; all systems of a block have equal mini-batches
+TIMES = (TIME, "mini_batch_ms")  # of whole passes; mini-batches of a block have equal sizes
 RATIO = "ratio"
 WIDE_INTERVAL = "wide_interval"
 _BASE_FACTS = ("group", "group_facts", "trial_id", *pairs.PAIR_COLUMNS)
@@ -245,10 +245,9 @@ def ratios(
 
     For times, the ratio is the speedup of the base. For those of whole passes (TIMES), if both ran
     in one block, it is the median of the ratios within cycles, and the trial's rounds in other
-    blocks do not count. If no round of
-    both was in one block, the ratio is that of the rounds' medians, with a warning. Other warnings
-    are those of both sides in shared rounds, and those of slow builds. If the base has no number,
-    its status takes precedence.
+    blocks do not count. If no round of both was in one block, the ratio is that of the rounds'
+    medians, with a warning. Other warnings are those of both sides in shared rounds, and those of
+    slow builds. If the base has no number, its status takes precedence.
 
     Args:
         base: Rows of one trial for each workload, or the name of a system in `rows`.

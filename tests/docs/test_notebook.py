@@ -35,7 +35,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "results" / "speedups.png").stat().st_size > 0
     # DRNN: the engine over the fastest baseline, and ACRoBat over DyNet in the paper.
-    assert re.search(r"drnn +torch_levels +2\.3445\d+ .*4\.84", done.stdout), done.stdout
+    assert re.search(r"drnn +torch_levels +2\.3557\d+ .*4\.84", done.stdout), done.stdout
     *_, measured = done.stdout.split("system  batch_size")
     assert measured.count(" ok\n") == 4, measured
     assert len(list((tmp_path / "results" / "raw").rglob("r*.json"))) == 8

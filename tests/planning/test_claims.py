@@ -225,7 +225,7 @@ def test_instances_that_count_as_alike_are_equally_long(name: str) -> None:
         ({"decided_at": ["paper"]}, "unknown key 'decided_at' of a claim; remove it"),
         ({"answer__settings": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
-        ({"answer__experiment": "shown"}, "shown has no trials at scale paper that match"),
+        ({"answer__experiment": "shown"}, "shown, which shows trials of others"),
         ({"answer__denominator": {"system": "swift"}}, "denominator system=swift, steps nothing"),
         (
             {"answer__numerator": {"system": ["slow", "swift"]}},

@@ -129,6 +129,9 @@ def materialize_views(context: int, operands: int, constants: int, n: int) -> No
     Operands: states, index, runs, batch boundaries, copies, a flag per thread that the copy is
     done. Constants: n_slots, width.
 
+    Before each call, the flags of all threads are equal: so either all of them copy and wait for
+    each other, or none.
+
     Args:
         n: The number of batches.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +86,7 @@ class Segments(Sequence[Segment]):
     def __len__(self) -> int:
         return len(self.starts["batch"]) - 1
 
-    def __getitem__(self, r: Any) -> Any:
-        """Return one segment by its number; there are no slices."""
+    def __getitem__(self, r: int) -> Segment:  # type: ignore[override]  # there are no slices
         r = range(len(self))[r]
         eager, batches, lazy = (
             self.batches[stage][self.starts[stage][r] : self.starts[stage][r + 1]]

@@ -29,9 +29,10 @@ BEGIN = "dynbatch.harness.measuring.processes.child"
 Fork = Callable[[socket.socket], ForkedProcess | None]
 
 POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core
-# Most seconds that count between two looks at a child: after more of them this process was stopped
-# (SIGSTOP, Ctrl-Z), and its child may have done its work or have been stopped, too.
-LOOK_S = 4 * POLL_S
+# Most seconds that count between two looks at a child. Starting and ending other workers delays a
+# look by less; after more, this process was stopped (SIGSTOP, Ctrl-Z), and its child may have done
+# its work or have been stopped, too.
+LOOK_S = 20.0
 MEMORY_SHARE = 0.8  # fraction of the machine's memory, if no limit is configured
 
 
