@@ -299,7 +299,7 @@ def test_positions_are_grouped_by_word(chosen: list[int]) -> None:
 
 
 PACKED = [
-    Switches(layout=layout, pre_gather_parameters=pre_gather)
+    Switches(layout=layout, fusion=False, pre_gather_parameters=pre_gather)
     for layout, pre_gather in product(("pq", "dynet"), (True, False))
 ]
 FOLLOWED = [

@@ -43,7 +43,9 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "shared": {"deduplicate_inputs": True},
     "pq": {"layout": "pq", "fusion": False},
     "dynet": {"layout": "dynet", "pre_gather_parameters": False, "fusion": False},
-    "packs": {"layout": "pq", "lazy_batching": False, "pre_gather_parameters": False},
+    "packs": {
+        "layout": "pq", "fusion": False, "lazy_batching": False, "pre_gather_parameters": False
+    },
     "none": {
         "lazy_batching": False, "hoisting": False, "fusion": False, "outputs": "vertices",
         "layout": "policy",
