@@ -116,8 +116,9 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             " [policy](docs/critical_share.md) (which batch next): DyNet's agenda instead of ours"
             f" multiplies training time by {describe_policies()}.",
             f"- **Frameworks.** The engine is {describe_median(rows, 'framework')} as the fastest"
-            f" one: {clearly} faster on {describe_counts(rows, 'framework')}. Slower than"
-            f" {describe_slower(rows)} ([why](docs/results.md#where-the-engine-is-slower)).",
+            f" one: {clearly} faster on {describe_counts(rows, 'framework')}. Its interval is"
+            f" below 1 only against {describe_slower(rows)}"
+            " ([why](docs/results.md#where-the-engine-is-slower)).",
             f"- **C++ by hand** (`{MANUAL}`). {describe_median(rows, 'manual')}: clearly faster on"
             f" {describe_counts(rows, 'manual')}, slightly slower (interval below 1) on"
             f" {count_slightly_slower(rows)}.",
