@@ -91,18 +91,18 @@ class Adapter(System):
             model.name,
             weights,
             is_training=self.settings.mode == "train",
-            sgemm=self._prepare_libraries(),
+            **self._prepare_libraries(),
             n_threads=self.settings.threads,
         )
 
-    def _prepare_libraries(self) -> tuple[int, int]:
+    def _prepare_libraries(self) -> dict[str, int]:
         """Set the threads of both libraries, and return the addresses of their matmuls."""
         assert LIBRARY is not None
         LIBRARY.set_threads(self.settings.threads)
         if self._onednn is None:
-            return 0, LIBRARY.address
+            return {"onednn": 0, "openblas": LIBRARY.address}
         self._onednn.set_threads(self.settings.threads)
-        return self._onednn.address, LIBRARY.address
+        return {"onednn": self._onednn.address, "openblas": LIBRARY.address}
 
     def load(self, instances: Sequence[Any]) -> None:
         """Concatenate the instances' arrays, which a program in C++ would hold."""

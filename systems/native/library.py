@@ -142,8 +142,8 @@ class NativeNetwork:
         model: name of the model.
         weights: initial weights, which are copied.
         is_training: whether backward passes follow.
-        sgemm: addresses of matmuls of many rows: oneDNN's dnnl_sgemm, 0 if it is not used, and
-            Fortran's sgemm of OpenBLAS or another BLAS, used without oneDNN.
+        onednn: address of dnnl_sgemm for matmuls of many rows; 0: not used.
+        openblas: address of Fortran's sgemm, of OpenBLAS or another BLAS, used without oneDNN.
         n_threads: number of threads of loops outside of matmuls.
     """
 
@@ -153,7 +153,8 @@ class NativeNetwork:
         weights: Mapping[str, Array],
         *,
         is_training: bool,
-        sgemm: tuple[int, int],
+        onednn: int,
+        openblas: int,
         n_threads: int,
     ) -> None:
         self._library = load_library()
@@ -164,7 +165,7 @@ class NativeNetwork:
             _Weight(n.encode(), w.ctypes.data, w.size // w.shape[-1], w.shape[-1])
             for n, w in arrays.items()
         ]
-        self._call("prepare", *map(ctypes.c_void_p, sgemm), ctypes.c_int(n_threads))
+        self._call("prepare", *map(ctypes.c_void_p, (onednn, openblas)), ctypes.c_int(n_threads))
         array = (_Weight * len(structs))(*structs)
         self._call(
             "make_network",

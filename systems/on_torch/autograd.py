@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dynbatch.harness.contracts.model import Model
+from dynbatch.harness.values.instances import Tree
 from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
 from dynbatch.systems.on_torch.models.kept_levels import KeptLevel, plan_levels
@@ -55,14 +56,14 @@ class LevelsByAutograd(BatchedVertices):
         self.net = net(model, FastLinear if ONEDNN else nn.Linear)
         self.held = self.net.held
 
-    def plan(self, trees: Sequence[Any], device: torch.device) -> Any:
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> AllLevels:
         """Plan the levels, one per height."""
         joined = join_trees(trees)
         order = np.argsort(joined.height, kind="stable")
         plan = plan_levels(joined, device)
         return AllLevels(plan.words, plan.levels, to_tensor(joined.labels[order], device), order)
 
-    def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, plan: AllLevels) -> tuple[Tensor, Tensor]:
         net = self.net
         state = net.leaf(*net.look_up_vectors(plan.words))
         hidden, states = [state[0]], torch.cat(state, 1)

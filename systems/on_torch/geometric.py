@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import MessagePassing
 
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.machine.folders import make_process_folder
 from dynbatch.harness.values.instances import Tree
-from dynbatch.systems.on_torch.autograd import LevelsByAutograd
 from dynbatch.systems.on_torch.levels import Adapter as LevelsAdapter
 from dynbatch.systems.on_torch.models.child_sum import TreeLSTMChildSum
 from dynbatch.systems.on_torch.models.trees import CellNet, TreeLSTM
-from dynbatch.systems.on_torch.net import score_labels
+from dynbatch.systems.on_torch.net import BatchedVertices, score_labels
+from dynbatch.systems.on_torch.products import ONEDNN, FastLinear
 from dynbatch.systems.on_torch.rows import to_device
 from dynbatch.systems.plans.programs import Once
 from dynbatch.systems.plans.trees import Ids, invert_permutation
@@ -109,11 +109,13 @@ class TreeConvolution(MessagePassing):  # type: ignore[misc]  # the package has 
         return torch.cat(self.net.internal(left, right), 1)
 
 
-class Graphs(LevelsByAutograd):
+class Graphs(BatchedVertices):
     """Network whose levels are bipartite graphs, from the vertices of a depth to their parents."""
 
     def __init__(self, net: type[CellNet], model: Model) -> None:
-        super().__init__(net, model)
+        super().__init__(model)
+        self.net = net(model, FastLinear if ONEDNN else nn.Linear)
+        self.held = self.net.held
         self.convolution = TreeConvolution(self.net)
         self.read = Once(build_graph)
 
