@@ -300,6 +300,8 @@ def choose_backend(
     for name in DEFAULT_BACKENDS[device] if asked == "auto" else (asked,):
         backend = load_backend(name)
         reason = backend.explain_unavailable(switches, device)
+        if switches.streams and not backend.abilities.streams:
+            reason = "it has no second stream; use hoisting=true, or backend=cuda on a GPU"
         missing = sorted({*operators} - backend.abilities.operators)
         if reason is None and missing:
             reason = f"it has no kernel for {', '.join(missing)}; use backend=stepwise"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from dynbatch.harness.values.checked import OneOf, check_fields
 from dynbatch.harness.values.precision import EXACT, PRECISIONS
@@ -33,7 +33,8 @@ class Switches:
         granularity: "vertex" batches whole vertex functions, "operator" single operators by DyNet's
             signatures.
         lazy_batching: Compute parameter gradients and outputs once per mini-batch (Cavs).
-        hoisting: Run operators that need no child before the first batch.
+        hoisting: Run operators that need no child before the first batch; "stream": on a second
+            stream of a GPU, next to the batches (Cavs's streaming; backend cuda only).
         fusion: Generate kernels for elementwise operators.
         gather_fusion: These kernels read children's states in place; otherwise the states are
             gathered first unless they are consecutive (ACRoBat, MLSys 2024, section 5).
@@ -69,7 +70,7 @@ class Switches:
 
     granularity: Annotated[str, OneOf(CHOICES["granularity"])] = "vertex"
     lazy_batching: bool = True
-    hoisting: bool = True
+    hoisting: bool | Literal["stream"] = True
     fusion: bool = True
     gather_fusion: bool = True
     layout: Annotated[str, OneOf(CHOICES["layout"])] = "read_order"
@@ -86,6 +87,16 @@ class Switches:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def hoists(self) -> bool:
+        """True if operators that need no child run apart from the batches."""
+        return self.hoisting is not False
+
+    @property
+    def streams(self) -> bool:
+        """True if they run on a second stream."""
+        return self.hoisting == "stream"
 
     @property
     def lays_out_subgraphs(self) -> bool:

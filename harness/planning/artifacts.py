@@ -155,6 +155,8 @@ def _plan_trials(
     named = {str(point["dataset"]) for point in settings}
     available = {dataset: find_available(dataset, choices) for dataset in named}
     for point in settings:
+        if point.get("device") == "cuda" != choices.device:
+            continue  # for GPUs only
         chosen = {**point, "dataset": available[str(point["dataset"])]}
         own = chosen.pop(ROUNDS, None)
         rounds = grid.rounds if own is None else own

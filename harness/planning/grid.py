@@ -43,8 +43,8 @@ and each step removed from its end.
 
 Keys are override keys of `bench` with dots between levels (timing.min_seconds,
 model.options.variant). A block's key overrides the base's key, and its `rounds` those of the scale.
-`null` is a value like any other. A block without lists is one trial. A scale has blocks, counts
-(keys: harness/planning/sweep.py), or both.
+A block with `device: cuda` is not planned on a CPU. `null` is a value like any other. A block
+without lists is one trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or both.
 
 A scale without blocks and counts may be the word `claims`, which shows the trials and counts of
 other experiments that conf/claims names. It may also be `trials_of: NAME`, which shows the trials

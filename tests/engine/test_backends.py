@@ -98,6 +98,20 @@ def test_a_device_takes_the_first_backend_that_can(monkeypatch: Patch) -> None:
         choose_backend(Switches(), "cuda")
 
 
+@pytest.mark.parametrize("switches", [{}, {"backend": "stepwise"}], ids=str)
+def test_a_backend_without_a_second_stream_is_refused(switches: dict[str, str]) -> None:
+    asked = Switches(hoisting="stream", **switches)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedTrial, match="no second stream; use hoisting=true, or"):
+        choose_backend(asked, "cpu")
+
+
+def test_a_second_stream_copies_no_parameters() -> None:
+    cuda, asked = load_backend("cuda"), {"layout": "pq", "hoisting": "stream"}
+    assert "use another layout" in (
+        cuda.explain_unavailable(Switches(fusion=False, **asked), "cuda") or ""
+    )
+
+
 def test_record_explains_the_skipped_backend(monkeypatch: Patch) -> None:
     assert "instead_of" not in Setting("tree_lstm").engine.facts()
     chosen = KINDS["compiled"], "backend=cuda: busy"

@@ -35,7 +35,7 @@ from dynbatch.harness.engine.backends.cuda.kinds import (
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
-from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
+from dynbatch.harness.engine.backends.cuda.text import AHEAD, EXPRESSIONS
 from dynbatch.harness.engine.backends.cuda.updates import build_updates
 from dynbatch.harness.engine.backends.cuda.words import (
     ChildOf,
@@ -285,6 +285,65 @@ def test_a_kind_that_accesses_no_state_has_one_instruction_in_a_phase(name: str)
             assert len(without) == len(set(without))
             n_seen += len(without)
     assert n_seen > 0
+
+
+# --- operators on a second stream ---
+
+STREAM = Switches(hoisting="stream")
+STREAMED = ("lattice_lstm", "child_sum", "gated_lattice_lstm", "parser")
+ALL_BEFORE = 10**6  # phases: the second stream has ended before the first batch
+
+
+@pytest.mark.parametrize("slack", [0, ALL_BEFORE])
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_second_stream_may_be_as_late_or_as_early_as_events_allow(
+    sabotaged: type[Sabotaged], name: str, slack: int
+) -> None:
+    sabotaged.slack = slack
+    assert is_right(name, sabotaged, STREAM, N_STEPS)
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_batch_that_does_not_wait_for_the_second_stream_is_found(
+    sabotaged: type[Sabotaged], name: str
+) -> None:
+    sabotaged.slack = -1
+    assert not is_right(name, sabotaged, STREAM)
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_two_streams_run_the_rows_of_one(name: str) -> None:
+    ahead, lag = list_covered_rows(name, "stream")
+    assert lag is not None
+    assert (ahead, None) == list_covered_rows(name, True)
+
+
+def list_covered_rows(name: str, hoisting: Any) -> tuple[dict[Kind, set[int]], int | None]:
+    """Return the rows of each kind of the forward pass, each once, and the lag of its streams."""
+    setting = Setting(name, Switches(hoisting=hoisting), WalkedBackend)
+    setting.train(setting.instances)
+    backend: Any = setting.backend
+    rows: dict[Kind, set[int]] = {}
+    for program in (0, AHEAD):
+        for instruction in chain(*read_forward(backend, program)):
+            mine, covered = instruction.rows, rows.setdefault(instruction.kind, set())
+            new = set(range(mine.start, mine.start + mine.n))
+            assert not covered & new
+            covered |= new
+    return rows, backend._preparation.lag
+
+
+def read_forward(backend: Any, slot: int) -> list[Phase]:
+    return read_program(backend._preparation.modules["forward"], backend._prepared.programs[slot])
+
+
+def test_batches_overlap_on_the_second_stream() -> None:
+    """The parser's words take two phases, but a batch of the program may have one."""
+    setting = Setting("parser", STREAM, WalkedBackend)
+    setting.train(setting.instances)
+    backend: Any = setting.backend
+    assert backend._preparation.lag == 1
+    assert any(len({one.kind for one in phase}) > 1 for phase in read_forward(backend, AHEAD))
 
 
 # --- updates, and sums of gradients ---

@@ -15,6 +15,7 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import (
+    ON_TWO_STREAMS,
     ONE_BY_ONE,
     POLICIES,
     all_switches,
@@ -27,6 +28,7 @@ from tests.support.fake_time import NullClock
 if not torch.cuda.is_available():  # reporting hundreds of skipped tests takes seconds
     pytest.skip("torch sees no CUDA device here", allow_module_level=True)
 pytestmark = pytest.mark.gpu
+CHOICES = ONE_BY_ONE | ON_TWO_STREAMS
 
 
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
@@ -43,7 +45,7 @@ def test_every_switch_agrees_with_the_reference_on_cuda(name: str, granularity: 
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm", "matrices"])
-@pytest.mark.parametrize("switches", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
+@pytest.mark.parametrize("switches", CHOICES.values(), ids=CHOICES)
 def test_generated_kernels_agree_with_the_reference_under_every_switch(
     name: str, switches: dict[str, Any]
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ from dynbatch.harness.engine.backends.cuda.launching import (
     Staging,
 )
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
+from dynbatch.harness.engine.backends.cuda.text import AHEAD
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.systems.on_core.vertex import Adapter
@@ -39,31 +41,75 @@ N_PASSES = 3
 Work = Callable[[], None]
 
 
-class FakeGraph:
-    """Graph whose launches are stored during a capture; other launches run immediately."""
+class FakeStream:
+    """Stream of a capture.
 
-    captured: FakeGraph | None = None
+    Attributes:
+        waits: Numbers of the launches that its next one follows; None: it is in no capture.
+    """
 
     def __init__(self) -> None:
-        self.launches: list[Work] = []
+        self.waits: set[int] | None = None
+
+    def wait_stream(self, other: FakeStream) -> None:
+        self.wait_event(other.record_event())
+
+    def wait_event(self, event: set[int] | None) -> None:
+        if event is not None:
+            self.waits = (self.waits or set()) | event
+
+    def record_event(self) -> set[int] | None:
+        return None if self.waits is None else set(self.waits)
+
+
+class FakeGraph:
+    """Graph whose launches are stored during a capture; other launches run immediately.
+
+    A replay runs them in a random order that events and streams allow.
+
+    Attributes:
+        current: The stream of launches.
+        choices: Draws the orders.
+    """
+
+    captured: FakeGraph | None = None
+    current = FakeStream()
+    choices = Random(3)
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Work, set[int]]] = []
 
     def replay(self) -> None:
-        for launch in self.launches:
-            launch()
+        waiting = dict(enumerate(self.launches))
+        while waiting:
+            ready = [k for k, (_, waits) in waiting.items() if not waits & waiting.keys()]
+            work, _ = waiting.pop(self.choices.choice(ready))
+            work()
 
     @classmethod
     @contextmanager
     def capture(cls, graph: FakeGraph) -> Iterator[None]:
-        cls.captured = graph
+        cls.captured, cls.current.waits = graph, set()
         yield
-        cls.captured = None
+        followed = set[int]().union(*(waits for _, waits in graph.launches), cls.current.waits)
+        assert followed == set(range(len(graph.launches))), "a stream is not joined"
+        cls.captured, cls.current.waits = None, None
+
+    @classmethod
+    @contextmanager
+    def select(cls, stream: FakeStream) -> Iterator[None]:
+        before, cls.current = cls.current, stream
+        yield
+        cls.current = before
 
     @classmethod
     def launch(cls, work: Work) -> None:
-        if cls.captured is None:
+        if cls.captured is None or cls.current.waits is None:
             work()
         else:
-            cls.captured.launches.append(work)
+            number = len(cls.captured.launches)
+            cls.captured.launches.append((work, cls.current.waits))
+            cls.current.waits = {number}
 
 
 class WalkedKernel:
@@ -110,6 +156,9 @@ def adapt(monkeypatch: Patch) -> Callable[..., tuple[Adapter, list[Sequence[Any]
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", FakeGraph.capture)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
+    monkeypatch.setattr(torch.cuda, "stream", FakeGraph.select)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: FakeGraph.current)
 
     def build(
         backend: type[WalkedBackend], name: str, device: str = "cpu", **switches: Any
@@ -122,8 +171,10 @@ def adapt(monkeypatch: Patch) -> Callable[..., tuple[Adapter, list[Sequence[Any]
     return build
 
 
-def train(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> dict[str, Any]:
-    for _ in range(N_PASSES):
+def train(
+    adapter: Adapter, mini_batches: list[Sequence[Any]], n_passes: int = N_PASSES
+) -> dict[str, Any]:
+    for _ in range(n_passes):
         for mini_batch in mini_batches:
             adapter.load(mini_batch)
             adapter.run(NullClock())
@@ -139,6 +190,58 @@ def test_replays_train_as_launches_do(adapt: Any, name: str) -> None:
         np.testing.assert_array_equal(found[key], weight)
     assert adapter.counters().n_launches == 2  # the update is not counted
     assert adapter.engine.backend.n_captures > 3
+
+
+STREAMED = ("child_sum", "lattice_lstm")
+
+
+def start_without_waits(launch: launching.Launch, n_phases: int) -> None:
+    """Launch both programs on two streams, which are joined at their end only."""
+    main, side = FakeGraph.current, FakeStream()
+    side.wait_stream(main)
+    with FakeGraph.select(side):
+        for phase in range(launch.count_ahead(n_phases)):
+            launch.start(phase, AHEAD)
+    for phase in range(n_phases):
+        launch.start(phase)
+    main.wait_stream(side)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_passes"), [*((name, N_PASSES) for name in STREAMED), ("parser", 1)]
+)
+def test_two_streams_train_as_one_in_any_order_that_events_allow(
+    adapt: Any, name: str, n_passes: int
+) -> None:
+    expected = train(*adapt(WalkedBackend, name, hoisting="stream"), n_passes)
+    found = train(*adapt(GraphBackend, name, hoisting="stream"), n_passes)
+    for key, weight in expected.items():
+        np.testing.assert_array_equal(found[key], weight)
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_missing_wait_between_streams_is_noticed(
+    adapt: Any, name: str, monkeypatch: Patch
+) -> None:
+    expected = train(*adapt(WalkedBackend, name, hoisting="stream"))
+    monkeypatch.setattr(launching.Launch, "start_on_two_streams", start_without_waits)
+    found = train(*adapt(GraphBackend, name, hoisting="stream"))
+    assert not all(np.array_equal(found[key], expected[key]) for key in expected)
+
+
+def test_a_stream_outside_of_the_capture_is_noticed(adapt: Any, monkeypatch: Patch) -> None:
+    """It runs once, during the capture, and in no replay."""
+    expected = train(*adapt(WalkedBackend, "child_sum", hoisting="stream"))
+    monkeypatch.setattr(FakeStream, "wait_stream", lambda *_: None)
+    found = train(*adapt(GraphBackend, "child_sum", hoisting="stream"))
+    assert not all(np.array_equal(found[key], expected[key]) for key in expected)
+
+
+def test_a_stream_that_is_not_joined_is_noticed(adapt: Any, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(FakeStream, "wait_event", lambda *_: None)
+    monkeypatch.setattr(FakeStream, "wait_stream", lambda own, _: setattr(own, "waits", set()))
+    with pytest.raises(AssertionError, match="not joined"):
+        train(*adapt(GraphBackend, "child_sum", hoisting="stream"))
 
 
 def test_captures_are_compilations_and_precede_the_passes(adapt: Any, monkeypatch: Patch) -> None:

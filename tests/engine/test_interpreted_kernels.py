@@ -26,7 +26,15 @@ from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.precision import TOLERANCES
 from tests.support.engine_models import EXAMPLES, SEQUENCE_MODELS
-from tests.support.engine_runs import ONE_BY_ONE, SWITCHES, Setting, disagreements, prepared, run
+from tests.support.engine_runs import (
+    ON_TWO_STREAMS,
+    ONE_BY_ONE,
+    SWITCHES,
+    Setting,
+    disagreements,
+    prepared,
+    run,
+)
 from tests.support.instances import build, draw_trees, random_instances
 from tests.support.pairwise import pairwise_choices
 from tests.support.walked_backend import PoisonedMemory, WalkedBackend
@@ -40,6 +48,7 @@ SMALL = Tiling(
 )
 TOLERANCE = 3e-5  # for float32, as in the contract of backends
 MODES = ("train", "infer")
+CHOICES = ONE_BY_ONE | ON_TWO_STREAMS
 
 
 class SmallTiles(Backend):
@@ -123,10 +132,10 @@ def test_batches_of_one_and_of_hundreds(interpreted: None) -> None:
 
 # Switches that change kernels for edges to several children; NumPy runs all switches below.
 @pytest.mark.slow
-@pytest.mark.parametrize("switch", ["lazy_batching", "fusion", "none"])
+@pytest.mark.parametrize("switch", ["lazy_batching", "fusion", "none", "stream"])
 def test_switches_with_several_children_at_once(switch: str, interpreted: None) -> None:
     model, instances = EXAMPLES["child_sum"]
-    assert wrong(model, instances, Switches(**ONE_BY_ONE[switch])) == []
+    assert wrong(model, instances, Switches(**CHOICES[switch])) == []
 
 
 # Every other switch changes the input of this backend or its launches.
@@ -183,9 +192,9 @@ def test_every_switch_and_model(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     weights = draw_initial_weights(model, 7)
     references = {mode: run_reference(model, weights, instances, mode) for mode in MODES}
     first = list(EXAMPLES).index(name)
-    one_mode = zip(ONE_BY_ONE, islice(cycle(MODES), first, None), strict=False)
+    one_mode = zip(CHOICES, islice(cycle(MODES), first, None), strict=False)
     for switch, mode in (*one_mode, ("all", "train"), ("all", "infer")):
-        switches = Switches(**ONE_BY_ONE[switch])
+        switches = Switches(**CHOICES[switch])
         if name == "passes_on" and switches.outputs == "vertices":
             continue  # its loss reads states that are not pushed
         found = run(prepared(model, weights, switches, "frontier", mode), instances)

@@ -35,6 +35,7 @@ from tests.support.refusals import expect_refusal
 SLOW = pytest.mark.slow
 PAPERS = {"ACRoBat", "Cavs", "DyNet", "ED-Batch"}
 VARIANTS = {"vertex_openblas", "vertex_shared"}  # of the engine, with rows of their own
+STEPS = ("lazy_batching", "fusion", "hoisting")  # of Cavs's Fig. 10
 COMPILED_S = 0.5  # compilation of one model with one set of engine options, once per machine
 
 
@@ -221,6 +222,20 @@ def plan_blocks(folder: Path, *blocks: dict[str, object]) -> tuple[PlannedTrial,
     write_conf(folder, one={"title": "T", "paper": "P", "scales": scales})
     chosen = replace(choices("smoke"), conf_dir=folder / "conf")
     return plan_artifact("one", chosen, Composer(chosen.conf_dir))
+
+
+@pytest.mark.parametrize("name", ["cavs_fig10a", "cavs_fig10b"])
+def test_streaming_is_planned_on_a_gpu_only(name: str, composer: Composer) -> None:
+    """On both devices it is next to the same trials without it."""
+    found = {}
+    for device in ("cpu", "cuda"):
+        trials = plan_artifact(name, replace(choices("paper"), device=device), composer)
+        found[device] = [
+            (trial.spec.hidden_size, *map(trial.spec.system_options.get, STEPS)) for trial in trials
+        ]
+    streamed = [point for point in found["cuda"] if point not in found["cpu"]]
+    sizes = sorted({size for size, *_ in found["cpu"]})
+    assert streamed == [(size, on, on, "stream") for on in (False, True) for size in sizes]
 
 
 def test_a_block_may_have_rounds_of_its_own(tmp_path: Path) -> None:

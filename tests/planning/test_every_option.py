@@ -57,7 +57,8 @@ def values_against(hint: Any) -> Iterator[Any]:
     elif all(isinstance(kind, str) for kind in kinds):  # a Literal
         yield from (*WRONG[str], *(word for word in WRONG_WORDS if word not in kinds))
     else:
-        yield from (5, True, 0.5, *(() if str in kinds else ("off",)))
+        wrong = {str: "off", bool: True}
+        yield from (5, 0.5, *(value for kind, value in wrong.items() if kind not in kinds))
     yield from (one for one in STRUCTURES if not any(get_origin(kind) for kind in kinds))
     if NoneType not in kinds:
         yield None

@@ -125,10 +125,10 @@ def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Load) ->
         return {"instances_per_s": 30.0 if trial.settings["system.options.fusion"] else 10.0}
 
     figure, found = curves.draw(load("cavs_fig10a", change))
-    assert set(found.curve) == {"all of these"}, "what this scale has no trial of has no curve"
+    assert set(found.curve) == {"all with hoisting"}, "what this scale has no trial of has no curve"
     assert found.value.iloc[0] > 3, "construction and scheduling are left out"
     assert found.status.iloc[0] == "ok"
-    assert _list_texts(figure) == ["all of these"], "a single point is a mark with a name"
+    assert _list_texts(figure) == ["all with hoisting"], "a single point is a mark with a name"
 
 
 def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Load) -> None:
@@ -195,10 +195,15 @@ def test_the_interval_of_an_exponent_covers_as_often_as_it_says() -> None:
 def test_a_curve_of_one_option_has_the_name_of_that_option(name: str) -> None:
     """No option is shown in place of another: hoisting is not Cavs's streaming."""
     settings = read_declaration(name, CONF_DIR).read_options("figure", curves.Options).settings
+    names = {"stream": "streaming", "all": "all of the paper's"}
     for label, change in settings.items():
-        options = [key.rpartition(".")[2].replace("_", " ") for key, on in change.items() if on]
-        assert label in (options[0], "all of these")
-        assert (label == "all of these") == (len(options) > 1)
+        options = [
+            names.get(str(on)) or key.rpartition(".")[2].replace("_", " ")
+            for key, on in change.items()
+        ]
+        assert (label in ("all of the paper's", "all with hoisting")) == (len(options) > 1)
+        assert len(options) > 1 or label == options[0]
+        assert (label == "all of the paper's") == (len(options) > 1 and "streaming" in options)
 
 
 # --- graphs and state machines ---

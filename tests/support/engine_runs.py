@@ -52,6 +52,12 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+# The same, of backends with two streams.
+ON_TWO_STREAMS: dict[str, dict[str, Any]] = {
+    "stream": {"hoisting": "stream"},
+    "only stream": {**ONE_BY_ONE["none"], "hoisting": "stream"},
+}
+
 
 BOTH = (True, False)
 # Switches of the compiled backend, with all their values. Libraries and precision have their own

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import ModelSizes, Weights, draw_initial_weights
 from dynbatch.harness.engine.backends.cuda import backend as cuda
+from dynbatch.harness.engine.backends.cuda import launching
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Base,
     Columns,
@@ -42,7 +43,7 @@ from dynbatch.harness.engine.backends.cuda.launching import Launches
 from dynbatch.harness.engine.backends.cuda.memory import DeviceMemory
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import WORDS, KernelModule
-from dynbatch.harness.engine.backends.cuda.text import write_expression
+from dynbatch.harness.engine.backends.cuda.text import AHEAD, write_expression
 from dynbatch.harness.engine.backends.cuda.words import FloatArray, WordArray, Words
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.models.tree_lstm import TreeLSTM
@@ -80,6 +81,7 @@ class DeviceInstruction:
 
 
 Phase = list[DeviceInstruction]
+UNUSED = launching.Launch(print, 0, 1, torch.zeros(0), ())  # NumPy walks instead
 
 
 def read_program(module: KernelModule, program: Words) -> list[Phase]:
@@ -102,7 +104,13 @@ class PoisonedMemory(DeviceMemory):
 
 
 class WalkedBackend(cuda.Backend):
-    """Backend that runs programs phase by phase with NumPy."""
+    """Backend that runs programs phase by phase with NumPy.
+
+    Attributes:
+        slack: Phases by which the second stream is ahead of the batches' needs.
+    """
+
+    slack = 0
 
     @classmethod
     def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
@@ -121,7 +129,7 @@ class WalkedBackend(cuda.Backend):
         return self._list_work(*kernels)
 
     def _list_work(self, *kernels: str) -> Launches:
-        return [(Any, self._prepared.count_phases(kernel)) for kernel in kernels]  # type: ignore[misc]
+        return [(UNUSED, self._prepared.count_phases(kernel)) for kernel in kernels]
 
     def _bound(self, kernel: str) -> tuple[Launch, Words, Mapping[WordArray, tuple[int, int]]]:
         """Return kernels and addresses that a launch binds; words are read when it runs."""
@@ -135,9 +143,17 @@ class WalkedBackend(cuda.Backend):
     def _walk(
         self, launch: Launch, words: Words, indices: Mapping[WordArray, tuple[int, int]]
     ) -> None:
-        """Run all phases."""
+        """Run all phases; each on a second stream only as early as a batch needs it."""
         found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
-        for phase in self.phases(launch.module, words[words[launch.slot] :]):
+        ahead, n_done = list[Phase](), 0
+        is_forward, lag = launch.slot == KERNELS.index("forward"), self._preparation.lag
+        if is_forward and lag is not None:
+            ahead = self.phases(launch.module, words[words[AHEAD] :])
+        for k, phase in enumerate(self.phases(launch.module, words[words[launch.slot] :])):
+            needed = k + 1 + (lag or 0) + self.slack
+            for early in ahead[n_done:needed]:
+                Walk(launch, found).phase(early)
+            n_done = max(n_done, needed)
             Walk(launch, found).phase(phase)
 
 

@@ -69,7 +69,7 @@ def _plan_function(
         gradient,
         abilities,
         lazy_batching=switches.lazy_batching,
-        hoisting=switches.hoisting,
+        hoisting=switches.hoists,
     )
     anew = switches.lays_out_subgraphs and not switches.pre_gather_parameters
     return _Lowering(laid_out, uses, laid_out.packs if anew else (), gradient).plan()
@@ -95,9 +95,7 @@ def _lay_out_function(function: VertexFunction, switches: Switches) -> LaidOutFu
     """Return the function, with its inner operators batched if a switch requests it."""
     if not switches.lays_out_subgraphs:
         return LaidOutFunction(function, (), {})
-    apart = [OperatorStage.EAGER] * switches.hoisting + [
-        OperatorStage.LAZY
-    ] * switches.lazy_batching
+    apart = [OperatorStage.EAGER] * switches.hoists + [OperatorStage.LAZY] * switches.lazy_batching
     joined = switches.pre_gather_parameters
     return lay_out(function, switches.layout, apart=apart, joined=joined)
 

@@ -389,6 +389,7 @@ class Abilities:
             (dynbatch.harness.vertex.shared_products).
         starts_from_biases: A matmul adds a bias at no cost. Without fused kernels, every matmul
             that a bias follows adds it.
+        streams: Operators that need no child can run on a second stream.
     """
 
     operators: frozenset[str]
@@ -401,6 +402,7 @@ class Abilities:
     reuses_places: bool = True
     reads_row_blocks: bool = False
     starts_from_biases: bool = False
+    streams: bool = False
 
     def __post_init__(self) -> None:
         if not self.fuses and (self.reads_children or self.adds_to_children):

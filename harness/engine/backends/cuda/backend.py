@@ -116,6 +116,7 @@ class Backend(TorchBackend):
         narrows=True,
         gives_back_parts=True,
         reuses_places=False,
+        streams=True,
     )
     tiling = Tiling()
 
@@ -138,6 +139,8 @@ class Backend(TorchBackend):
             return "profile=true needs compiled code; use backend=compiled on a CPU"
         if switches.blas != "auto":
             return "its matmuls use no BLAS; use blas=auto"
+        if switches.streams and switches.lays_out_subgraphs:
+            return "hoisting=stream copies no parameters together; use another layout"
         if switches.granularity == "operator":
             return (
                 "granularity=operator would recompile all kernels for each new operator; use"
@@ -245,7 +248,8 @@ class Backend(TorchBackend):
         if known is None or known[0] is not module:
             floats = tuple(self._memory.find_tensor(array) for array in module.floats)
             kernel, slot = self._load_kernel(module), KERNELS.index(name)
-            launch = Launch(kernel, slot, self._compute_grid(), self._staging.words, floats)
+            lag = self._preparation.lag if name == "forward" else None
+            launch = Launch(kernel, slot, self._compute_grid(), self._staging.words, floats, lag)
             known = self._launches[name] = module, launch
         return known[1]
 

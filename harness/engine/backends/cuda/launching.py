@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynbatch.harness.engine.backends.cuda.text import N_STAGES
+from dynbatch.harness.engine.backends.cuda.text import AHEAD, N_STAGES
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.lowering.plan import GROWTH
 
@@ -87,6 +87,8 @@ class Launch:
 
     Attributes:
         words: buffer of int32 arrays.
+        lag: None, or there is a second program, which runs ahead: phase k needs the results of its
+            phases until k + lag.
     """
 
     kernel: Kernel
@@ -94,11 +96,38 @@ class Launch:
     grid: int
     words: Tensor
     floats: tuple[Tensor, ...]
+    lag: int | None = None
 
-    def start(self, phase: int) -> None:
-        """Launch one phase."""
+    def start(self, phase: int, slot: int | None = None) -> None:
+        """Launch one phase, of the program in another slot if one is given."""
         kernel: Any = self.kernel
-        kernel[(self.grid,)](self.words, self.slot, phase, *self.floats, **OPTIONS)
+        slot = self.slot if slot is None else slot
+        kernel[(self.grid,)](self.words, slot, phase, *self.floats, **OPTIONS)
+
+    def start_all(self, n_phases: int) -> None:
+        """Launch phases one after another, all that run ahead first."""
+        for phase in range(self.count_ahead(n_phases)):
+            self.start(phase, AHEAD)
+        for phase in range(n_phases):
+            self.start(phase)
+
+    def start_on_two_streams(self, n_phases: int) -> None:
+        """Launch phases, those that run ahead on a second stream; each phase waits for its lag."""
+        main = torch.cuda.current_stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            ended = []
+            for phase in range(self.count_ahead(n_phases)):
+                self.start(phase, AHEAD)
+                ended.append(side.record_event())
+        for phase, event in enumerate(ended[self.lag :]):
+            main.wait_event(event)
+            self.start(phase)
+
+    def count_ahead(self, n_phases: int) -> int:
+        """Return the number of phases of the program that runs ahead of n phases."""
+        return 0 if self.lag is None else n_phases + self.lag
 
 
 Launches = Sequence[tuple[Launch, int]]  # launches that belong together, with numbers of phases
@@ -117,7 +146,7 @@ class PhaseByPhase:
 
     def count_calls(self, work: Launches) -> int:
         """Return the number of calls that `start` makes."""
-        return sum(n_phases for _, n_phases in work)
+        return sum(n_phases + launch.count_ahead(n_phases) for launch, n_phases in work)
 
     def prepare(self, name: str, work: Launches) -> None:
         """Do what precedes the first `start` of this work, which is nothing here."""
@@ -125,8 +154,7 @@ class PhaseByPhase:
     def start(self, name: str, work: Launches) -> None:
         """Launch all phases; equal launches have the same name in all mini-batches."""
         for launch, n_phases in work:
-            for phase in range(n_phases):
-                launch.start(phase)
+            launch.start_all(n_phases)
 
     def forget(self) -> None:
         """Discard all launches, because arrays move; none are stored here."""
@@ -177,8 +205,10 @@ class GraphLauncher(PhaseByPhase):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for launch, bucket in zip(launches, buckets, strict=True):
-                for phase in range(bucket):
-                    launch.start(phase)
+                if launch.lag is None:
+                    launch.start_all(bucket)
+                else:
+                    launch.start_on_two_streams(bucket)
         self.n_captures += 1
         return graph
 

@@ -14,7 +14,11 @@ from dynbatch.harness.engine.backend import Arrangement
 from dynbatch.harness.engine.backends.cuda.kinds import Tiling
 from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds, find_model_kinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule, list_entries, write_module
-from dynbatch.harness.engine.backends.cuda.program import KernelProgramWriter, build_batch_rows
+from dynbatch.harness.engine.backends.cuda.program import (
+    KernelProgramWriter,
+    build_batch_rows,
+    find_depth,
+)
 from dynbatch.harness.engine.backends.cuda.text import N_SLOTS
 from dynbatch.harness.engine.backends.cuda.words import (
     BufferOf,
@@ -228,6 +232,7 @@ class Preparation:
         self._several: set[Reader] = set()
         self._writers: dict[str, KernelProgramWriter] = {}
         self.places: dict[WordArray, int] = {}
+        self.lag: int | None = None  # see launching.Launch
 
     def prepare(self, rows: Arrangement) -> PreparedMiniBatch:
         """Write the programs and index arrays of a mini-batch.
@@ -257,11 +262,16 @@ class Preparation:
             return writers[kernel].write(runs, of_batches, others)
 
         is_backward = bool(rows.backward)
+        if self.lag is None:
+            forward, ahead = writers["forward"].write(rows.forward, of_batches), NOTHING
+        else:
+            forward, ahead = writers["forward"].write_apart(rows.forward, of_batches, self.lag)
         programs = (
-            writers["forward"].write(rows.forward, of_batches),
+            forward,
             writers["backward"].write(back, of_batches),
             write_with_others("backward_lazy", lazy) if is_backward else NOTHING,
             write_with_others("update", ()) if is_backward else NOTHING,
+            ahead,
         )
         return PreparedMiniBatch(programs, arrays)
 
@@ -291,3 +301,5 @@ class Preparation:
                 module, self._tiling, mine, kinds.select_stages(kernel), tuple(self._memory.plans)
             )
         self.modules = modules
+        depth = find_depth(kinds.stages["eager"])
+        self.lag = depth - 1 if self._switches.streams and depth else None

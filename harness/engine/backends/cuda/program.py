@@ -95,13 +95,14 @@ class Runs(NamedTuple):
 
 @compiled
 def write_instructions(
-    kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int, others: IntTable
+    kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int, others: IntTable, begins: Ints
 ) -> Ints:
     """Write a program: the number of phases, their bounds, and the instructions.
 
     Args:
         others: (n, 3) kind, phase and rows of kinds without batches, which share the last run's
             phases, or have phases of their own without a run.
+        begins: (n_batches,) output: the first phase of each batch of the runs.
     """
     room = _bound_instructions(kinds, rows, runs, first_type) + len(others)
     table = np.zeros((room, WORDS), dtype=np.int32)
@@ -117,6 +118,7 @@ def write_instructions(
             stop = end if at_once else min(at + 1, end)
             is_last = run >= n_runs - 1 and stop == end
             batches, beside = runs.batches[at:stop], others if is_last else others[:0]
+            begins[at:stop] = n_phases
             for phase in range(_count_phases(kinds, batches, kinds_at, beside)):
                 n_before = n
                 for type_id, position in batches:
@@ -132,6 +134,49 @@ def write_instructions(
             at = stop
             if at == end:
                 break
+    return _join(ends, n_phases, table, n)
+
+
+@compiled
+def write_ahead(
+    kinds: KindTable, rows: BatchRows, batches: IntTable, begins: Ints, stage: int,
+    first_type: int, lag: int, n_phases: int,
+) -> Ints:  # fmt: skip
+    """Write the program of a stage that runs ahead of the batches, which need its results.
+
+    Phase k of this stage of a batch is phase begins + k of the program.
+
+    Args:
+        batches: (n_batches, 2) type id and position, in order.
+        begins: (n_batches,) in ascending order, the phase of the batches' program in which each
+            begins.
+        lag: number of phases of the stage, less one.
+        n_phases: number of phases of the batches' program.
+    """
+    kinds_at, room = stage * len(rows.first) - first_type, 0
+    for type_id, _ in batches:
+        room += kinds.starts[kinds_at + type_id + 1] - kinds.starts[kinds_at + type_id]
+    table = np.zeros((room, WORDS), dtype=np.int32)
+    ends = np.zeros(n_phases + lag + 1, dtype=np.int32)
+    n, first = 0, 0
+    for phase in range(n_phases + lag):
+        n_before = n
+        while first < len(batches) and begins[first] + lag < phase:
+            first += 1
+        for b in range(first, len(batches)):
+            if begins[b] > phase:
+                break
+            t, k = batches[b, 0] - first_type, kinds_at + batches[b, 0]
+            if rows.first[t] >= 0:
+                own = phase - begins[b]
+                n = _write_batch(kinds, rows, t, batches[b, 1], k, own, table, n, n_before)
+        ends[phase + 1] = n
+    return _join(ends, n_phases + lag, table, n)
+
+
+@helper
+def _join(ends: Ints, n_phases: int, table: IntTable, n: int) -> Ints:
+    """Return a program of the first n instructions."""
     program = np.empty(2 + n_phases + n * WORDS, dtype=np.int32)
     program[0] = n_phases
     program[1 : 2 + n_phases] = ends[: n_phases + 1]
@@ -312,22 +357,49 @@ class KernelProgramWriter:
             others: kinds without batches,
                 which share the phases of the last run (see make_kind_rows).
         """
-        batches = [batch for _, batch in runs]
-        n_batches = [len(batch) for batch in batches]
-        stages = [self.stages.index(stage) for stage, _ in runs]
-        program: Words = write_instructions(
-            self.table,
-            rows,
-            Runs(
-                np.concatenate([NO_BATCHES, *batches]),
-                np.cumsum([0, *n_batches]),
-                np.array(stages, dtype=np.int64),
-                np.array([stage in WHOLE_STAGES for stage, _ in runs], dtype=np.bool_),
-            ),
-            self.first_type,
-            others,
-        )
-        return program
+        return self._write(list_runs(runs, self.stages), rows, others)[0]
+
+    def _write(self, runs: Runs, rows: BatchRows, others: IntArray) -> tuple[Words, IntArray]:
+        """Write a program; return it, and the first phase of each batch."""
+        begins = np.zeros(len(runs.batches), dtype=np.int32)
+        return write_instructions(self.table, rows, runs, self.first_type, others, begins), begins
+
+    def write_apart(self, runs: Sequence[Run], rows: BatchRows, lag: int) -> tuple[Words, Words]:
+        """Write a forward program without the eager stage, and the program of this stage.
+
+        Args:
+            lag: see write_ahead.
+        """
+        mine = list_runs([run for run in runs if run[0] != "eager"], self.stages)
+        program, begins = self._write(mine, rows, NO_KINDS)
+        is_batch = np.repeat(mine.stages == self.stages.index("batch"), np.diff(mine.starts))
+        begins = np.minimum(begins, program[0] - 1)  # of batches without phases of their own
+        ahead = write_ahead(
+            self.table, rows, mine.batches[is_batch], begins[is_batch],
+            self.stages.index("eager"), self.first_type, lag, int(program[0]),
+        )  # fmt: skip
+        return program, ahead
+
+
+def list_runs(runs: Sequence[Run], stages: Sequence[str]) -> Runs:
+    """Return runs as arrays.
+
+    Args:
+        stages: names of all stages, by index.
+    """
+    batches = [batch for _, batch in runs]
+    return Runs(
+        np.concatenate([NO_BATCHES, *batches]),
+        np.cumsum([0, *map(len, batches)]),
+        np.array([stages.index(stage) for stage, _ in runs], dtype=np.int64),
+        np.array([stage in WHOLE_STAGES for stage, _ in runs], dtype=np.bool_),
+    )
+
+
+def find_depth(stage: Mapping[int, Sequence[PlacedKind]]) -> int:
+    """Return the number of phases of a stage's deepest function."""
+    phases = (kind.phase for placed in stage.values() for kind in placed)
+    return max(phases, default=-1) + 1
 
 
 def build_batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int]) -> BatchRows:

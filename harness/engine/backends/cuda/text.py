@@ -82,7 +82,10 @@ INDENT = "    "
 # Steps of a loop over an inner dimension whose operands are loaded at the same time. A step waits
 # for memory much longer than it multiplies.
 N_STAGES = 5
-N_SLOTS = 4  # header slots of programs, which precede those of int32 arrays
+# Header slots of programs, which precede those of int32 arrays: one for each kernel, and a second
+# one of the forward kernel, for operators that run ahead on a second stream.
+N_SLOTS = 5
+AHEAD = N_SLOTS - 1
 
 
 @dataclass(slots=True)
