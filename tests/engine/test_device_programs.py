@@ -334,7 +334,7 @@ def list_covered_rows(name: str, hoisting: Any) -> tuple[dict[Kind, set[int]], i
 
 
 def read_forward(backend: Any, slot: int) -> list[Phase]:
-    return read_program(backend._preparation.modules["forward"], backend._prepared.programs[slot])
+    return read_program(backend._preparation.modules["forward"], backend._prepared.arrays[slot])
 
 
 def test_batches_overlap_on_the_second_stream() -> None:

@@ -205,10 +205,13 @@ class PreparedMiniBatch:
     """Mini-batch as int32 arrays.
 
     Attributes:
+        programs: one for each kernel.
+        ahead: the forward kernel's program of operators that run ahead on a second stream.
         indices: arrays that follow the programs, in the order of Preparation.places.
     """
 
     programs: tuple[Words, ...]
+    ahead: Words
     indices: tuple[Words, ...]
 
     def count_phases(self, kernel: str) -> int:
@@ -218,7 +221,7 @@ class PreparedMiniBatch:
     @property
     def arrays(self) -> tuple[Words, ...]:
         """All arrays to upload."""
-        return (*self.programs, *self.indices)
+        return (*self.programs, self.ahead, *self.indices)
 
 
 class Preparation:
@@ -271,9 +274,8 @@ class Preparation:
             writers["backward"].write(back, of_batches),
             write_with_others("backward_lazy", lazy) if is_backward else NOTHING,
             write_with_others("update", ()) if is_backward else NOTHING,
-            ahead,
         )
-        return PreparedMiniBatch(programs, arrays)
+        return PreparedMiniBatch(programs, ahead, arrays)
 
     # --- once per model ---
 
