@@ -176,12 +176,21 @@ def describe_warnings(numbers: pd.DataFrame) -> str:
 
 
 def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:
-    """Return the reason for each status without a number, with the `key` that failed."""
-    failed = data[~data.status.isin(["ok", NOT_MEASURED])]
-    return [
-        f"{experiment.label(row[key])}: {row.status}: {row.reason or 'no reason given'}"
-        for _, row in failed.iterrows()
-    ]
+    """Return the reason for each status without a number, with the `key` that failed.
+
+    Of reasons that differ only in their numbers, as of two rounds, the first one is returned.
+    """
+    lines: dict[tuple[str, str, str], str] = {}
+    for _, row in data[~data.status.isin(["ok", NOT_MEASURED])].iterrows():
+        name, reason = experiment.label(row[key]), row.reason or "no reason given"
+        reason = _REPEATED.sub("", reason)
+        alike = name, row.status, _DIGITS.sub("", reason)
+        lines.setdefault(alike, f"{name}: {row.status}: {reason}")
+    return list(lines.values())
+
+
+_REPEATED = re.compile(r"^as in round \d+: ")  # see dynbatch.harness.terminal.measurement
+_DIGITS = re.compile(r"\d+")
 
 
 def describe_counts(counts: pd.DataFrame) -> Iterator[str]:

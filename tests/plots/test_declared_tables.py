@@ -19,6 +19,7 @@ from dynbatch.harness.planning.grid import (
 )
 from dynbatch.harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from dynbatch.harness.values.paths import CONF_DIR
+from dynbatch.plots.captions import describe_failures
 from dynbatch.plots.declaration import DECLARED, read_declaration
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.published import PUBLISHED
@@ -257,6 +258,22 @@ def test_quantities_without_a_number_name_the_reason(load: Load) -> None:
     for label in ("CUDA API (ms)", "memory copies (ms)", "kernel calls", "copied (kB)"):
         assert f"Not measured, {label}: " in text
     assert "Another machine" in text
+
+
+def test_a_reason_that_rounds_share_is_one_line(load: Load) -> None:
+    """A later round repeats that of an earlier one, or has another number in it."""
+    reasons = ["used 9 MiB", "as in round 0: used 9 MiB", "used 8 MiB", "a leak"]
+    rows = [("vertex", "ok", ""), *(("cavs", "oom", reason) for reason in reasons)]
+    rows += [("cavs", "crash", "used 9 MiB"), ("torch_rnn", "oom", "used 7 MiB")]
+    data = pd.DataFrame(rows, columns=["system", "status", "reason"])
+    experiment = load(HEADLINE)
+    cavs, rnn = map(experiment.label, ("cavs", "torch_rnn"))
+    assert describe_failures(experiment, data, "system") == [
+        f"{cavs}: oom: used 9 MiB",
+        f"{cavs}: oom: a leak",
+        f"{cavs}: crash: used 9 MiB",
+        f"{rnn}: oom: used 7 MiB",
+    ]
 
 
 def test_systems_that_are_not_planned_at_a_scale_have_no_column(load: Load) -> None:
