@@ -92,8 +92,8 @@ class FakeGraph:
         cls.captured, cls.current.waits = graph, set()
         yield
         followed = set[int]().union(*(waits for _, waits in graph.launches), cls.current.waits)
-        assert followed == set(range(len(graph.launches))), "a stream is not joined"
         cls.captured, cls.current.waits = None, None
+        assert followed == set(range(len(graph.launches))), "a stream is not joined"
 
     @classmethod
     @contextmanager
@@ -110,6 +110,11 @@ class FakeGraph:
             number = len(cls.captured.launches)
             cls.captured.launches.append((work, cls.current.waits))
             cls.current.waits = {number}
+
+
+def make_stream() -> FakeStream:
+    assert FakeGraph.captured is None, "a stream is created in a capture"
+    return FakeStream()
 
 
 class WalkedKernel:
@@ -156,7 +161,7 @@ def adapt(monkeypatch: Patch) -> Callable[..., tuple[Adapter, list[Sequence[Any]
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", FakeGraph.capture)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
+    monkeypatch.setattr(torch.cuda, "Stream", make_stream)
     monkeypatch.setattr(torch.cuda, "stream", FakeGraph.select)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: FakeGraph.current)
 
@@ -195,9 +200,9 @@ def test_replays_train_as_launches_do(adapt: Any, name: str) -> None:
 STREAMED = ("child_sum", "lattice_lstm")
 
 
-def start_without_waits(launch: launching.Launch, n_phases: int) -> None:
+def start_without_waits(launch: launching.Launch, n_phases: int, side: FakeStream) -> None:
     """Launch both programs on two streams, which are joined at their end only."""
-    main, side = FakeGraph.current, FakeStream()
+    main = FakeGraph.current
     side.wait_stream(main)
     with FakeGraph.select(side):
         for phase in range(launch.count_ahead(n_phases)):

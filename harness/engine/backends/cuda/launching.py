@@ -111,10 +111,9 @@ class Launch:
         for phase in range(n_phases):
             self.start(phase)
 
-    def start_on_two_streams(self, n_phases: int) -> None:
+    def start_on_two_streams(self, n_phases: int, side: torch.cuda.Stream) -> None:
         """Launch phases, those that run ahead on a second stream; each phase waits for its lag."""
         main = torch.cuda.current_stream()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(main)
         with torch.cuda.stream(side):
             ended = []
@@ -202,13 +201,14 @@ class GraphLauncher(PhaseByPhase):
         for launch, bucket in zip(launches, buckets, strict=True):
             launch.start(bucket)  # past the end of the program: computes nothing
         torch.cuda.synchronize()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # none is created in a capture
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for launch, bucket in zip(launches, buckets, strict=True):
                 if launch.lag is None:
                     launch.start_all(bucket)
                 else:
-                    launch.start_on_two_streams(bucket)
+                    launch.start_on_two_streams(bucket, side)
         self.n_captures += 1
         return graph
 
