@@ -21,6 +21,8 @@ from dynbatch.harness.vertex.program import VertexFunction
 Array = NDArray[np.float64]
 Values = dict[int, Any]
 Watch = Callable[[str, Node, int, Any], None]  # arguments: function, operator, vertex, value
+# Outer products that are added to a gradient at once: adding each alone takes most of the time.
+N_PRODUCTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ class _Reference:
     states: list[dict[str, Array]] = field(init=False)
     state_gradients: list[dict[str, Array]] = field(init=False)
     parameter_gradients: dict[str, Array] = field(init=False)
+    products: dict[str, list[tuple[Array, Array]]] = field(default_factory=dict, init=False)
     parameters: dict[str, Array] = field(init=False)
 
     def run(self, mode: str) -> ReferenceResult:
@@ -183,6 +186,8 @@ class _Reference:
             name = self.batch.graph.type_names[self.batch.graph.types[vertex]]
             args = self.batch.graph.select_args(vertex).tolist()
             self._backward(name, gradients[name], forward[vertex], vertex, args)
+        for name in list(self.products):
+            self._add_products(name)
         return ReferenceResult(loss, outputs, self.parameter_gradients)
 
     def _start_backward(self, n: int) -> None:
@@ -248,8 +253,15 @@ class _Reference:
         total = self.parameter_gradients[node.name]
         if node.op == "outer_sum":
             x, dy = (operand.reshape(-1, operand.shape[-1]) for operand in operands)
-            total += x.T @ dy
+            products = self.products.setdefault(node.name, [])
+            products.append((x, dy))
+            if self.watch is not None or len(products) == N_PRODUCTS:
+                self._add_products(node.name)
         elif node.op == "vertex_sum":
             total += operands[0].reshape(-1, *node.shape).sum(axis=0)
         else:
             total[operands[0]] += operands[1]
+
+    def _add_products(self, name: str) -> None:
+        xs, dys = zip(*self.products.pop(name), strict=True)
+        self.parameter_gradients[name] += np.concatenate(xs).T @ np.concatenate(dys)

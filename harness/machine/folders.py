@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dynbatch.harness.errors import BenchError
@@ -22,6 +22,7 @@ from dynbatch.harness.machine.caches import (
 )
 
 MEMORY = Path("/dev/shm")  # in memory under Linux, and therefore never on a network file system
+KEY_DIGITS = 15  # of a key in the offset of its lock, which has 63 bits
 YOUNG_S = 60  # younger directories may not be locked yet: creation and lock are two steps
 
 
@@ -113,3 +114,17 @@ def make_locks_folder() -> Path:
     raise BenchError(
         f"no writable local directory for the machine lock ({'; '.join(faults)}); fix one of them"
     )
+
+
+@contextmanager
+def hold_key(key: str) -> Iterator[None]:
+    """Let one process of this machine at a time work on the same key, a hash in hexadecimal.
+
+    The lock is one byte of a file, so no file is left for each key; the kernel releases it with
+    its process. No process waits if the file cannot be used.
+    """
+    with ExitStack() as stack:
+        with suppress(BenchError, OSError):
+            file = stack.enter_context((make_locks_folder() / "keys").open("ab"))
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, int(key[:KEY_DIGITS], 16))
+        yield

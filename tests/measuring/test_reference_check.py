@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dynbatch.harness.measuring.checks.reference
 from dynbatch.harness.contracts.model import ModelSizes, draw_initial_weights
 from dynbatch.harness.contracts.system import Counters, Result, load_adapter
+from dynbatch.harness.machine import folders
+from dynbatch.harness.measuring.checks import reference
 from dynbatch.harness.measuring.checks.reference import (
     MAX_CHECK_VERTICES,
     Reference,
@@ -45,6 +48,7 @@ from tests.support.instances import LATTICES, lattice
 from tests.support.measured import MakeSpec
 from tests.support.sketch_models import SIZES, Sketch, SketchModel
 
+WAITING_S = 0.5  # a process that does not wait computes by then
 rng = np.random.default_rng(0)
 ANSWER = ReferenceAnswer(
     loss=12.5,
@@ -243,8 +247,40 @@ def test_reference_is_computed_once(
     first = ask(spec, tmp_path)
     assert (first.loss_after_step is None) == (mode == "infer")
     assert (first.outputs_after_step is None) == (mode == "infer")
-    monkeypatch.setattr(dynbatch.harness.measuring.checks.reference, "compute_reference", None)
+    monkeypatch.setattr(reference, "compute_reference", None)
     assert_same(ask(spec, tmp_path), first)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_processes_wait_for_the_one_that_computes(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    go, may_end = os.pipe()  # not an Event, which a killed process may leave locked
+
+    def compute(*given: Any) -> ReferenceAnswer:
+        sender.send(os.getpid())
+        os.read(go, 1)
+        return compute_reference(*given)
+
+    monkeypatch.setattr(reference, "compute_reference", compute)
+    monkeypatch.setattr(folders, "MEMORY", tmp_path)
+    spec = make_spec()
+    first, second = (
+        multiprocessing.Process(target=ask, args=(spec, tmp_path), daemon=True) for _ in range(2)
+    )
+    first.start()
+    assert receiver.recv() == first.pid
+    second.start()
+    assert not receiver.poll(WAITING_S)
+    if is_killed:
+        first.kill()
+        assert receiver.recv() == second.pid
+    os.write(may_end, b"..")
+    first.join(60)
+    second.join(60)
+    assert not receiver.poll()
+    assert second.exitcode == 0
 
 
 def test_other_weights_inputs_or_steps_have_other_answers(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from dynbatch.harness import reference
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.reference import run_reference
 from dynbatch.harness.vertex.autodiff import differentiate
@@ -65,6 +66,20 @@ def test_gradients_of_random_programs(
     direction = {k: stream.uniform(-1, 1, w.shape) for k, w in weights.items()}
     assume(sum(float(np.abs(gradients[k]).sum()) for k in weights) < 2e3)
     check_along(model, instances, weights, gradients, direction)
+
+
+@pytest.mark.parametrize("n_products", [1, 2, 3])
+def test_outer_products_are_added_in_groups(
+    n_products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last group of a parameter may be smaller than others, or there may be none."""
+    model, instances = EXAMPLES["tree_fc_cavs"]
+    weights = draw_initial_weights(model, 1)
+    at_once = run_reference(model, weights, instances, "train").gradients
+    monkeypatch.setattr(reference, "N_PRODUCTS", n_products)
+    in_groups = run_reference(model, weights, instances, "train").gradients
+    for name, gradient in at_once.items():
+        np.testing.assert_allclose(in_groups[name], gradient, rtol=1e-12, atol=1e-12)
 
 
 def test_unneeded_values_have_no_gradient() -> None:

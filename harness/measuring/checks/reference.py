@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dynbatch.harness.contracts.corpus import hash_inputs
 from dynbatch.harness.contracts.model import Model, Weights
 from dynbatch.harness.machine.caches import read_cached, write_cached
+from dynbatch.harness.machine.folders import hold_key
 from dynbatch.harness.reference import has_relu, run_reference
 from dynbatch.harness.trials.sources import find_imported_files, hash_files
 from dynbatch.harness.trials.spec import TrialSpec
@@ -72,19 +73,21 @@ class Reference:
 def ask_reference(spec: TrialSpec, workload: Workload, instances: Sequence[Any]) -> ReferenceAnswer:
     """Return the reference's results for instances at the initial weights, cached if possible.
 
-    The key is a hash of everything they depend on. A damaged entry is computed again.
+    The key is a hash of everything they depend on. A damaged entry is computed again. If another
+    process of this machine is computing the same results, this one waits for them.
     """
     rate = build_run_settings(spec).learning_rate
     given = (workload.model, workload.weights, instances, spec.mode, rate)
     if spec.cache_dir is None:
         return compute_reference(*given)
     path = Path(spec.cache_dir) / _build_key(*given)
-    stored = read_cached(path)
-    if stored is not None:
-        return _unpack(stored)
-    answer = compute_reference(*given)
-    write_cached(path, _pack(answer))
-    return answer
+    with hold_key(path.name):
+        stored = read_cached(path)
+        if stored is None:
+            answer = compute_reference(*given)
+            write_cached(path, _pack(answer))
+            return answer
+    return _unpack(stored)
 
 
 def compute_reference(
