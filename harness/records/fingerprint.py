@@ -103,6 +103,13 @@ def _find_differences(actual: Fingerprint, expected: Fingerprint) -> Iterator[Di
         yield from _compare_sketches(PASS_TOLERANCE, "the loss of a pass", None, (one_,), (other_,))
 
 
+def select_sketches(fingerprint: Fingerprint, mini_batch: int) -> dict[str, Sketch]:
+    """Return the sketches of a sketched mini-batch by array, with that of its loss."""
+    loss = fingerprint.losses[mini_batch]
+    sketches = {name: column[mini_batch] for name, column in fingerprint.sketches.items()}
+    return {"loss": (abs(loss), loss), **sketches}
+
+
 def choose_sketch_tolerance(name: str, smooth: float, *, kinked: bool, n_vertices: int) -> float:
     """Return the tolerance of an array's sketch, relative to the array's norm.
 

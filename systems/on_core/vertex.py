@@ -90,7 +90,7 @@ class Adapter(System):
         if not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
         self._backend: Backend | None = None
-        self._n_programs: int | None = None  # before the last run of compile_for
+        self._n_programs: int | None = None  # before the last run
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -146,7 +146,7 @@ class Adapter(System):
         """
         n_before = self.n_compilations()
         if n_before != self._n_programs or self.settings.device != "cpu":
-            self._n_programs = n_before
+            self._n_programs = n_before  # a subclass may run in another way
             self.load(instances)
             self.run(NoClock(), update=False)
 
@@ -158,6 +158,7 @@ class Adapter(System):
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule (policy and memory layout), forward, backward, update."""
+        self._n_programs = self.n_compilations()
         mini_batch = self.model.mini_batch(self.instances)
         clock.mark("construct")
         schedule = schedule_in_segments(self.policy, mini_batch.graph)

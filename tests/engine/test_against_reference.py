@@ -115,6 +115,9 @@ def test_programs_are_compiled_before_passes_run(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(value, weights[name], err_msg=name)
     run(adapter, instances, update=True)
     assert adapter.n_compilations() == n_programs
+    load.reset_mock()
+    adapter.compile_for(instances)
+    load.assert_not_called()  # after a run of passes that compiled nothing
     stepwise = prepared(model, weights, PLAIN)
     stepwise.compile_for(instances)
     assert stepwise.n_compilations() is None, "it compiles nothing"

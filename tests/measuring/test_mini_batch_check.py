@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,10 @@ from dynbatch.harness.measuring.checks.mini_batch_check import (
     find_whole_step_fault,
     hash_workload,
     is_kinked,
+    prove,
 )
+from dynbatch.harness.measuring.checks.reference import Reference
+from dynbatch.harness.measuring.checks.reference_check import run_once
 from dynbatch.harness.models.tree_fc import TreeFC
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.records.fingerprint import (
@@ -28,6 +32,7 @@ from dynbatch.harness.records.fingerprint import (
     TOLERANCE,
     Fingerprint,
     find_difference,
+    sketch_result,
 )
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, load_workload
@@ -58,11 +63,17 @@ def prepared(kind: str, spec: TrialSpec, workload: Workload, of: str = "W") -> s
     return system
 
 
+def find_fault(system: Any, instances: Sequence[Any], n_at_once: int, **given: Any) -> str | None:
+    """Compare the sketches of a mini-batch with those of its parts."""
+    whole = sketch_result(run_once(system, instances, update=False).result())
+    return find_parts_fault(system, instances, n_at_once, whole, **given)
+
+
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 16])
 def test_parts_add_up(spec: TrialSpec, workload: Workload, n: int) -> None:
     system = prepared("Honest", spec, workload)
-    assert find_parts_fault(system, workload.mini_batches[0][:n], 1) is None
-    assert find_parts_fault(system, workload.mini_batches[0][:n], 4) is None
+    assert find_fault(system, workload.mini_batches[0][:n], 1) is None
+    assert find_fault(system, workload.mini_batches[0][:n], 4) is None
 
 
 @pytest.mark.parametrize("n_from", [2, 3, 4, 5, 8, 16])
@@ -71,8 +82,25 @@ def test_a_fault_shows_whatever_size_it_depends_on(
 ) -> None:
     system: Any = prepared("WrongForMany", spec, workload, of="b")
     system.is_wrong = lambda instances: len(instances) >= n_from
-    fault = find_parts_fault(system, workload.mini_batches[0], 1)
+    fault = find_fault(system, workload.mini_batches[0], 1)
     assert str(fault).startswith("gradient of b of ")
+
+
+def test_whole_mini_batches_and_parts_run_once(
+    spec: TrialSpec, workload: Workload, monkeypatch: Patch
+) -> None:
+    """In inference, no other check runs instances."""
+    spec = replace(spec, mode="infer", adapter=saboteurs.__name__)
+    system: Any = prepared("Honest", spec, workload)
+    load = Mock(wraps=system.load)
+    monkeypatch.setattr(system, "load", load)
+    reference = Reference(spec, workload)
+    assert prove(system, spec, workload, reference)[0].status == "ok"
+    first, n = workload.mini_batches[0], len(reference.instances)
+    assert n == 4
+    parts = [first[k : k + 8] for k in (0, 8)], [first[k : k + 4] for k in (0, 4)]
+    expected = [reference.instances, *workload.mini_batches, *parts[0], *parts[1]]
+    assert [call.args[0] for call in load.call_args_list] == expected
 
 
 def test_a_step_of_many_is_looked_at(spec: TrialSpec, workload: Workload) -> None:
@@ -212,9 +240,9 @@ def test_rounding_of_sums_over_many_vertices_is_no_fault() -> None:
     instances, n_vertices = range(n_instances), n_rows_each * n_instances
     honest, wrong = (SumsRowByRow(10_000, n_rows_each, omits_last=omits) for omits in (False, True))
     given = {"n_at_once": 32, "n_vertices": n_vertices}
-    assert find_parts_fault(honest, instances, **given) is None
-    assert "b_out of 256 instances" in str(find_parts_fault(honest, instances, 32))
-    assert "b_out of 256 instances" in str(find_parts_fault(wrong, instances, **given))
+    assert find_fault(honest, instances, **given) is None
+    assert "b_out of 256 instances" in str(find_fault(honest, instances, 32))
+    assert "b_out of 256 instances" in str(find_fault(wrong, instances, **given))
 
 
 @pytest.mark.parametrize("kind", ["SumsHalfAGradientOfMany", "TakesOneVertexOfManyForAnother"])
@@ -227,7 +255,7 @@ def test_a_fault_is_more_than_rounding(kind: str, make_spec: MakeSpec) -> None:
         compute_fingerprint(prepared(kind, spec, workload), workload, "w"), honest
     )
     faults = [
-        find_parts_fault(prepared(one, spec, workload), workload.mini_batches[0], 4, kinked=True)
+        find_fault(prepared(one, spec, workload), workload.mini_batches[0], 4, kinked=True)
         for one in ("Honest", kind)
     ]
     assert faults[0] is None

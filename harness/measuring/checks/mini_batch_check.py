@@ -52,6 +52,7 @@ from dynbatch.harness.records.fingerprint import (
     compute_relative_difference,
     find_difference,
     round_numbers,
+    select_sketches,
     sketch_result,
     sum_sketches,
 )
@@ -104,10 +105,6 @@ def prove(
     kinked = is_kinked(workload.model, first)
     n_vertices = workload.model.mini_batch(first).graph.n_vertices
     fault = find_changed_parameter(system, weights)
-    if is_first:
-        fault = fault or find_parts_fault(
-            system, first, len(instances), tolerance, kinked=kinked, n_vertices=n_vertices
-        )
     name = hash_workload(workload, spec.mode, rate, spec.precision)
     fingerprint = compute_fingerprint(system, workload, name, kinked=kinked, n_vertices=n_vertices)
     lost = find_not_finite(fingerprint)
@@ -116,6 +113,11 @@ def prove(
         origin = find_not_finite_origin(workload.model, weights, lost_in, spec.mode)
         reason = fault or f"{lost.words}; {origin}"
         return Verdict("failed", verdict.max_rel_err, reason), None
+    if is_first and fault is None:
+        whole, n = select_sketches(fingerprint, 0), len(instances)
+        fault = find_parts_fault(
+            system, first, n, whole, tolerance, kinked=kinked, n_vertices=n_vertices
+        )
     fault = fault or find_changed_parameter(system, weights)
     if fault is None and spec.mode == "train":
         n_rows = count_lookups(workload.model, instances)
@@ -157,8 +159,7 @@ def settle_contradiction(
     k = min(at)
     answer = ask(workload.mini_batches[k])
     right = sketch_result(Result(answer.loss, answer.outputs, answer.gradients, Counters()))
-    own: dict[str, Sketch] = {"loss": (abs(fingerprint.losses[k]), fingerprint.losses[k])}
-    own |= {name: sketches[k] for name, sketches in fingerprint.sketches.items()}
+    own = select_sketches(fingerprint, k)
     kinked, n_vertices = fingerprint.kinked, fingerprint.n_vertices
     for name, sketch in own.items():
         error = compute_relative_difference(sketch, right[name])
@@ -175,6 +176,7 @@ def find_parts_fault(
     system: System,
     instances: Sequence[Any],
     n_at_once: int,
+    sketches: Mapping[str, Sketch],
     tolerance: Tolerance = FLOAT32,
     *,
     kinked: bool = False,
@@ -187,40 +189,42 @@ def find_parts_fault(
 
     Args:
         n_at_once: Number of instances in the smallest parts.
+        sketches: Sketches of the results of the whole mini-batch.
         kinked: Whether the model's derivatives jump; see Fingerprint.
         n_vertices: Number of vertices of the mini-batch.
     """
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
     for whole, size in ((instances, between), (instances[:between], n_at_once)):
+        parts = [whole[k : k + size] for k in range(0, len(whole), size)]
+        if len(parts) < 2:
+            break
         n = n_vertices * len(whole) // len(instances)
         choose = partial(
             choose_sketch_tolerance, smooth=tolerance.array, kinked=kinked, n_vertices=n
         )
-        fault = _find_sum_fault(system, whole, size, choose)
-        if fault is not None:
-            return fault
+        sketched = list(_sketch_parts(system, parts))
+        deviation = _find_deviation(sketches, sum_sketches(sketched), choose)
+        if deviation is not None:
+            name, error = deviation
+            return (
+                f"{name} of {len(whole)} instances deviates by {error:.2g} from the sum of parts"
+                f" of {size}"
+            )
+        sketches = sketched[0]  # of the first part, the next whole
     return None
 
 
-def _find_sum_fault(
-    system: System,
-    instances: Sequence[Any],
-    n_at_once: int,
+def _find_deviation(
+    whole: Mapping[str, Sketch],
+    sums: Mapping[str, Sketch],
     choose_tolerance: Callable[[str], float],
-) -> str | None:
-    parts = [instances[k : k + n_at_once] for k in range(0, len(instances), n_at_once)]
-    if len(parts) < 2:
-        return None
-    whole = sketch_result(run_once(system, instances, update=False).result())
-    sums = sum_sketches(list(_sketch_parts(system, parts)))
+) -> tuple[str, float] | None:
+    """Return the first array that deviates from the sum of its parts, and its relative error."""
     for name, sketch in whole.items():
         error = max(abs(a - b) for a, b in zip(sketch[1:], sums[name], strict=True))
         if not error <= choose_tolerance(name) * sketch[0]:
-            return (
-                f"{name} of {len(instances)} instances deviates by"
-                f" {error / max(sketch[0], 1e-30):.2g} from the sum of parts of {n_at_once}"
-            )
+            return name, error / max(sketch[0], 1e-30)
     return None
 
 
