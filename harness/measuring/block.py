@@ -301,7 +301,8 @@ class _Block:
             while waiting and len(checking) < self._n_checking:
                 checking.append(waiting.popleft())
                 self.seats[checking[-1]].give(Command(LAST, self._cycle))
-            self._wait()
+            if not any(n in self.seats and self.seats[n].is_checked for n in checking):
+                self._wait()  # unless another one became checked while one ended
             checked = [n for n in checking if n in self.seats and self.seats[n].is_checked]
             for number in checked:
                 if number in self.seats:  # it may have ended while another one was waited for
