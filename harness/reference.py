@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 Values = dict[int, Any]
 Watch = Callable[[str, Node, int, Any], None]  # arguments: function, operator, vertex, value
 # Outer products that are added to a gradient at once: adding each alone takes most of the time.
-N_PRODUCTS = 256
+N_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class _Reference:
             x, dy = (operand.reshape(-1, operand.shape[-1]) for operand in operands)
             products = self.products.setdefault(node.name, [])
             products.append((x, dy))
-            if self.watch is not None or len(products) == N_PRODUCTS:
+            if self.watch is not None or len(products) == N_AT_ONCE:
                 self._add_products(node.name)
         elif node.op == "vertex_sum":
             total += operands[0].reshape(-1, *node.shape).sum(axis=0)

@@ -178,7 +178,7 @@ def describe_warnings(numbers: pd.DataFrame) -> str:
 def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:
     """Return the reason for each status without a number, with the `key` that failed.
 
-    Of reasons that differ only in their numbers, as of two rounds, the first one is returned.
+    Of reasons that differ only in their numbers, as of rounds or settings, the first is returned.
     """
     lines: dict[tuple[str, str, str], str] = {}
     for _, row in data[~data.status.isin(["ok", NOT_MEASURED])].iterrows():

@@ -33,8 +33,9 @@ class Switches:
         granularity: "vertex" batches whole vertex functions, "operator" single operators by DyNet's
             signatures.
         lazy_batching: Compute parameter gradients and outputs once per mini-batch (Cavs).
-        hoisting: Run operators that need no child before the first batch; "stream": on a second
-            stream of a GPU, next to the batches (Cavs's streaming; backend cuda only).
+        hoisting: In functions that read children, run operators that need none before the first
+            batch; "stream": on a second stream of a GPU, next to the batches (Cavs's streaming;
+            backend cuda only).
         fusion: Generate kernels for elementwise operators.
         gather_fusion: These kernels read children's states in place; otherwise the states are
             gathered first unless they are consecutive (ACRoBat, MLSys 2024, section 5).

@@ -121,7 +121,8 @@ def hold_key(key: str) -> Iterator[None]:
     """Let one process of this machine at a time work on the same key, a hash in hexadecimal.
 
     The lock is one byte of a file, so no file is left for each key; the kernel releases it with
-    its process. No process waits if the file cannot be used.
+    its process. No process waits if the file cannot be used. Waiting counts in a trial's time
+    limit, as computing would.
     """
     with ExitStack() as stack:
         with suppress(BenchError, OSError):

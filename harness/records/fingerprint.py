@@ -104,9 +104,9 @@ def _find_differences(actual: Fingerprint, expected: Fingerprint) -> Iterator[Di
 
 
 def select_sketches(fingerprint: Fingerprint, mini_batch: int) -> dict[str, Sketch]:
-    """Return the sketches of a sketched mini-batch by array, with that of its loss."""
-    loss = fingerprint.losses[mini_batch]
-    sketches = {name: column[mini_batch] for name, column in fingerprint.sketches.items()}
+    """Return the sketches of a mini-batch by array, of its loss alone if it is not sketched."""
+    loss, of_arrays = fingerprint.losses[mini_batch], fingerprint.sketches.items()
+    sketches = {name: column[mini_batch] for name, column in of_arrays if mini_batch < len(column)}
     return {"loss": (abs(loss), loss), **sketches}
 
 

@@ -107,7 +107,7 @@ def test_a_backend_without_a_second_stream_is_refused(switches: dict[str, str]) 
 
 def test_a_second_stream_copies_no_parameters() -> None:
     cuda, asked = load_backend("cuda"), {"layout": "pq", "hoisting": "stream"}
-    assert "use another layout" in (
+    assert "needs layout=read_order or policy" in (
         cuda.explain_unavailable(Switches(fusion=False, **asked), "cuda") or ""
     )
 

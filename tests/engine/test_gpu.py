@@ -44,7 +44,7 @@ def test_every_switch_agrees_with_the_reference_on_cuda(name: str, granularity: 
         assert disagreements(run(adapter, instances), reference, 1e-4) == [], switches
 
 
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm", "matrices"])
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "lattice_lstm", "matrices", "parser"])
 @pytest.mark.parametrize("switches", CHOICES.values(), ids=CHOICES)
 def test_generated_kernels_agree_with_the_reference_under_every_switch(
     name: str, switches: dict[str, Any]

@@ -92,7 +92,9 @@ class FakeGraph:
         cls.captured, cls.current.waits = graph, set()
         yield
         followed = set[int]().union(*(waits for _, waits in graph.launches), cls.current.waits)
-        cls.captured, cls.current.waits = None, None
+        cls.captured = None
+        for stream in (cls.current, *STREAMS):  # none is in a capture any more
+            stream.waits = None
         assert followed == set(range(len(graph.launches))), "a stream is not joined"
 
     @classmethod
@@ -112,9 +114,13 @@ class FakeGraph:
             cls.current.waits = {number}
 
 
+STREAMS: list[FakeStream] = []  # created in a test
+
+
 def make_stream() -> FakeStream:
     assert FakeGraph.captured is None, "a stream is created in a capture"
-    return FakeStream()
+    STREAMS.append(FakeStream())
+    return STREAMS[-1]
 
 
 class WalkedKernel:
@@ -161,6 +167,7 @@ def adapt(monkeypatch: Patch) -> Callable[..., tuple[Adapter, list[Sequence[Any]
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", FakeGraph.capture)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    STREAMS.clear()
     monkeypatch.setattr(torch.cuda, "Stream", make_stream)
     monkeypatch.setattr(torch.cuda, "stream", FakeGraph.select)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: FakeGraph.current)
@@ -232,6 +239,15 @@ def test_a_missing_wait_between_streams_is_noticed(
     monkeypatch.setattr(launching.Launch, "start_on_two_streams", start_without_waits)
     found = train(*adapt(GraphBackend, name, hoisting="stream"))
     assert not all(np.array_equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize(("hoisting", "n_streams"), [(True, 0), ("stream", 1)])
+def test_all_graphs_share_one_second_stream(adapt: Any, hoisting: Any, n_streams: int) -> None:
+    """PyTorch's pool has 32 streams, so the 33rd would be the first one, which may capture."""
+    adapter, parts = adapt(GraphBackend, "child_sum", hoisting=hoisting)
+    train(adapter, parts, 1)
+    assert adapter.engine.backend.n_captures > 3
+    assert len(STREAMS) == n_streams
 
 
 def test_a_stream_outside_of_the_capture_is_noticed(adapt: Any, monkeypatch: Patch) -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from dynbatch.harness.records.fingerprint import (
     TOLERANCE,
+    Fingerprint,
     compute_relative_difference,
     round_numbers,
+    select_sketches,
     sketch_array,
     sum_sketches,
 )
@@ -64,3 +66,9 @@ def test_products_of_parts_add_up() -> None:
 
 def test_seven_digits_are_kept() -> None:
     assert round_numbers([1.23456789, -9.87654321e-8, 0.0]) == (1.234568, -9.876543e-8, 0.0)
+
+
+def test_a_mini_batch_beyond_the_sketched_ones_has_its_loss_alone() -> None:
+    found = Fingerprint(workload="w", losses=(2.0, -3.0), sketches={"outputs": ((1.0, 0.5),)})
+    assert select_sketches(found, 0) == {"loss": (2.0, 2.0), "outputs": (1.0, 0.5)}
+    assert select_sketches(found, 1) == {"loss": (3.0, -3.0)}

@@ -76,7 +76,7 @@ def test_outer_products_are_added_in_groups(
     model, instances = EXAMPLES["tree_fc_cavs"]
     weights = draw_initial_weights(model, 1)
     at_once = run_reference(model, weights, instances, "train").gradients
-    monkeypatch.setattr(reference, "N_PRODUCTS", n_products)
+    monkeypatch.setattr(reference, "N_AT_ONCE", n_products)
     in_groups = run_reference(model, weights, instances, "train").gradients
     for name, gradient in at_once.items():
         np.testing.assert_allclose(in_groups[name], gradient, rtol=1e-12, atol=1e-12)

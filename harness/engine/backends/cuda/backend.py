@@ -140,7 +140,7 @@ class Backend(TorchBackend):
         if switches.blas != "auto":
             return "its matmuls use no BLAS; use blas=auto"
         if switches.streams and switches.lays_out_subgraphs:
-            return "hoisting=stream copies no parameters together; use another layout"
+            return "hoisting=stream needs layout=read_order or policy"
         if switches.granularity == "operator":
             return (
                 "granularity=operator would recompile all kernels for each new operator; use"

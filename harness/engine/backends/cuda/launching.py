@@ -88,7 +88,7 @@ class Launch:
     Attributes:
         words: buffer of int32 arrays.
         lag: None, or there is a second program, which runs ahead: phase k needs the results of its
-            phases until k + lag.
+            phases up to k + lag.
     """
 
     kernel: Kernel
@@ -169,6 +169,7 @@ class GraphLauncher(PhaseByPhase):
 
     def __init__(self) -> None:
         self.n_captures = 0
+        self._side: torch.cuda.Stream | None = None
         self._graphs: dict[tuple[str, tuple[int, ...]], tuple[list[Launch], Any]] = {}
 
     def count_calls(self, work: Launches) -> int:
@@ -201,14 +202,17 @@ class GraphLauncher(PhaseByPhase):
         for launch, bucket in zip(launches, buckets, strict=True):
             launch.start(bucket)  # past the end of the program: computes nothing
         torch.cuda.synchronize()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # none is created in a capture
+        if self._side is None and any(launch.lag is not None for launch in launches):
+            # Once, because torch has a pool of 32 streams, one of which captures; none is created
+            # in a capture.
+            self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for launch, bucket in zip(launches, buckets, strict=True):
-                if launch.lag is None:
+                if launch.lag is None or self._side is None:
                     launch.start_all(bucket)
                 else:
-                    launch.start_on_two_streams(bucket, side)
+                    launch.start_on_two_streams(bucket, self._side)
         self.n_captures += 1
         return graph
 

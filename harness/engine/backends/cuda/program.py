@@ -95,14 +95,19 @@ class Runs(NamedTuple):
 
 @compiled
 def write_instructions(
-    kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int, others: IntTable, begins: Ints
+    kinds: KindTable,
+    rows: BatchRows,
+    runs: Runs,
+    first_type: int,
+    others: IntTable,
+    first_phases: Ints,
 ) -> Ints:
     """Write a program: the number of phases, their bounds, and the instructions.
 
     Args:
         others: (n, 3) kind, phase and rows of kinds without batches, which share the last run's
             phases, or have phases of their own without a run.
-        begins: (n_batches,) output: the first phase of each batch of the runs.
+        first_phases: (n_batches,) output: the first phase of each batch of the runs.
     """
     room = _bound_instructions(kinds, rows, runs, first_type) + len(others)
     table = np.zeros((room, WORDS), dtype=np.int32)
@@ -118,7 +123,7 @@ def write_instructions(
             stop = end if at_once else min(at + 1, end)
             is_last = run >= n_runs - 1 and stop == end
             batches, beside = runs.batches[at:stop], others if is_last else others[:0]
-            begins[at:stop] = n_phases
+            first_phases[at:stop] = n_phases
             for phase in range(_count_phases(kinds, batches, kinds_at, beside)):
                 n_before = n
                 for type_id, position in batches:
@@ -139,17 +144,17 @@ def write_instructions(
 
 @compiled
 def write_ahead(
-    kinds: KindTable, rows: BatchRows, batches: IntTable, begins: Ints, stage: int,
+    kinds: KindTable, rows: BatchRows, batches: IntTable, first_phases: Ints, stage: int,
     first_type: int, lag: int, n_phases: int,
 ) -> Ints:  # fmt: skip
     """Write the program of a stage that runs ahead of the batches, which need its results.
 
-    Phase k of this stage of a batch is phase begins + k of the program.
+    Phase k of this stage of a batch is phase first_phases + k of the program.
 
     Args:
         batches: (n_batches, 2) type id and position, in order.
-        begins: (n_batches,) in ascending order, the phase of the batches' program in which each
-            begins.
+        first_phases: (n_batches,) in ascending order, the first phase of each batch in the batches'
+            program.
         lag: number of phases of the stage, less one.
         n_phases: number of phases of the batches' program.
     """
@@ -161,14 +166,14 @@ def write_ahead(
     n, first = 0, 0
     for phase in range(n_phases + lag):
         n_before = n
-        while first < len(batches) and begins[first] + lag < phase:
+        while first < len(batches) and first_phases[first] + lag < phase:
             first += 1
         for b in range(first, len(batches)):
-            if begins[b] > phase:
+            if first_phases[b] > phase:
                 break
             t, k = batches[b, 0] - first_type, kinds_at + batches[b, 0]
             if rows.first[t] >= 0:
-                own = phase - begins[b]
+                own = phase - first_phases[b]
                 n = _write_batch(kinds, rows, t, batches[b, 1], k, own, table, n, n_before)
         ends[phase + 1] = n
     return _join(ends, n_phases + lag, table, n)
@@ -361,8 +366,9 @@ class KernelProgramWriter:
 
     def _write(self, runs: Runs, rows: BatchRows, others: IntArray) -> tuple[Words, IntArray]:
         """Write a program; return it, and the first phase of each batch."""
-        begins = np.zeros(len(runs.batches), dtype=np.int32)
-        return write_instructions(self.table, rows, runs, self.first_type, others, begins), begins
+        first_phases = np.zeros(len(runs.batches), dtype=np.int32)
+        program = write_instructions(self.table, rows, runs, self.first_type, others, first_phases)
+        return program, first_phases
 
     def write_apart(self, runs: Sequence[Run], rows: BatchRows, lag: int) -> tuple[Words, Words]:
         """Write a forward program without the eager stage, and the program of this stage.
@@ -371,11 +377,10 @@ class KernelProgramWriter:
             lag: see write_ahead.
         """
         mine = list_runs([run for run in runs if run[0] != "eager"], self.stages)
-        program, begins = self._write(mine, rows, NO_KINDS)
+        program, first_phases = self._write(mine, rows, NO_KINDS)
         is_batch = np.repeat(mine.stages == self.stages.index("batch"), np.diff(mine.starts))
-        begins = np.minimum(begins, program[0] - 1)  # of batches without phases of their own
         ahead = write_ahead(
-            self.table, rows, mine.batches[is_batch], begins[is_batch],
+            self.table, rows, mine.batches[is_batch], first_phases[is_batch],
             self.stages.index("eager"), self.first_type, lag, int(program[0]),
         )  # fmt: skip
         return program, ahead
