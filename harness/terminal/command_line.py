@@ -111,7 +111,8 @@ def describe_keys(config: Path) -> str:
         config: path of bench.yaml; its blocks `defaults` and `hydra` are omitted.
     """
     blocks = config.read_text(encoding="utf-8").split("\n\n")
-    of_ours = [block for block in blocks if not block.startswith(("hydra:", "#", "defaults:"))]
+    others = ("hydra:", " ", "#", "defaults:")  # with a blank: the rest of a block, of hydra alone
+    of_ours = [block for block in blocks if not block.startswith(others)]
     return "\n\n".join(["Keys with defaults, meaning and allowed values:", *of_ours])
 
 
