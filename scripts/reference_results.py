@@ -31,6 +31,7 @@ FIRST_CPU = REFERENCE / "amd-epyc-zen5-2cpu-2026-11-29" / "paper"
 CPUS = {
     "AMD Zen 5": FIRST_CPU,
     "Intel Xeon": REFERENCE / "intel-xeon-2cpu-2026-11-29" / "paper",
+    "AMD Zen 4": REFERENCE / "amd-epyc-zen4-2cpu-2026-11-30" / "paper",
     "AMD Zen 3": REFERENCE / "amd-epyc-zen3-2cpu-2026-11-28" / "paper",
 }
 GPU, GPU_NAME = REFERENCE / "nvidia-h200-2026-11-27" / "medium", "NVIDIA H200"
