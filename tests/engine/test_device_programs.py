@@ -338,6 +338,14 @@ def read_forward(backend: Any, slot: int) -> list[Phase]:
     return read_program(backend._preparation.modules["forward"], backend._prepared.arrays[slot])
 
 
+@pytest.mark.parametrize(("name", "n_streams"), [("child_sum", "2"), ("tree_lstm", "1")])
+def test_a_record_says_whether_a_second_stream_ran(name: str, n_streams: str) -> None:
+    setting = Setting(name, STREAM, WalkedBackend)
+    setting.train(setting.instances)
+    assert setting.backend.facts()["streams"] == n_streams
+    assert "streams" not in walked_setting(name).backend.facts()
+
+
 def test_batches_overlap_on_the_second_stream() -> None:
     """The parser's words take two phases, but a batch of the program may have one."""
     setting = Setting("parser", STREAM, WalkedBackend)

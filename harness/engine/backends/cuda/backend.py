@@ -312,9 +312,14 @@ class Backend(TorchBackend):
         return self._memory.copy_weights()
 
     def facts(self) -> dict[str, str]:
-        """Return the launch method and the precision of products, for records."""
+        """Return the launch method and the precision of products, for records.
+
+        With hoisting=stream also the number of streams: a model may have nothing for a second one.
+        """
         calls, precision = self._launcher.words, self.switches.precision
         facts = {"backend": "cuda", "calls": calls, "precision": precision}
+        if self.switches.streams:
+            facts["streams"] = "1" if self._preparation.lag is None else "2"
         return facts | ({"interpreted": "true"} if self._device.type == "cpu" else {})
 
     def list_versions(self) -> dict[str, str]:
