@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import chain
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import hydra
@@ -38,6 +39,7 @@ from dynbatch.harness.planning.config import (
     resolve_spec,
 )
 from dynbatch.harness.planning.durations import Durations, format_duration, read_durations
+from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.planning.ordering import compute_shared_n_instances, group_by_point
 from dynbatch.harness.planning.overrides import Settings, read_points
 from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
@@ -85,8 +87,8 @@ def parse(arguments: Sequence[str]) -> list[BenchJob]:
         return jobs
     _ask_hydra(rest, conf_dir)
     if any(argument in ("-h", "--help") for argument in flags):
-        print(describe_keys(conf_dir / f"{CONFIG_NAME}.yaml"))
-        print(f"\nPolicies: {', '.join(list_policy_names())}")
+        print(describe_choices(conf_dir))
+        print(f"\n{describe_keys(conf_dir / f'{CONFIG_NAME}.yaml')}")
     return []
 
 
@@ -102,6 +104,23 @@ def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
             raise ConfigError(f"{flag} has no value; set {flag}=DIRECTORY")
         conf_dir = Path(value if equals else left.pop(0)).resolve()
     return conf_dir, rest
+
+
+def describe_choices(conf_dir: Path) -> str:
+    """Return the names of all choices for `bench --help`; systems have their labels, by kind."""
+    named = {
+        key: sorted(path.stem for path in (conf_dir / key).glob("*.yaml"))
+        for key in ("dataset", "experiment", "model")
+    }
+    named["policy"] = [*list_policy_names()]
+    for system in read_systems(conf_dir):
+        names = named.setdefault(f"system, {system.kind.replace('_', ' ')}", [])
+        names.append(f"{system.name} ({system.label})")
+    lines = (f"{key}: {', '.join(names)}" for key, names in named.items())
+    return "\n".join(
+        fill(line, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for line in lines
+    )
 
 
 def describe_keys(config: Path) -> str:

@@ -14,6 +14,7 @@ from dynbatch.harness.contracts.policy import list_policy_names
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.config import BenchConfig
 from dynbatch.harness.planning.job_specs import FILE, RunPlan
+from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.record import build_trial
 from dynbatch.harness.terminal.command_line import describe_keys, describe_plan, parse, plan
 from dynbatch.harness.terminal.reporting import (
@@ -42,12 +43,18 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_describes_every_key_and_lists_policies(flag: str, capsys: Output) -> None:
+def test_help_describes_every_key_and_names_every_choice(flag: str, capsys: Output) -> None:
     assert main([flag]) == 0
     printed = capsys.readouterr().out
-    assert f"\n{describe_keys(CONF_DIR / 'bench.yaml')}\n" in printed
-    assert printed.splitlines()[-1] == f"Policies: {', '.join(list_policy_names())}"
+    assert printed.endswith(f"\n{describe_keys(CONF_DIR / 'bench.yaml')}\n")
     assert "mode: train # train: forward" in printed
+    words = " ".join(printed.split())
+    assert f"policy: {', '.join(list_policy_names())} system" in words
+    for group in ("dataset", "experiment", "model"):
+        names = sorted(path.stem for path in (CONF_DIR / group).glob("*.yaml"))
+        assert f"{group}: {', '.join(names)} " in words
+    for system in read_systems(CONF_DIR):
+        assert f"{system.name} ({system.label})" in words
 
 
 def test_no_key_is_left_out() -> None:
