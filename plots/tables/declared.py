@@ -238,7 +238,8 @@ def arrange(
     """Arrange numbers as cells: extra rows last, a paper's rows and columns after ours."""
     shown = results[results.quantity != captions.UNSEEN]
     for key in set(declaration.rows) - {SYSTEM, SETTING}:  # omit a paper's other workloads
-        shown = shown[shown[key].isin(shown[key][shown.role != PUBLISHED])]
+        is_ours = shown.role != PUBLISHED
+        shown = shown[is_ours | shown[key].isin(shown[key][is_ours])]
     texts = shown.assign(text=[_format_cell(experiment, number) for _, number in shown.iterrows()])
     texts[QUANTITY] = texts.label.fillna("graph")
     if SYSTEM in texts:

@@ -24,7 +24,7 @@ from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.grid import SCALES, expand, list_experiment_names
 from dynbatch.plots.experiment import Experiment, load_experiment
 from dynbatch.plots.published import read_published
-from dynbatch.plots.tables.cells import Table
+from dynbatch.plots.tables.cells import Table, format_exact
 from tests.support.experiments import Load, build_tables, select_number
 from tests.support.made_up_counts import failed_row, write_made_up_counts
 
@@ -99,7 +99,8 @@ def test_a_simulation_has_no_fewer_batches_than_its_bound() -> None:
 
 def test_ratios_and_their_mean(choices: Choices) -> None:
     name = "policies_ratios"
-    numbers = build_table(load_counted(name, choices)).numbers
+    table = build_table(load_counted(name, choices))
+    numbers = table.numbers
     agenda = {"model": "lattice_gru", "policy": "agenda"}
     rows = read_counts(choices, name, **agenda)
     ratios = {row["batch_size"]: row["n_batches_ed"] / row["lower_bound_ed"] for row in rows}
@@ -107,6 +108,8 @@ def test_ratios_and_their_mean(choices: Choices) -> None:
         assert select_number(numbers, **agenda, batch_size=size).value == pytest.approx(ratio)
     mean = select_number(numbers, **agenda, role="mean").value
     assert mean == pytest.approx(statistics.fmean(ratios.values()))
+    printed = table.cells["batches / lower bound", "agenda"]
+    assert printed["Lattice-GRU", "mean", ""] == format_exact(mean)
     assert "depth" not in set(numbers.policy), "counted for another experiment"
 
 
