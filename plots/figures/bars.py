@@ -23,6 +23,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from dynbatch.harness.planning.grid import read_experiment, read_walks
 from dynbatch.harness.records.numbers import NOT_SEPARABLE, RATIO, numbers, ratios
@@ -36,7 +37,8 @@ from dynbatch.plots.tables.declared import select_settings
 
 BAR_IN, PANEL_IN, KEY_IN, N_COLUMNS = 0.17, 0.42, 0.22, 3
 TIME, OVER_START = "mini_batch_ms", "mini_batch_ms over start"
-SCHEDULE, TOTAL, JOINED = "scheduling", "total", " with scheduling, not separable"
+SCHEDULE, TOTAL, JOINED, HATCH = "scheduling", "total", "includes scheduling", "//////"
+LATE = "dynbatch.systems.on_dynet"  # schedules while it computes; others schedule in construction
 WARNED = f"{DAGGER} measured with warnings, which the CSV lists"
 COLORS = {  # neighbors differ in lightness, so that gray prints are readable
     "construction": "#E69F00",
@@ -80,12 +82,17 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Bar of stacked parts with a text after it, and the interval of the whole bar."""
+    """Bar of stacked parts with a text after it, and the interval of the whole bar.
+
+    Attributes:
+        joined: part that includes scheduling, if that is not separable.
+    """
 
     label: str
     lengths: Mapping[str, float]
     text: str
     ends: tuple[float, float] | None = None
+    joined: str = ""
 
 
 Panel = tuple[str, Sequence[Bar]]  # title and bars
@@ -131,28 +138,32 @@ def arrange_parts(experiment: Experiment, results: pd.DataFrame) -> tuple[list[P
     titles = results.quantity.map(columns).astype(object).fillna(titles)
     named = results.assign(title=titles, part=results.quantity.map(options.parts).fillna(TOTAL))
     groups = {group: names for group, names in experiment.compare.items() if len(names) > 1}
+    late = {system.name for system in experiment.systems if system.framework == LATE}
     panels: list[Panel] = []
     for title, shown in named.groupby("title", sort=False):
         for group, names in groups.items():
             systems = shown[shown.system.isin(names)].groupby("system", sort=False)
-            bars = [build_bar(experiment.label(name), part) for name, part in systems]
+            bars = [build_bar(experiment.label(name), part, name in late) for name, part in systems]
             suffix = f", {GROUP_TITLES[group]}" if len(groups) > 1 else ""
             panels.append((f"{title}{suffix}", bars))
     return panels, len(groups)
 
 
-def build_bar(label: str, rows: pd.DataFrame) -> Bar:
-    """Stack the parts of a system's time; scheduling that is not separable is in the next part."""
-    lengths, suffix = {}, ""
-    for _, row in rows.iterrows():
-        if pd.notna(row.value):
-            lengths[row.part + suffix] = row.value
-        suffix = JOINED if (row.part, row.status) == (SCHEDULE, NOT_SEPARABLE) else ""
+def build_bar(label: str, rows: pd.DataFrame, is_late: bool) -> Bar:
+    """Stack the parts of a system's time.
+
+    Args:
+        is_late: whether scheduling that is not separable is in the part after it, or before it.
+    """
+    rows = rows.set_index("part")
+    lengths = {str(part): value for part, value in rows.value.dropna().items()}
     if not lengths:
         return Bar(label, {}, rows.status.iloc[0])
     total = sum(lengths.values())
     text = format_plain(total) if TOTAL in lengths else format_significant(total)
-    return Bar(label, lengths, text + DAGGER * any(rows.warnings))
+    is_joined, parts = rows.status.get(SCHEDULE) == NOT_SEPARABLE, list(rows.index)
+    joined = parts[parts.index(SCHEDULE) + (1 if is_late else -1)] if is_joined else ""
+    return Bar(label, lengths, text + DAGGER * any(rows.warnings), joined=joined)
 
 
 def evaluate_steps(experiment: Experiment) -> pd.DataFrame:
@@ -195,12 +206,12 @@ def draw_bars(panels: Sequence[Panel], n_columns: int, unit: str, **shared: Any)
     for axes, position, bar in placed:
         left = 0.0
         for part, length in bar.lengths.items():
-            hatch = "//////" if part.endswith(JOINED) else ""
-            color = COLORS[part.removesuffix(JOINED)]
-            handles[part] = axes.barh(
-                position, length, 0.72, left, color=color, hatch=hatch, ec="white", lw=0.4
-            )
+            color, hatch = COLORS[part], HATCH if part == bar.joined else ""
+            handles[part] = Patch(fc=color)
+            axes.barh(position, length, 0.72, left, color=color, hatch=hatch, ec="white", lw=0.4)
             left += length
+    if any(bar.joined for _, _, bar in placed):
+        handles[JOINED] = Patch(fc=COLORS[TOTAL], ec="white", hatch=HATCH)
     if len(handles) > 1:
         add_key(figure, handles)
     return figure
