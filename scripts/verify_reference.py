@@ -144,6 +144,9 @@ def measure(point: Point, folder: Path) -> pd.DataFrame:
         return pd.DataFrame(columns=["value", "status", "dataset"])
     rows = frame(folder)
     rows = rows[rows.dataset.map("dataset={}".format).isin(arguments)]
+    rows = rows[rows.system.isin((ENGINE, point.baseline))]
+    # The directory may have older records, by other code or with other settings.
+    rows = rows.sort_values("started_at", kind="stable").drop_duplicates("system", keep="last")
     gains = ratios(rows, rows[rows.system == ENGINE], [])
     return numbers(gains[gains.system == point.baseline], ["system", "dataset"], RATIO)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,7 @@ from scripts.verify_reference import (
     build_arguments,
     list_points,
 )
+from tests.support.records import plain_record, write_results
 from tests.support.refusals import raising
 
 SETTINGS = {
@@ -93,6 +95,33 @@ def test_a_small_point_is_measured_and_judged(
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()]
     table = pd.DataFrame(rows[2:], columns=rows[0]).map(str.strip)
     assert [row.split()[-1] for row in table.iloc[:, -2]] == [HOLDS, "unsupported"]
+
+
+def test_records_of_an_older_run_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The older run had other code, another engine's trial and another baseline."""
+    versions = {name: {"python": "3.11", "numpy": "2", "harness": name} for name in ("old", "new")}
+    made = [
+        ("vertex", "old", {"system_options": {"reuse": False}}),
+        ("torch_rnn", "old", {}),
+        ("vertex", "new", {}),
+        ("torch_levels", "new", {}),
+    ]
+    records = [
+        plain_record(
+            system=system,
+            **{"batch_size": 2, "dataset": "sst_synthetic", "hidden_size": 8} | spec,
+            changes={"versions": versions[run], "started_at": f"2026-11-{day}T00:00:00+00:00"},
+        )
+        for day, (system, run, spec) in enumerate(made, start=11)
+    ]
+    write_results(tmp_path, records, [])
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(verify_reference.subprocess, "run", lambda *_, **_options: done)
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "no_data"))
+    found = verify_reference.measure(make_point(1, 2), tmp_path)
+    assert list(found.value) == [1]
 
 
 def test_an_interrupt_is_one_line_that_names_the_command(
