@@ -97,7 +97,7 @@ def shorten_cpu(name: str) -> str:
 def build_caption(experiment: Experiment, *sentences: str, axis: Collection[str] = ()) -> str:
     """Return the caption of a figure: its own sentences, then statistics and conditions."""
     conditions = describe_conditions(experiment, axis)
-    return join_sentences(*sentences, describe_statistics(experiment), conditions)
+    return join_sentences(*sentences, describe_statistics(count_rounds(experiment)), conditions)
 
 
 def join_sentences(*texts: str) -> str:
@@ -105,14 +105,18 @@ def join_sentences(*texts: str) -> str:
     return " ".join(f"{text[0].upper()}{text[1:].rstrip('.')}." for text in texts if text)
 
 
-def describe_statistics(experiment: Experiment) -> str:
-    """Describe the statistics of numbers and error bars in one line."""
-    rows, counts = experiment.rows, list[int]()
-    if len(rows):  # of each trial that has a number
-        is_ok = (rows.status == "ok").groupby(rows.point)
-        counts = list(is_ok.size()[is_ok.all()])
-    bars = f"; error bars: {describe_ends(counts)}" if max(counts, default=0) > 1 else ""
-    return f"Median of {format_range(counts)} interleaved rounds{bars}." if counts else ""
+def count_rounds(experiment: Experiment) -> list[int]:
+    """Count the rounds of each trial that has a number."""
+    if not len(rows := experiment.rows):
+        return []
+    is_ok = (rows.status == "ok").groupby(rows.point)
+    return list(is_ok.size()[is_ok.all()])
+
+
+def describe_statistics(rounds: Collection[int]) -> str:
+    """Describe the statistics of numbers and error bars in one line, by the rounds of each."""
+    bars = f"; error bars: {describe_ends(rounds)}" if max(rounds, default=0) > 1 else ""
+    return f"Median of {format_range(rounds)} interleaved rounds{bars}." if rounds else ""
 
 
 def format_range(values: Collection[int]) -> str:
@@ -126,12 +130,20 @@ def describe_ends(rounds: Iterable[int]) -> str:
     return " or ".join(text for ends, text in ENDS.items() if ends in kinds)
 
 
-def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the footnotes of a table that do not depend on its numbers.
+def build_notes(
+    experiment: Experiment, systems: Sequence[str] = (), numbers: pd.DataFrame | None = None
+) -> tuple[str, ...]:
+    """Return the footnotes that tables of all kinds have.
 
     A declared note that begins with the label of a system is shown only with that system.
+
+    Args:
+        systems: those of the table; all if empty.
+        numbers: those of the table; by default, the rounds of all trials are described.
     """
-    rows = experiment.rows
+    rows, rounds = experiment.rows, count_rounds(experiment)
+    if numbers is not None and len(rows):
+        rounds = [int(n) for n in numbers.n_rounds[numbers.status == "ok"].dropna()]
     if systems:
         is_bound = rows.system.map(experiment.kinds) == "upper_bound"
         rows = rows[is_bound | rows.system.isin(systems)]
@@ -141,7 +153,7 @@ def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[st
     notes = [
         *describe_failures(experiment, rows, "system"),
         *describe_failures(experiment, experiment.counts, "policy"),
-        describe_statistics(experiment).replace("error bars", "intervals"),
+        describe_statistics(rounds).replace("error bars", "intervals"),
         *describe_counts(experiment.counts),
         *describe_learning(experiment),
         *(note for note in experiment.declaration.notes if not note.startswith(starts)),
@@ -269,7 +281,7 @@ def build_footnotes(
     }
     return (
         *filter(None, (describe_warnings(numbers[~is_as_range]),)),
-        *build_notes(experiment, systems),
+        *build_notes(experiment, systems, numbers[numbers.quantity != UNSEEN]),
         *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(numbers.quantity)),
         *(f"Not measured, {declaration.values[name]}: {reasons[name]}." for name in reasons),
         *(note for note, is_shown in notes.items() if is_shown),

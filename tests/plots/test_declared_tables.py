@@ -166,6 +166,16 @@ def test_a_partly_measured_system_has_the_number_of_its_rounds(load: Load) -> No
 
 
 @pytest.mark.slow
+def test_the_number_of_rounds_is_that_of_the_tables_numbers(load: Load) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
+        return None if trial.settings["system"] == "dynet" and round_ else {}
+
+    strategies, systems = build_tables(load(SWEEP, change, "medium"))
+    text = "interleaved rounds; intervals: range over rounds."
+    assert f"Median of 3 {text}" in strategies.notes, "DyNet is in the other table"
+    assert f"Median of 1 to 3 {text}" in systems.notes
+
+
 def test_a_setting_without_a_record_is_named_and_has_no_columns(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
         return None if trial.settings["model.options.variant"] == "fold" else {}
