@@ -53,31 +53,53 @@ class Timed(NamedTuple):
     mode: str
     seconds: float
     compile_s: float = 0.0
+    round: int = 0
 
 
 class Durations:
-    """Measured durations of processes: by trial, else by system and model, else by system."""
+    """Measured durations of processes: by trial, else by system and model, else by system.
+
+    First rounds, which check all results, are estimated apart from later ones.
+    """
 
     def __init__(self, timed: Iterable[Timed] = ()) -> None:
         self._by: dict[tuple[str, ...], list[Timed]] = {}
-        self.n_known = 0
-        for record in timed:
-            self.n_known += 1
+        known = list(timed)
+        self.n_known = len(known)
+        for record in known:
             for key in _build_keys(record):
                 self._by.setdefault(key, []).append(record)
+        trial_ids = {record.trial_id for record in known}
+        self._later_share = _compute_later_share(self._by[trial_id,] for trial_id in trial_ids)
 
     def estimate_seconds(self, spec: TrialSpec) -> float:
         alike = self._find_alike(spec)
         if not alike:
             return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
-        return median(record.seconds for record in alike)
+        seconds = median(record.seconds for record in alike)
+        if (alike[0].round > 0) == (spec.round > 0):
+            return seconds
+        return seconds * (self._later_share if spec.round > 0 else 1 / self._later_share)
 
     def estimate_compile_s(self, spec: TrialSpec) -> float:
         """Return the expected seconds of compilation in a round; 0 if none has been measured."""
         return median([record.compile_s for record in self._find_alike(spec)] or [0.0])
 
     def _find_alike(self, spec: TrialSpec) -> Sequence[Timed]:
-        return next((self._by[key] for key in _build_keys(spec) if key in self._by), ())
+        """Return the records of the most similar trials: of first or later rounds if possible."""
+        alike = next((self._by[key] for key in _build_keys(spec) if key in self._by), [])
+        return [record for record in alike if (record.round > 0) == (spec.round > 0)] or alike
+
+
+def _compute_later_share(trials: Iterable[Sequence[Timed]]) -> float:
+    """Return the seconds of later rounds by those of first ones, over trials that have both."""
+    first_s = later_s = 0.0
+    for records in trials:
+        first = [record.seconds for record in records if record.round == 0]
+        later = [record.seconds for record in records if record.round > 0]
+        if first and later:
+            first_s, later_s = first_s + median(first), later_s + median(later)
+    return later_s / first_s if first_s else 1.0
 
 
 def estimate_usual_s(adapter: str, min_seconds: float) -> float:
@@ -113,12 +135,12 @@ def read_durations(results_dir: Path, cpu: str) -> Iterator[Timed]:
         with suppress(ValueError, KeyError, TypeError):
             began = min(datetime.fromisoformat(content["started_at"]) for content in members)
             ended = max(datetime.fromisoformat(content["finished_at"]) for content in members)
-            seconds = (ended - began).total_seconds() / len(members) + STARTED_S
+            seconds = max(0.0, (ended - began).total_seconds()) / len(members) + STARTED_S
             for content in members:
                 trial = content["trial"]
                 names = (trial["system"], trial["model"], trial["mode"])
                 compile_s = float(content.get("compile_s") or 0.0)
-                yield Timed(content["trial_id"], *names, seconds, compile_s)
+                yield Timed(content["trial_id"], *names, seconds, compile_s, int(trial["round"]))
 
 
 def parse_duration(text: str, key: str = "budget") -> float:

@@ -171,8 +171,6 @@ def find_pending(
 def _find_missing_rounds(
     trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
 ) -> dict[Step, Missing]:
-    seconds = durations.estimate_seconds(trial.spec)
-    compile_s = durations.estimate_compile_s(trial.spec)
     missing: dict[Step, Missing] = {}
     is_hopeless = False  # unsupported in the first round, with today's code
     for round_, path in enumerate(trial.list_record_paths(results_dir)):
@@ -184,6 +182,8 @@ def _find_missing_rounds(
         if round_ == 0 and is_failure and record is not None:
             is_hopeless = record.status == "unsupported"
         step = Step(trial.trial_id, round_)
+        seconds = durations.estimate_seconds(spec)
+        compile_s = durations.estimate_compile_s(spec)
         missing[step] = Missing(path, seconds, compile_s, is_failure or is_hopeless)
     return missing
 

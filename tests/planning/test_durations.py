@@ -39,6 +39,24 @@ def test_the_same_trial_counts_before_others_alike(make_spec: MakeSpec) -> None:
     assert found == [8.0, 4.0, 2.0, 1.5]
 
 
+def test_first_and_later_rounds_are_estimated_apart(make_spec: MakeSpec) -> None:
+    """Without a record of its own, a later round takes what it takes for other trials."""
+    spec = make_spec()
+    same = (spec.trial_id, spec.system, spec.model, spec.mode)
+    others = [Timed(f"{k}", "x", "y", "z", s, round=k % 2) for k, s in enumerate((8.0, 2.0))]
+    others += [Timed("both", "x", "y", "z", s, round=k) for k, s in enumerate((10.0, 5.0, 7.0))]
+    first, later = Timed(*same, 4.0), Timed(*same, 1.0, round=2)
+
+    def estimate(*known: Timed) -> list[float]:
+        durations = Durations(known)
+        return [durations.estimate_seconds(spec.replace_round(k)) for k in (0, 1)]
+
+    assert estimate(first, later) == [4.0, 1.0]
+    assert estimate(first) == [4.0, 4.0], "nothing tells how much shorter a later round is"
+    assert estimate(first, *others) == pytest.approx([4.0, 4.0 * 6 / 10])
+    assert estimate(later, *others) == pytest.approx([1.0 * 10 / 6, 1.0])
+
+
 @pytest.mark.parametrize(
     ("adapter", "process_s"),
     [("dynbatch.systems.on_jax.scan", PROCESS_S["on_jax"]), ("elsewhere.mine", OTHERS_S)],
@@ -57,7 +75,7 @@ def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
     damaged.parent.mkdir()
     damaged.write_text(json.dumps({"machine": {"cpu": "ours"}})[:-3])
     (timed,) = read_durations(tmp_path, "ours")
-    assert timed.seconds == 7 + STARTED_S
+    assert (timed.round, timed.seconds) == (0, 7 + STARTED_S)
 
 
 def test_systems_of_a_block_share_its_time(tmp_path: Path) -> None:
