@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
@@ -38,8 +39,8 @@ class Passes:
 
     def __init__(self, system: System, now_ns: Now = now_ns) -> None:
         self.system, self.now_ns = system, now_ns
-        self.untimed_gap_s: list[float] = []
-        self.losses: list[float] = []
+        self.untimed_gap_s = array("d")
+        self.losses = array("d")
         self._clock = PhaseClock(system.synchronize, now_ns)
 
     def run(
@@ -72,7 +73,7 @@ class Passes:
         if len(self.losses) < len(self.untimed_gap_s):
             self.losses.append(self.system.last_loss())
 
-    def summarize_runs(self, n_warm: int) -> tuple[list[float], float]:
+    def summarize_runs(self, n_warm: int) -> tuple[Sequence[float], float]:
         """Return the losses of all runs, and the median untimed gap in seconds.
 
         Args:
@@ -140,23 +141,22 @@ def _compute_mean(counts: Sequence[int | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TimedSamples:
-    """Samples of unmarked (whole) and of marked runs in order of time, and the unmarked turns.
+    """Times of unmarked (whole) and of marked runs in order of time, and the unmarked turns.
+
+    Arrays have the times of tens of thousands of runs, because they are in a system's peak memory.
 
     Attributes:
+        runs_s: Seconds of the unmarked runs.
+        phases_s: Seconds of each phase in the marked runs.
         inside_s: CPU seconds of this process in its turns.
         outside_s: CPU seconds of this process between its turns.
     """
 
-    whole: tuple[Sample, ...]
-    marked: tuple[Sample, ...]
+    runs_s: Sequence[float]
+    phases_s: Mapping[str, Sequence[float]]
     turns: tuple[Turn, ...]
     inside_s: float
     outside_s: float
-
-    @property
-    def runs_s(self) -> tuple[float, ...]:
-        """Seconds of the unmarked runs."""
-        return tuple(sample.total_s for sample in self.whole)
 
     def sum_passes(self, n_mini_batches: int) -> tuple[float, ...]:
         """Return the seconds of each unmarked pass over `n_mini_batches` mini-batches."""
@@ -181,8 +181,8 @@ def take_turns(
         warm_s: Seconds of a warm pass, which the first turn expects; 0 if unknown.
         read: Reads the scheduling counters of this process, around the passes of each turn.
     """
-    whole: list[Sample] = []
-    marked: list[Sample] = []
+    runs_s = array("d")
+    phases_s: dict[str, array[float]] = {}
     taken: list[Turn] = []
     outside_s, inside_s, median_s = 0.0, 0.0, warm_s
     with pause_collector():
@@ -195,20 +195,23 @@ def take_turns(
                 before = read(at_start=True)
             n_passes = choose_n_passes(median_s)
             began = passes.now_ns()
-            samples = [
-                passes.run(mini_batches, marked=order.kind == MARKED) for _ in range(n_passes)
-            ]
+            is_marked = order.kind == MARKED
+            samples = [passes.run(mini_batches, marked=is_marked) for _ in range(n_passes)]
             wall_s = (passes.now_ns() - began) * 1e-9
             after = read()
             inside_s += after.cpu_s - before.cpu_s
-            (marked if order.kind == MARKED else whole).extend(chain(*samples))
+            for sample in chain(*samples):
+                if not is_marked:
+                    runs_s.append(sample.total_s)
+                for phase, phase_s in sample.phases_s.items():
+                    phases_s.setdefault(phase, array("d")).append(phase_s)
             seconds = [sum(sample.total_s for sample in each) for each in samples]
             turn = build_turn(order.cycle, n_passes, wall_s, n_threads, after.since(before))
             if order.kind == WHOLE:
                 taken.append(turn)
             median_s = float(np.median(seconds))
             turns.report(PassReport(median_s, sum(seconds), turn.is_disturbed))
-    return TimedSamples(tuple(whole), tuple(marked), tuple(taken), inside_s, outside_s)
+    return TimedSamples(runs_s, phases_s, tuple(taken), inside_s, outside_s)
 
 
 def choose_n_passes(median_s: float) -> int:
@@ -229,12 +232,12 @@ def build_turn(cycle: int, n_passes: int, wall_s: float, n_threads: int, spent: 
 
 
 def compute_phase_medians(
-    samples: Sequence[Sample], separable: Sequence[str]
+    phases_s: Mapping[str, Sequence[float]], separable: Sequence[str]
 ) -> dict[Phase, float | None]:
     """Return the median seconds per mini-batch of each phase; None if it is not separable."""
-    medians: dict[Phase, float | None] = {}
-    for phase in PHASES:
-        seconds = [s.phases_s[phase] for s in samples if phase in s.phases_s]
-        known = phase in separable and bool(seconds)
-        medians[phase] = float(np.median(seconds)) if known else None
-    return medians
+    return {
+        phase: float(np.median(phases_s[phase]))
+        if phase in separable and phase in phases_s
+        else None
+        for phase in PHASES
+    }

@@ -295,7 +295,7 @@ def _keep_times(
     measured.passes_s = timed.sum_passes(n_mini_batches)
     measured.turns = timed.turns
     measured.instances_per_s = compute_throughput(measured)
-    measured.phases_s = compute_phase_medians(timed.marked, system.phases)
+    measured.phases_s = compute_phase_medians(timed.phases_s, system.phases)
 
 
 def _judge(

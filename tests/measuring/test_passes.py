@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -194,10 +195,10 @@ def timed_of(
 
 def test_loading_is_not_timed(time: FakeTime) -> None:
     found = timed_of(Scripted(time), TWO)
-    for samples in (found.whole, found.marked):
-        n_passes = len(samples) // 2
-        assert [one.total_s for one in samples] == pytest.approx([0.0305, 0.0705] * n_passes)
-    assert found.sum_passes(2) == pytest.approx([0.101] * (len(found.whole) // 2))
+    n_passes = len(found.runs_s) // 2
+    assert [*found.runs_s] == pytest.approx([0.0305, 0.0705] * n_passes)
+    assert [*found.phases_s["forward"]] == pytest.approx([0.02, 0.04])
+    assert found.sum_passes(2) == pytest.approx([0.101] * n_passes)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_passes_are_whole_and_as_many_as_asked_for(
     if n_passes is None:
         assert len(timed.turns) == pytest.approx(MAX_PASSES * 3 / 4, abs=1)
     else:
-        n_samples = len(timed.whole), len(timed.marked)
+        n_samples = len(timed.runs_s), len(timed.phases_s["forward"])
         assert n_samples == tuple(n * len(costs) for n in n_passes)
 
 
@@ -236,7 +237,8 @@ def test_short_passes_fill_a_turn_after_one_that_is_not_timed(
     system = Scripted(time)
     timed = timed_of(system, [costs])
     assert [turn.n_passes for turn in timed.turns] == n_passes
-    assert (len(timed.whole), len(timed.marked)) == (sum(n_passes), n_marked)
+    assert len(timed.runs_s) == sum(n_passes)
+    assert len(timed.phases_s["forward"]) == n_marked
     assert system.events.count("run") == sum(n_passes) + n_marked + n_untimed
 
 
@@ -265,6 +267,25 @@ def test_cpu_time_between_turns_is_counted(time: FakeTime) -> None:
     assert timed.outside_s == pytest.approx(4 * (0.2 - WAITING_S))
 
 
+class Forgetful(Scripted):
+    """System that keeps nothing of its runs, so that all memory of the passes is the harness's."""
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        super().run(clock, update=update)
+        self.events.clear()
+
+
+def test_timed_runs_take_little_memory(time: FakeTime) -> None:
+    """The peak memory of a system has that of its samples, whose number the run time decides."""
+    tracemalloc.start()
+    timed = timed_of(Forgetful(time), [(0.5, 0.5)] * 100, min_passes=30)
+    used_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    n_runs = len(timed.runs_s) * 4 / 3  # every fourth turn has marks
+    assert n_runs == pytest.approx(4000)
+    assert used_bytes < 50 * n_runs
+
+
 class Device(Scripted):
     """Asynchronous device: the host continues, and each synchronization takes 10 ms."""
 
@@ -277,10 +298,11 @@ def test_marks_are_neither_waited_for_nor_read_in_unmarked_turns(time: FakeTime)
     system = Device(time)
     runs = timed_of(system, [(10, 20)])
     # A run takes 30.5 ms; the wait at its end always counts, those at marks only in marked runs.
-    assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0405] * len(runs.whole))
-    assert [sample.phases_s for sample in runs.whole] == [{}] * len(runs.whole)
-    assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0605] * 2)
-    assert runs.marked[0].phases_s == pytest.approx({"construct": 0.020, "forward": 0.030})
+    assert [*runs.runs_s] == pytest.approx([0.0405] * len(runs.runs_s))
+    phases_s = {phase: [*seconds] for phase, seconds in runs.phases_s.items()}
+    assert phases_s.keys() == {"construct", "forward"}
+    assert phases_s["construct"] == pytest.approx([0.020] * 2)
+    assert phases_s["forward"] == pytest.approx([0.030] * 2)
     begin = ["load", "synchronize", "run"]
     whole, marked = [*begin, "synchronize"], [*begin, *["synchronize"] * 3]
     # Without a warm pass, the first turn cannot know how long a pass takes and has one. Passes are
@@ -298,7 +320,7 @@ def test_the_first_turn_knows_how_long_a_warm_pass_takes(
     costs = [(pass_ms, 0)]
     timed = timed_of(system, costs, warm_s=pass_ms * 1e-3, min_passes=1)
     assert timed.turns[0].n_passes == n_timed
-    n_later = len(timed.whole) + len(timed.marked) - n_timed
+    n_later = len(timed.runs_s) + len(timed.phases_s["forward"]) - n_timed
     n_turns = 2  # one without and one with marks
     assert system.events.count("run") == n_timed + n_later + n_turns * n_untimed
 
@@ -364,8 +386,8 @@ def test_counters_are_means_and_unknown_stays_unknown() -> None:
 
 
 def test_phase_medians_are_none_for_unmeasured_phases() -> None:
-    samples = [Sample(1.0, {"forward": seconds, "update": 1.0}) for seconds in (1.0, 2.0, 9.0)]
-    medians = compute_phase_medians(samples, ("forward", "backward"))
+    phases_s = {"forward": [1.0, 2.0, 9.0], "update": [1.0, 1.0, 1.0]}
+    medians = compute_phase_medians(phases_s, ("forward", "backward"))
     assert medians == {
         "construct": None,
         "schedule": None,

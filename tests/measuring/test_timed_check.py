@@ -73,7 +73,7 @@ def test_time_between_runs_is_reported_as_untimed_gap(kind: str) -> None:
     samples = passes.run((*MINI_BATCHES, "warm"))
     assert [sample.total_s for sample in samples] == pytest.approx([2.0] * 4)
     losses, untimed_gap_s = passes.summarize_runs(n_warm=1)
-    assert losses == [2.0, 3.0, 1.0, 4.0]
+    assert [*losses] == [2.0, 3.0, 1.0, 4.0]
     assert untimed_gap_s == pytest.approx(0.5)
     assert passes.untimed_gap_s[1:] == pytest.approx([0.5] * 3)
 
