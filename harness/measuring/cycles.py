@@ -17,7 +17,7 @@ from dynbatch.harness.measuring.turns import PassReport
 from dynbatch.harness.records.stats import compute_standard_error
 from dynbatch.harness.trials.spec import Timing
 
-MAX_PASSES = 1000  # enough for any statistic; limits the size of very fast systems' records
+MAX_TURNS = 1000  # of a system in a block, enough for any statistic
 MARKED_EVERY, FIRST_MARKED = 4, 1  # cycles 1, 5, 9, ... mark the phases
 EXTENSION = 2.0  # most timed seconds for precision, relative to timing.min_seconds
 
@@ -36,18 +36,18 @@ def shuffle(members: Collection[int], block: str, cycle: int) -> list[int]:
 
 
 class Progress:
-    """Passes of one system of a block so far."""
+    """Turns of one system of a block so far."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self.whole: dict[int, PassReport] = {}
-        self.n_passes = 0
+        self.n_turns = 0
         self.timed_s = 0.0
 
     def add(self, cycle: int, report: PassReport) -> None:
         if not is_marked(cycle):
             self.whole[cycle] = report
-        self.n_passes += 1
+        self.n_turns += 1
         self.timed_s += report.timed_s
 
     def compute_median_s(self) -> float:
@@ -55,16 +55,16 @@ class Progress:
         return float(np.median([p.seconds for p in self.whole.values()] or [math.inf]))
 
     def has_enough(self, n_cycles: int, standard_error: float) -> bool:
-        """Return whether this system needs no further passes.
+        """Return whether this system needs no further turns.
 
         Args:
             n_cycles: Number of unmarked cycles, or of those that it shares with its base.
             standard_error: That of the logarithm of its ratio or time.
         """
         timing = self.timing
-        if not self.whole or self.n_passes == len(self.whole):  # at least one pass of each kind
+        if not self.whole or self.n_turns == len(self.whole):  # at least one turn of each kind
             return False
-        if self.timed_s >= timing.max_seconds or self.n_passes >= MAX_PASSES:
+        if self.timed_s >= timing.max_seconds or self.n_turns >= MAX_TURNS:
             return True
         if n_cycles < timing.min_passes or self.timed_s < timing.min_seconds:
             return False

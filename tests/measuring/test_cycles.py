@@ -11,7 +11,7 @@ import pytest
 
 from dynbatch.harness.measuring.cycles import (
     EXTENSION,
-    MAX_PASSES,
+    MAX_TURNS,
     Progress,
     estimate_error,
     find_fastest,
@@ -31,7 +31,7 @@ Machine = Callable[[np.random.Generator, np.ndarray], np.ndarray]
 def run_cycles(timings: list[Timing], speed: Speed) -> dict[int, Progress]:
     """Run cycles until no member needs further passes."""
     progress = {number: Progress(timing) for number, timing in enumerate(timings)}
-    for cycle in range(10 * MAX_PASSES):
+    for cycle in range(10 * MAX_TURNS):
         active = list_unsettled(progress)
         if not active:
             return progress
@@ -89,7 +89,7 @@ def test_a_settled_system_rests_while_others_go_on() -> None:
     [
         ({"min_seconds": 10.0}, EXTENSION * 10.0 + 1),
         ({"min_seconds": 1e5, "max_seconds": 30.0}, 31.0),
-        ({"min_seconds": 1e7, "max_seconds": 1e7}, MAX_PASSES),
+        ({"min_seconds": 1e7, "max_seconds": 1e7}, MAX_TURNS),
     ],
 )
 def test_passes_have_bounds(values: dict[str, float], most: float) -> None:
@@ -97,7 +97,7 @@ def test_passes_have_bounds(values: dict[str, float], most: float) -> None:
     noise = rng.lognormal(sigma=3.0, size=10_000)
     found = run_cycles([timing(**values)], lambda _, cycle: min(1.0, float(noise[cycle])))
     assert found[0].timed_s <= most
-    assert found[0].n_passes <= MAX_PASSES
+    assert found[0].n_turns <= MAX_TURNS
 
 
 def test_disturbed_cycles_are_no_evidence() -> None:
@@ -119,7 +119,7 @@ def test_every_part_has_a_pass_of_each_kind(start: int) -> None:
         progress.add(cycle, PassReport(1.0, 1.0, False))
         cycle += 1
     assert progress.whole
-    assert progress.n_passes > len(progress.whole)
+    assert progress.n_turns > len(progress.whole)
 
 
 def test_members_of_a_later_part_are_compared_with_the_first_ones_anchor() -> None:

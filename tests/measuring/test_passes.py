@@ -19,7 +19,7 @@ from dynbatch.harness.measuring.clock import (
     pause_collector,
     time_call,
 )
-from dynbatch.harness.measuring.cycles import MAX_PASSES
+from dynbatch.harness.measuring.cycles import MAX_TURNS
 from dynbatch.harness.measuring.passes import (
     WAITING_S,
     Passes,
@@ -220,7 +220,7 @@ def test_passes_are_whole_and_as_many_as_asked_for(
 ) -> None:
     timed = timed_of(Scripted(time), costs, **timing)
     if n_passes is None:
-        assert len(timed.turns) == pytest.approx(MAX_PASSES * 3 / 4, abs=1)
+        assert len(timed.turns) == pytest.approx(MAX_TURNS * 3 / 4, abs=1)
     else:
         n_samples = len(timed.runs_s), len(timed.phases_s["forward"])
         assert n_samples == tuple(n * len(costs) for n in n_passes)
