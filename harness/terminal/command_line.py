@@ -45,7 +45,8 @@ from dynbatch.harness.planning.overrides import Settings, read_points
 from dynbatch.harness.planning.requests import DRAW, format_pipeline_command
 from dynbatch.harness.planning.yaml_files import convert_hydra_errors
 from dynbatch.harness.records.files import Output, check_writable
-from dynbatch.harness.records.record import is_record, locate_record
+from dynbatch.harness.records.record import find_record, is_record, locate_record
+from dynbatch.harness.records.reuse import Present
 from dynbatch.harness.terminal.measurement import Measurement
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.values.paths import CONF_DIR
@@ -286,15 +287,20 @@ def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> I
 
 
 def _format_plan(planned: Sequence[Measurement]) -> str:
-    lacking = [item for item in planned if item.force or not item.path.exists()]
+    present = Present()
+    lacking = [
+        item
+        for item in planned
+        if item.force or not present.is_kept(find_record(item.path), item.spec)
+    ]
     n_there = len(planned) - len(lacking)
     if not lacking:
-        return f"all {n_there} rounds have a record"
+        return f"all {n_there} rounds have a valid record"
     folders, cpu = {item.results_dir for item in planned}, read_cpu_model()
     durations = Durations(item for folder in folders for item in read_durations(folder, cpu))
     takes_s = sum(durations.estimate_seconds(item.spec) for item in lacking)
     n_trials = len({item.spec.trial_id for item in lacking})
-    there = f"; {n_there} more have a record" if n_there else ""
+    there = f"; {n_there} more have a valid record" if n_there else ""
     return (
         f"{len(lacking)} rounds of {n_trials} trials to measure, about"
         f" {format_duration(takes_s)}{there}"

@@ -15,7 +15,7 @@ from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.config import BenchConfig
 from dynbatch.harness.planning.job_specs import FILE, RunPlan
 from dynbatch.harness.planning.kinds import read_systems
-from dynbatch.harness.records.record import build_trial
+from dynbatch.harness.records.record import build_trial, write_record
 from dynbatch.harness.terminal.command_line import describe_keys, describe_plan, parse, plan
 from dynbatch.harness.terminal.reporting import (
     Reporter,
@@ -86,6 +86,15 @@ def test_only_fallback_datasets_of_experiments_are_reported(tmp_path: Path) -> N
     named = "dataset=sst_synthetic"
     assert len(words_of("experiment=headline_tree_lstm", named, *small)) == 1
     assert words_of(named, *places) == []
+
+
+def test_outdated_records_are_planned_to_be_measured(tmp_path: Path) -> None:
+    typed = ["experiment=first_look", "scale=smoke", "device=cpu", f"results_dir={tmp_path}"]
+    (expected,) = words_of(*typed)
+    for measurement in plan(parse(typed), typed):
+        write_record(measurement.path, plain_record())  # of other code
+    (line,) = words_of(*typed)
+    assert line.partition(", about")[0] == expected.partition(", about")[0]
 
 
 def test_an_experiment_names_the_command_that_draws_it() -> None:
