@@ -164,7 +164,7 @@ def find_pending(
     if budget_s is not None:
         by_experiment = _group_missing(plans, counts, first, lacking)
         seconds = {step: entry.seconds for step, entry in missing.items()}
-        now = select_within_budget(budget_s - DRAWN_S * len(plans), by_experiment, seconds)
+        now = select_within_budget(budget_s, by_experiment, seconds, DRAWN_S * len(plans))
     return Pending(choices.scale, missing, lacking, now, durations.n_known, budget_s, unsupported)
 
 
@@ -229,7 +229,10 @@ def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> boo
 
 
 def select_within_budget(
-    budget_s: float, artifacts: Mapping[str, Sequence[Step]], seconds: Mapping[Step, float]
+    budget_s: float,
+    artifacts: Mapping[str, Sequence[Step]],
+    seconds: Mapping[Step, float],
+    drawing_s: float = 0.0,
 ) -> frozenset[Step]:
     """Choose the steps that fit in a budget: round after round, experiment after experiment.
 
@@ -239,9 +242,10 @@ def select_within_budget(
     Args:
         artifacts: missing steps of each experiment, in order of priority.
         seconds: expected seconds of every step.
+        drawing_s: expected seconds of drawing, which are part of the budget.
     """
     chosen: set[Step] = set()
-    left = budget_s
+    left = budget_s - drawing_s
     shortest: tuple[float, str] | None = None
     for round_ in sorted({step.round for steps in artifacts.values() for step in steps}):
         for name, steps in artifacts.items():
@@ -256,6 +260,7 @@ def select_within_budget(
         cost, name = shortest
         raise ConfigError(
             f"budget of {format_duration(budget_s)} is too short: the shortest round, of {name},"
-            f" takes about {format_duration(cost)}; set a larger budget"
+            f" takes about {format_duration(cost + drawing_s)} with {format_duration(drawing_s)} to"
+            " draw; set a larger budget"
         )
     return frozenset(chosen)
