@@ -60,6 +60,7 @@ class Pending:
     Attributes:
         lacking: steps of `missing`, without those that are measured only on request.
         now: steps of `lacking` that this run may measure: all, or those within the budget.
+        later: steps of the experiments that this run draws beyond its budget.
         n_known: number of records of this machine from which durations are estimated.
         budget_s: time limit of the run; None: unlimited.
         unsupported: reasons of trials that this machine cannot run, by trial_id; each has one step.
@@ -69,6 +70,7 @@ class Pending:
     missing: Mapping[Step, Missing]
     lacking: frozenset[Step]
     now: frozenset[Step]
+    later: frozenset[Step]
     n_known: int
     budget_s: float | None
     unsupported: Mapping[str, str]
@@ -90,8 +92,7 @@ class Pending:
         """Return the line that announces a run's work and its expected duration."""
         trials = {step.name for step in steps}
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
-        left_out = len(self.lacking) - len(self.now)
-        rest = f"; {left_out} more are left for the next run" if left_out else ""
+        rest = f"; {len(self.later)} more are left for the next run" if self.later else ""
         if self.budget_s is not None:
             rest += f" (budget: {format_duration(self.budget_s)})"
         if n_unsupported := len(trials & self.unsupported.keys()):
@@ -107,7 +108,7 @@ class Pending:
 
     def put_outdated_aside(self) -> None:
         """Move away outdated records of steps that this run leaves to the next one."""
-        for step in self.lacking - self.now:
+        for step in self.later:
             put_aside(self.missing[step].file)
 
     def build_run_plan(self, steps: Collection[Step], n_drawn: int) -> RunPlan:
@@ -132,6 +133,8 @@ def find_pending(
     budget: str | None = None,
     cpu: str | None = None,
     explain_unsupported: ExplainUnsupported = lambda _: {},
+    *,
+    drawn: Collection[str] | None = None,
 ) -> Pending:
     """Find the steps that have no valid record, and select those within the budget.
 
@@ -142,6 +145,7 @@ def find_pending(
         explain_unsupported: returns why this machine cannot run trials, by trial_id. It is called
             with the trials on CUDA whose first round is missing. Of a trial that cannot run, only
             the first round gets a record. By default each trial's process finds out.
+        drawn: experiments that this run draws, which have the whole budget; None: all.
 
     Raises:
         ConfigError: for a budget that is not a duration, or too short for any round.
@@ -160,12 +164,15 @@ def find_pending(
     unsupported = _drop_unsupported(trials, missing, explain_unsupported)
     lacking = frozenset(step for step, entry in missing.items() if not entry.on_request)
     budget_s = None if budget is None else parse_duration(budget)
-    now = lacking
+    now, later = lacking, frozenset[Step]()
     if budget_s is not None:
-        by_experiment = _group_missing(plans, counts, first, lacking)
+        shown = plans if drawn is None else {name: plans[name] for name in drawn}
+        by_experiment = _group_missing(shown, counts, first, lacking)
         seconds = {step: entry.seconds for step, entry in missing.items()}
-        now = select_within_budget(budget_s, by_experiment, seconds, DRAWN_S * len(plans))
-    return Pending(choices.scale, missing, lacking, now, durations.n_known, budget_s, unsupported)
+        now = select_within_budget(budget_s, by_experiment, seconds, DRAWN_S * len(shown))
+        later = frozenset(chain.from_iterable(by_experiment.values())) - now
+    n_known = durations.n_known
+    return Pending(choices.scale, missing, lacking, now, later, n_known, budget_s, unsupported)
 
 
 def _find_missing_rounds(

@@ -124,6 +124,16 @@ def format_pipeline_command(target: str, config: Mapping[str, object] | None = N
 
 
 DRAW = "draw_"
+TABLES = ("epoch_times", "graph_construction", "ablation")  # experiments of the target `tables`
+
+
+def select_drawn(targets: Collection[str], experiments: Collection[str]) -> list[str]:
+    """Return the experiments that a run draws: those that all its targets name, or else all."""
+    named: set[str] = set()
+    for target in targets:
+        named |= {*TABLES} if target == "tables" else {target.removeprefix(DRAW)}
+    is_all = not named or not named <= {*experiments, *TABLES}
+    return [name for name in experiments if is_all or name in named]
 
 
 def make_target_error(target: str, artifacts: Collection[str]) -> ConfigError:

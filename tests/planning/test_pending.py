@@ -120,6 +120,23 @@ def test_outdated_records_over_budget_are_set_aside(trial: PlannedTrial, choices
     assert list(path.parent.glob("superseded/*"))
 
 
+def test_a_budget_is_for_the_experiments_that_a_run_draws(
+    trial: PlannedTrial, make_spec: MakeSpec, choices: Choices
+) -> None:
+    """Other experiments get none of it, even headlines, and keep their outdated records."""
+    other = PlannedTrial(make_spec(batch_size=3), {}, (), rounds=4)
+    path = measure_round(other, choices, 0, source_sha256="of older code")
+    plans = {"headline": [other], "table": [trial]}
+    drawn = {"drawn": ["table"]}
+    missing = find_pending(choices, plans, {}, (), SourceHashes(), **drawn).missing
+    budget = f"{DRAWN_S + 1.5 * missing[Step(trial.trial_id, 0)].seconds}s"
+    found = find_pending(choices, plans, {}, ["headline"], SourceHashes(), budget, **drawn)
+    assert found.now == {Step(trial.trial_id, 0)}
+    assert "; 3 more are left for the next run" in found.describe_work(found.now, n_drawn=1)
+    found.put_outdated_aside()
+    assert path.exists()
+
+
 def steps(*names: str, n_rounds: int) -> list[Step]:
     return [Step(name, round_) for name in names for round_ in range(n_rounds)]
 

@@ -35,6 +35,17 @@ def test_tables_draws_three_tables_and_nothing_else(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_budget_is_for_the_experiments_of_the_target(folder: Path) -> None:
+    """It covers one round, which is not that of an experiment that precedes the drawn one."""
+    write_experiment(folder, "another", build_experiment(SPEEDUPS))
+    with edit_experiment(folder, "another") as content:
+        content["scales"]["smoke"]["blocks"][0]["batch_size"] = [3, 4]
+    config = (*HERE, "budget=15s")
+    printed = snakemake(folder, "draw_small_table", "--dry-run", config=config)
+    assert re.search(r"^measure +1$", printed, re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_the_shipped_pipeline_plans_and_touches_nothing(tmp_path: Path) -> None:
     # The paper's scale has thousands of trials; test_artifact_plans plans them without Snakemake.
     config = ["scale=smoke", "device=cpu", "data_root=no_data"]

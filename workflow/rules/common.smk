@@ -23,7 +23,7 @@ from dynbatch.harness.planning.job_specs import (
 )
 from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.planning.pending import find_pending
-from dynbatch.harness.planning.requests import is_only_claims, to_argument
+from dynbatch.harness.planning.requests import TABLES, is_only_claims, select_drawn, to_argument
 from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.records.store import find_packed_files
 from dynbatch.harness.trials.sources import SourceHashes
@@ -73,6 +73,7 @@ PENDING = (
     else find_pending(
         CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU,
         *([] if NODES else [partial(explain_unsupported, results_dir=RESULTS, notify=notify)]),
+        drawn=select_drawn(TYPED.targets, PLANS),
     )
 )
 if ONLY_CLAIMS and TYPED.dryrun: # a run prints it when it starts

@@ -32,8 +32,8 @@ rule draw_all:
 # The three tables that answer most questions.
 rule tables:
     input:
-        [f"{RESULTS}/{file}" for name in TABLES for file in DECLARATIONS[name].files],
-        [file for name in TABLES for file in to_measure(name)],
+        [f"{RESULTS}/{file}" for name in TABLES if name in PLANS for file in DECLARATIONS[name].files],
+        [file for name in TABLES if name in PLANS for file in to_measure(name)],
 
 # Missing measurements of claims that this scale and device can decide, and the table of all claims.
 rule claims:

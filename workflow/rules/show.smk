@@ -1,7 +1,6 @@
 # From records to tables, figures and the report. One job draws everything (rule report); a rule
 # drawn_NAME draws a single experiment, for `snakemake draw_NAME`.
 DRAW = [*PYTHON, "dynbatch.harness.commands.draw"]
-TABLES = [name for name in ("epoch_times", "graph_construction", "ablation") if name in PLANS]
 
 DRAWING_CODE = f"{RESULTS}/logs/drawing_code.sha256"
 
