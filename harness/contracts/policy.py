@@ -18,7 +18,9 @@ import importlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
 
 from dynbatch.harness.errors import ConfigError, suggest_name
 from dynbatch.harness.values.arrays import IntArray, as_int_array
@@ -30,6 +32,7 @@ from dynbatch.harness.values.schedule import Schedule
 Policy = Callable[[Graph], Schedule]
 OrderAndStarts = tuple[IntArray, IntArray]  # Schedule.order and Schedule.starts
 _FOLDER = ROOT / "harness" / "policies"
+_NO_COUNTER = as_int_array([])
 VARIANTS = ("released", "intended")
 FALLBACKS = ("last", "agenda", "sufficient")
 
@@ -43,7 +46,8 @@ class ArrayPolicy:
     Attributes:
         compute: A compiled function of types, arg_start, args, and of the arrays that `others`
             names. No batch of its result is empty.
-        others: Attributes of Graph that have one entry for each type: follows, cheap.
+        others: Attributes of Graph that have one entry for each type (follows, cheap) or for each
+            vertex (phases, depths; empty if the graph has none).
     """
 
     compute: Callable[..., OrderAndStarts]
@@ -51,9 +55,13 @@ class ArrayPolicy:
 
     def __call__(self, graph: Graph) -> Schedule:
         """Schedule a graph."""
-        others = (getattr(graph, name) for name in self.others)
-        arrays = self.compute(graph.types, graph.arg_start, graph.args, *others)
+        arrays = self.compute(graph.types, graph.arg_start, graph.args, *self.select_others(graph))
         return Schedule.from_valid_arrays(*arrays)
+
+    def select_others(self, graph: Graph) -> list[NDArray[Any]]:
+        """Return the arrays of a graph that `others` names."""
+        arrays = (getattr(graph, name) for name in self.others)
+        return [_NO_COUNTER if array is None else array for array in arrays]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +132,12 @@ class LearnedRun:
         return self.n_unseen / max(1, self.n_decisions)
 
 
+@runtime_checkable
 class LearnedPolicy(Protocol):
     """Learned policy, an immutable value.
 
-    Scheduling a graph of another model raises ConfigError.
+    It schedules a graph with segments one segment after the other, as all policies are used
+    (policies/parts/segments.py). Scheduling a graph of another model raises ConfigError.
     """
 
     @property

@@ -21,7 +21,6 @@ from dynbatch.harness.errors import ConfigError, ScheduleError
 from dynbatch.harness.measuring.clock import PhaseClock, pause_collector, time_call
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.policies.parts.segments import (
-    run_in_segments,
     schedule_in_segments,
     select_first_segment,
 )
@@ -57,7 +56,7 @@ class Fitted:
         """Schedule a graph, segment by segment if it has several segments."""
         if self.learned is None:
             return schedule_in_segments(self.policy, graph), None
-        run = run_in_segments(self.learned, graph)
+        run = self.learned.run(graph)
         return run.schedule, run
 
 

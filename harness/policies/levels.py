@@ -33,11 +33,8 @@ from dynbatch.harness.policies.parts.levels import (
     batch_by_level,
     compute_levels,
     compute_phases_and_depths,
-    number_levels,
 )
 from dynbatch.harness.values.arrays import Ints
-from dynbatch.harness.values.graph import Graph
-from dynbatch.harness.values.schedule import Schedule
 
 POLICIES = {
     "depth": "schedule_by_depth",
@@ -69,31 +66,26 @@ def _compute_batches(
     return batch_by_level(types, follows, levels, 1 if count_followers else 0)
 
 
-def schedule_by_inline_depth(graph: Graph) -> Schedule:
+@compiled
+def _batch_by_inline_depth(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints, phases: Ints, depths: Ints
+) -> tuple[Ints, Ints]:
     """Execute groups in increasing order of (phase, depth, type), as counted by the program."""
-    if graph.phases is None or graph.depths is None:
-        arrays = graph.types, graph.arg_start, graph.args, graph.follows
-        return Schedule.from_valid_arrays(*_compute_counted_batches(*arrays))
-    return Schedule.from_valid_arrays(
-        *batch_by_counters(graph.types, graph.follows, graph.phases, graph.depths)
-    )
+    if len(phases) < len(types):  # no program recorded the graph
+        phases, depths = compute_phases_and_depths(types, arg_start, args, follows)
+    return batch_by_counters(types, follows, phases, depths)
 
 
 @compiled
-def _compute_counted_batches(
-    types: Ints, arg_start: Ints, args: Ints, follows: Ints
-) -> tuple[Ints, Ints]:
-    phases, depths = compute_phases_and_depths(types, arg_start, args, follows)
-    return batch_by_level(types, follows, number_levels(phases, depths), 0)
-
-
-def schedule_unbatched(graph: Graph) -> Schedule:
+def _batch_singly(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
     """Execute one vertex at a time, in order of creation."""
-    n = graph.n_vertices
-    return Schedule.from_valid_arrays(
-        np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int32)
-    )
+    order, starts = np.empty(len(types), np.int32), np.zeros(len(types) + 1, np.int32)
+    for v in range(len(types)):
+        order[v], starts[v + 1] = v, v + 1
+    return order, starts
 
 
 schedule_by_depth = ArrayPolicy(_batch_by_depth)
 schedule_by_frontier = ArrayPolicy(_batch_by_frontier)
+schedule_by_inline_depth = ArrayPolicy(_batch_by_inline_depth, ("follows", "phases", "depths"))
+schedule_unbatched = ArrayPolicy(_batch_singly)

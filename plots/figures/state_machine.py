@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 from dynbatch.harness.contracts.policy import LearnedPolicy
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.policies.fsm.machine import StateMachine
-from dynbatch.harness.policies.parts.segments import run_in_segments
 from dynbatch.harness.values.graph import Graph
 from dynbatch.plots.captions import build_title
 from dynbatch.plots.experiment import Experiment
@@ -55,7 +54,7 @@ def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFram
     """List each transition on a graph: state, executed type, next state, number of times."""
     if not isinstance(machine, StateMachine):
         raise ConfigError("only a state machine can be drawn; choose policy=fsm_sort, for example")
-    decided = run_in_segments(machine, graph).decided.tolist()
+    decided = machine.run(graph).decided.tolist()
     takes = {s: machine.type_names[machine.choices[s]] if s >= 0 else "" for s in decided}
     names = {s: machine.describe_state(s) for s in decided}
     counts = Counter(itertools.pairwise([*decided, None]))

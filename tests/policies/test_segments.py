@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from dynbatch.harness.contracts.policy import (
-    ArrayPolicy,
+    LearnedPolicy,
     LearningSettings,
+    Policy,
+    is_learned,
     learn_policy,
     load_policy,
 )
@@ -19,18 +22,20 @@ from dynbatch.harness.policies.parts import segments
 from dynbatch.harness.policies.parts.bound import compute_lower_bound
 from dynbatch.harness.policies.parts.segments import (
     cut_in_segments,
-    run_in_segments,
     schedule_in_segments,
     select_first_segment,
 )
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import NO_TYPE, Graph
 from dynbatch.harness.values.schedule import Schedule, check_schedule
+from scripts.write_pages import read_presets
 from tests.support.policies import FEW, batches, schedule_by
 from tests.support.random_graphs import graph_of, graphs, graphs_in_segments, minimum_batches
 
-ARRAY_POLICIES = ("depth", "agenda", "sufficient", "critical_share")
-OTHERS = ("unbatched", "frontier", "sufficient_reversed", "fsm_sort")
+POLICIES = (
+    *("unbatched", "depth", "frontier", "inline_depth", "agenda"),
+    *("sufficient", "sufficient_reversed", "critical_share", "fsm_sort"),
+)
 
 
 def part_of(graph: Graph, number: int) -> tuple[list[int], list[list[int]]]:
@@ -67,21 +72,43 @@ def test_a_segment_is_its_vertices_with_the_arguments_among_them(graph: Graph) -
 
 @settings(max_examples=60, deadline=None)
 @given(graphs_in_segments())
-def test_schedules_are_valid_segment_by_segment(graph: Graph) -> None:
-    """Array policies schedule segments as they schedule graphs."""
+def test_schedules_are_valid_and_as_those_of_a_graph_for_each_segment(graph: Graph) -> None:
     parts = cut_in_segments(graph).graphs
     assert compute_lower_bound(graph) == sum(map(compute_lower_bound, parts))
-    for name in (*ARRAY_POLICIES, *OTHERS):
-        schedule = schedule_by(name, graph)
+    for name in POLICIES:
+        policy = policy_for(name, graph)
+        schedule = schedule_in_segments(policy, graph)
         check_schedule(graph, schedule)  # each once, children first, segments in order
         for part, n in zip(parts, np.diff(schedule.segment_starts), strict=True):
             assert compute_lower_bound(part) <= n <= part.n_vertices, name
-        if name in ARRAY_POLICIES:
-            policy = load_policy(name)
-            assert isinstance(policy, ArrayPolicy)
-            by_graphs = schedule_in_segments(lambda part, policy=policy: policy(part), graph)
-            for field in ("order", "starts", "segment_starts"):
-                np.testing.assert_array_equal(getattr(schedule, field), getattr(by_graphs, field))
+        check_equal_by_graphs(policy, graph)
+    counted = with_counters(graph)
+    check_equal_by_graphs(load_policy("inline_depth"), counted)
+    machine = policy_for("fsm_sort", graph)
+    assert isinstance(machine, LearnedPolicy)
+    decided = [machine.run(part).decided for part in parts]
+    assert machine.run(graph).decided.tolist() == np.concatenate(decided).tolist()
+
+
+def policy_for(name: str, graph: Graph) -> Policy:
+    """Return a policy; if it is learned, learn it on the first segment."""
+    if is_learned(name):
+        return learn_policy(name, [select_first_segment(graph)], FEW)
+    return load_policy(name)
+
+
+def check_equal_by_graphs(policy: Policy, graph: Graph) -> None:
+    """Check that a policy schedules segments as it schedules a graph for each."""
+    schedule = schedule_in_segments(policy, graph)
+    by_graphs = schedule_in_segments(lambda part: policy(part), graph)
+    for field in ("order", "starts", "segment_starts"):
+        np.testing.assert_array_equal(getattr(schedule, field), getattr(by_graphs, field))
+
+
+def with_counters(graph: Graph) -> Graph:
+    """Count as a program with a new phase after every two calls, in which nothing follows."""
+    phases, depths = np.divmod(np.arange(graph.n_vertices), 2)
+    return replace(graph, phases=phases, depths=depths, follows=as_int_array([]))
 
 
 @pytest.mark.parametrize("policy", ["unbatched", "depth", "agenda", "sufficient"])
@@ -91,6 +118,19 @@ def test_one_segment_is_scheduled_as_a_graph_without_segments(policy: str, graph
     single = replace(graph, segments=np.zeros(graph.n_vertices, dtype=np.int32))
     assert batches(schedule_by(policy, single)) == batches(load_policy(policy)(graph))
     assert compute_lower_bound(single) == compute_lower_bound(graph)
+
+
+@pytest.mark.parametrize("name", sorted({str(p["policy"]) for p in read_presets().values()}))
+def test_policies_of_presets_schedule_all_segments_in_one_call(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a hundred small segments, a loop in Python takes longer than any of these policies."""
+    graph = two_steps()
+    policy = policy_for(name, graph)
+    by_graphs = schedule_in_segments(lambda part: policy(part), graph)
+    refuse = Mock(side_effect=AssertionError("a graph for every segment"))
+    monkeypatch.setattr(Graph, "build_part", refuse)
+    assert batches(schedule_in_segments(policy, graph)) == batches(by_graphs)
 
 
 def test_batches_do_not_mix_segments() -> None:
@@ -157,18 +197,17 @@ def test_a_learned_policy_learns_on_the_first_segment_and_meets_states_of_all() 
     assert first.types.tolist() == [1, 1, 2, 2]
     assert first.type_names == graph.type_names
     machine = learn_policy("fsm_sort", [first], FEW)
-    run = run_in_segments(machine, graph)
+    run = machine.run(graph)
     check_schedule(graph, run.schedule)
     assert run.n_decisions == run.schedule.n_batches == 6
     assert run.n_unseen == 0  # every segment looks like the first
     assert batches(schedule_in_segments(machine, graph)) == batches(run.schedule)
-    assert run_in_segments(machine, first).n_decisions == machine.run(first).n_decisions
 
 
 def test_learning_on_the_first_segment_alone_does_not_see_later_types() -> None:
     graph = replace(graph_of([1, 1, 2], [[], [0], [1]]), segments=as_int_array([0, 0, 1]))
     machine = learn_policy("fsm_sort", [select_first_segment(graph)], LearningSettings(trials=2))
-    assert run_in_segments(machine, graph).n_unseen == 1
+    assert machine.run(graph).n_unseen == 1
 
 
 # --- graphs and schedules check themselves ---

@@ -25,7 +25,7 @@ from dynbatch.harness.contracts.policy import FALLBACKS, VARIANTS, LearnedRun
 from dynbatch.harness.errors import ConfigError, OutputError
 from dynbatch.harness.machine.files import read_regular, replace_regular
 from dynbatch.harness.policies.fsm.states import ENCODINGS, UNSEEN, States, build_states
-from dynbatch.harness.policies.fsm.trials import run
+from dynbatch.harness.policies.fsm.trials import run, run_segments
 from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from dynbatch.harness.values.schedule import Schedule
@@ -177,25 +177,22 @@ class StateMachine:
         Raises:
             ConfigError: for a graph of another model.
         """
-        order, starts, _ = self._schedule(graph)
-        return Schedule.from_valid_arrays(order, starts)
+        return self.run(graph).schedule
 
     def run(self, graph: Graph) -> LearnedRun:
         """Schedule a graph, and return the states of all decisions, too."""
-        order, starts, decided = self._schedule(graph)
-        return LearnedRun(
-            schedule=Schedule.from_valid_arrays(order, starts), decided=as_int_array(decided)
-        )
-
-    def _schedule(self, graph: Graph) -> tuple[IntArray, IntArray, IntArray]:
-        """Return order and starts of a schedule, and the state of every decision."""
         types, follows, cheap = map_types(graph, self.type_names, self.follows)
-        result: tuple[IntArray, IntArray, IntArray] = run(
-            types, graph.arg_start, graph.args, follows, cheap,
-            self._table, self._choices,
+        arguments = (
+            types, graph.arg_start, graph.args, follows, cheap, self._table, self._choices,
             ENCODINGS.index(self.encoding), FALLBACKS.index(self.fallback),
         )  # fmt: skip
-        return result
+        if graph.segments is None:
+            order, starts, decided = run(*arguments)
+            schedule = Schedule.from_valid_arrays(order, starts)
+        else:
+            *arrays, decided = run_segments(graph.segments, *arguments)
+            schedule = Schedule(*arrays)
+        return LearnedRun(schedule=schedule, decided=as_int_array(decided))
 
     def save(self, file: Path) -> None:
         """Write the machine as JSON.

@@ -39,6 +39,12 @@ from dynbatch.harness.policies.parts.ready import (
     finish,
     start,
 )
+from dynbatch.harness.policies.parts.segments import (
+    add_batches,
+    cut_arrays,
+    select_part,
+    start_batches,
+)
 from dynbatch.harness.policies.sufficient import Extracted, extract, find_safest, remove
 from dynbatch.harness.values.arrays import Flags, FlagTable, Floats, Ints, UnsignedLongs
 from dynbatch.harness.values.graph import UNBATCHABLE
@@ -314,6 +320,31 @@ def run(
         commit(ready, t)
     order, starts = finish(ready)
     return order, starts, decided[:n_decided]
+
+
+@compiled
+def run_segments(
+    segments: Ints, types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags,
+    states: States, choices: Ints, encoding: int, fallback: int,
+) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
+    """Return order, starts and segment_starts of the schedule, and the state of every decision.
+
+    Args:
+        segments: (n,), segment of each vertex; the others as for `run`.
+    """
+    cut = cut_arrays(segments, types, arg_start, args)
+    order, starts, segment_starts = start_batches(cut)
+    decided, n_decided, n_segments = np.empty(len(types), np.int32), 0, len(cut.starts) - 1
+    for r in range(n_segments):
+        part_types, part_start, part_args = select_part(cut, r)
+        part_order, part_starts, part_decided = run(
+            part_types, part_start, part_args, follows, cheap, states, choices, encoding, fallback
+        )
+        add_batches(cut, r, part_order, part_starts, order, starts, segment_starts)
+        for state in part_decided:
+            decided[n_decided] = state
+            n_decided += 1
+    return order, starts[: segment_starts[n_segments] + 1], segment_starts, decided[:n_decided]
 
 
 @helper

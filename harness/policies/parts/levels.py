@@ -145,6 +145,6 @@ def number_levels(phases: Ints, depths: Ints) -> Ints:
 def batch_by_counters(types: Ints, follows: Ints, phases: Ints, depths: Ints) -> tuple[Ints, Ints]:
     """Return order and starts of one batch per (phase, depth, type), all increasing.
 
-    It is the policy inline_depth, and part of the compiled code that plans interleaved segments.
+    The policy inline_depth uses it, and the compiled code that plans interleaved segments.
     """
     return batch_by_level(types, follows, number_levels(phases, depths), 0)

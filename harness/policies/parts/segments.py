@@ -2,7 +2,8 @@
 
 Earlier segments have been computed, so a segment's graph omits arguments in other segments. This is
 timed for every mini-batch, which may have a hundred segments of a few dozen vertices: one compiled
-pass cuts the graph, and an ArrayPolicy schedules all segments in one compiled call.
+pass cuts the graph, and an ArrayPolicy or a state machine schedules all segments in one compiled
+call. Any other policy is called with a graph for each segment.
 """
 
 from __future__ import annotations
@@ -17,39 +18,39 @@ import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.compiler.registry import helper, load_generated
-from dynbatch.harness.contracts.policy import ArrayPolicy, LearnedPolicy, LearnedRun, Policy
+from dynbatch.harness.contracts.policy import ArrayPolicy, LearnedPolicy, Policy
 from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.arrays import IntArray, Ints, as_int_array
 from dynbatch.harness.values.graph import Graph
 from dynbatch.harness.values.schedule import Schedule
 
 NOTHING = Schedule(as_int_array([]), as_int_array([0]))
-NO_RUN = LearnedRun(schedule=NOTHING, decided=as_int_array([]))
 _WRONG = "a policy schedules vertices that are not in its graph segment"
-# A policy's function becomes part of a loop over all segments; `others` are arguments of its own.
+# A policy's function becomes part of a loop over all segments. `taken` are arguments of its own;
+# `given` are those of one segment.
 _LOOP = """
 from dynbatch.harness.compiler.compiled import compiled
 from dynbatch.harness.policies.parts.segments import JoinedBatches, add_batches, cut_arrays
-from dynbatch.harness.policies.parts.segments import start_batches
+from dynbatch.harness.policies.parts.segments import select_counter, select_part, start_batches
 from dynbatch.harness.values.arrays import Flags, Ints
 from {module} import {name} as compute
 
 @compiled
 def schedule_all(
-    segments: Ints, types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags
+    segments: Ints, types: Ints, arg_start: Ints, args: Ints, {taken}
 ) -> JoinedBatches:
     cut = cut_arrays(segments, types, arg_start, args)
     order, starts, segment_starts = start_batches(cut)
     for r in range(len(cut.starts) - 1):
-        v, v_end = cut.starts[r], cut.starts[r + 1]
-        part_types, part_start = cut.types[v:v_end], cut.arg_start[v + r : v_end + r + 1]
-        part_args = cut.args[cut.first_arg[r] : cut.first_arg[r + 1]]
-        part = compute(part_types, part_start, part_args, {others})
+        part_types, part_start, part_args = select_part(cut, r)
+        part = compute(part_types, part_start, part_args, {given})
         if not add_batches(cut, r, part[0], part[1], order, starts, segment_starts):
             return JoinedBatches(order, starts, segment_starts, False)
     n_batches = segment_starts[len(cut.starts) - 1]
     return JoinedBatches(order, starts[: n_batches + 1], segment_starts, True)
 """
+_TAKEN = {"cheap": "Flags"}  # types of arguments; all others are Ints
+_GIVEN = {name: f"select_counter({name}, cut, r)" for name in ("phases", "depths")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,11 @@ def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
     Raises:
         ScheduleError: if the policy's schedules of the segments cannot be joined.
     """
-    if graph.segments is None:
+    if graph.segments is None or isinstance(policy, LearnedPolicy):
         return policy(graph)
     if isinstance(policy, ArrayPolicy):
         arrays = graph.segments, graph.types, graph.arg_start, graph.args
-        batches = load_loop(policy)(*arrays, graph.follows, graph.cheap)
+        batches = load_loop(policy)(*arrays, *policy.select_others(graph))
         if not batches.is_valid:
             raise ScheduleError(_WRONG)
         return Schedule(batches.order, batches.starts, batches.segment_starts)
@@ -119,20 +120,13 @@ def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
 def load_loop(policy: ArrayPolicy) -> Callable[..., JoinedBatches]:
     """Return the compiled function that schedules all segments with a policy's function."""
     compute: Any = policy.compute
-    names = {"module": compute.__module__, "name": compute.__name__}
-    text = _LOOP.format(**names, others=", ".join(policy.others))
+    text = _LOOP.format(
+        module=compute.__module__,
+        name=compute.__name__,
+        taken=", ".join(f"{name}: {_TAKEN.get(name, 'Ints')}" for name in policy.others),
+        given=", ".join(_GIVEN.get(name, name) for name in policy.others),
+    )
     return load_generated(text, "schedule_all")
-
-
-def run_in_segments(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
-    """Schedule as schedule_in_segments does; return the states of all decisions, too."""
-    if graph.segments is None:
-        return policy.run(graph)
-    cut = cut_in_segments(graph)
-    runs = [policy.run(part) if part.n_vertices else NO_RUN for part in cut.graphs]
-    schedule = _join_schedules(cut, [run.schedule for run in runs])
-    decided = as_int_array(np.concatenate([run.decided for run in runs]))
-    return LearnedRun(schedule=schedule, decided=decided)
 
 
 def _join_schedules(cut: CutGraph, schedules: Sequence[Schedule]) -> Schedule:
@@ -184,6 +178,22 @@ class JoinedBatches(NamedTuple):
     starts: Ints
     segment_starts: Ints
     is_valid: bool
+
+
+@helper
+def select_part(cut: CutArrays, r: int) -> tuple[Ints, Ints, Ints]:
+    """Return types, arg_start and args of segment r."""
+    v, v_end = cut.starts[r], cut.starts[r + 1]
+    part_args = cut.args[cut.first_arg[r] : cut.first_arg[r + 1]]
+    return cut.types[v:v_end], cut.arg_start[v + r : v_end + r + 1], part_args
+
+
+@helper
+def select_counter(counter: Ints, cut: CutArrays, r: int) -> Ints:
+    """Return the entries of segment r's vertices, or nothing of an empty counter."""
+    if len(counter) == 0:
+        return counter
+    return counter[cut.vertices[cut.starts[r] : cut.starts[r + 1]]]
 
 
 @helper
