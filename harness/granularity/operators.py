@@ -3,24 +3,31 @@
 Parameter nodes and the final sum of the losses, which DyNet also counts, do no batched work and are
 omitted. A vertex with a variable number of children is unrolled for its number (`unroll`). A state
 that a vertex only passes on is another name for its child's state and not an operator.
+
+Compiled code builds the graphs (expansion.py), as it builds those of whole vertices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, trace_functions
 from dynbatch.harness.errors import ScheduleError
+from dynbatch.harness.granularity.expansion import (
+    NOTHING,
+    Expanded,
+    VertexKinds,
+    expand,
+    list_values,
+    make_kinds,
+)
 from dynbatch.harness.granularity.operator_functions import (
     PULLED,
     FunctionTable,
     Template,
-    ValueSource,
     is_variadic,
     unroll,
 )
@@ -28,7 +35,7 @@ from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.vertex.program import VertexFunction
 
-NOWHERE = -1
+OUTPUT = "output"
 
 
 class OperatorModel:
@@ -46,10 +53,16 @@ class OperatorModel:
     def __init__(self, model: Model) -> None:
         self.model, self.table = model, FunctionTable()
         self.traced = trace_functions(model)
+        self.pulls = sorted(
+            {n.name for function in self.traced.values() for n in function.nodes if n.op == "pull"}
+        )
+        self.variadic = {name for name, function in self.traced.items() if is_variadic(function)}
         self.templates: dict[tuple[str, int | None], Template] = {}
-        for name, function in self.traced.items():
-            if not is_variadic(function):
+        for name in self.traced:
+            if name not in self.variadic:
                 self.get_template(name)
+        self._described: tuple[tuple[str, ...], int] | None = None  # types and templates of _kinds
+        self._kinds: VertexKinds
 
     @property
     def functions(self) -> Mapping[int, VertexFunction]:
@@ -77,181 +90,111 @@ class OperatorModel:
         """Replace every vertex, and every output, by its operators.
 
         Raises:
-            ScheduleError: if a vertex has too few children, or a child without the state that it
-                reads.
+            ScheduleError: if a vertex has no function, too few children, or a child without the
+                state that it reads, or if an output reads a vertex that does not exist.
         """
-        return _Expansion(self, vertices).run()
+        graph, read = vertices.graph, as_int_array(vertices.outputs)
+        absent = read[(read < 0) | (read >= graph.n_vertices)]
+        if len(absent):
+            raise ScheduleError(
+                f"an output reads vertex {absent[0]}, but the graph has {graph.n_vertices} vertices"
+            )
+        self._add_templates(graph)
+        numbers = [as_int_array(vertices.pulls[name]) for name in self.pulls]
+        pulled = np.concatenate([*numbers, as_int_array([])])
+        arrays = graph.types, graph.arg_start, graph.args
+        kinds = self._describe_kinds(graph)
+        expanded = expand(*arrays, read, kinds, pulled.reshape(len(numbers), graph.n_vertices))
+        if len(expanded.fault):
+            raise self._make_error(graph, expanded.fault)
+        return MiniBatch(
+            graph=self._build_graph(vertices, expanded),
+            pulls={PULLED: as_int_array(expanded.pulled)},
+            outputs=as_int_array(expanded.pushed),
+            n_instances=vertices.n_instances,
+            function_ids=as_int_array(expanded.functions),
+        )
 
-    def group_vertices(self, graph: Graph) -> Iterator[tuple[Template, IntArray]]:
-        """Yield the vertices that have the same operators, with these operators."""
+    def _add_templates(self, graph: Graph) -> None:
+        """Add the operators of vertices with new numbers of children."""
         n_args = graph.arg_start[1:] - graph.arg_start[:-1]
-        for type_id, name in enumerate(graph.type_names):
-            members = np.flatnonzero(graph.types == type_id).astype(np.int32)
-            if len(members) == 0:
-                continue
-            if is_variadic(self.traced[name]):
-                counts = n_args[members]
-                for n in np.flatnonzero(np.bincount(counts)).tolist():
-                    yield self.get_template(name, n), members[counts == n]
-            else:
-                yield self.get_template(name), members
+        for type_id in np.flatnonzero(np.bincount(graph.types)).tolist():
+            name = graph.type_names[type_id]
+            if name not in self.traced:
+                raise ScheduleError(
+                    f"type {name} has no vertex function; fix the model's mini_batch"
+                )
+            if name in self.variadic:
+                for n in np.flatnonzero(np.bincount(n_args[graph.types == type_id])).tolist():
+                    self.get_template(name, n)
+
+    def _list_templates(self) -> list[Template]:
+        """Return all templates, that of outputs first."""
+        others = (template for key, template in self.templates.items() if key != (OUTPUT, None))
+        return [self.get_template(OUTPUT), *others]
+
+    def _describe_kinds(self, graph: Graph) -> VertexKinds:
+        names = graph.type_names
+        described = names, len(self.templates)
+        if self._described != described:
+            templates = self._list_templates()
+            numbers = {id(template): kind for kind, template in enumerate(templates)}
+            most = max((n for _, n in self.templates if n is not None), default=0)
+            by_type = np.full(len(names), NOTHING)
+            by_arity = np.full((len(names), most + 1), NOTHING)
+            for (name, n), template in self.templates.items():
+                if name != OUTPUT and n is None:
+                    by_type[names.index(name)] = numbers[id(template)]
+                elif n is not None:
+                    by_arity[names.index(name), n] = numbers[id(template)]
+            self._kinds = make_kinds(templates, self.pulls, by_type, by_arity)
+            self._described = described
+        return self._kinds
+
+    def _build_graph(self, vertices: MiniBatch, expanded: Expanded) -> Graph:
+        segments, read = vertices.segments, vertices.outputs
+        n_out, sizes = len(self.get_template(OUTPUT).applications), np.diff(expanded.first)
+        if segments is not None:  # segment of the operator's vertex; of an output the read vertex's
+            of_outputs = segments[read].repeat(n_out)
+            segments = np.concatenate([segments.repeat(sizes), of_outputs])
+        return Graph.from_valid_arrays(
+            *(expanded.types, expanded.arg_start, expanded.args, tuple(self.table.names), segments),
+            **_expand_phases(vertices, sizes, n_out),
+            cheap=np.array(self.table.cheap, dtype=np.bool_),
+        )
+
+    def _make_error(self, graph: Graph, fault: IntArray) -> ScheduleError:
+        row, child, n_children = fault.tolist()
+        template, source = list_values(self._list_templates())[row]
+        if child == NOTHING:
+            return ScheduleError(
+                f"a {template.name} vertex gathers slot {source.slot} but has {n_children}"
+                " children; fix the model's mini_batch"
+            )
+        kind = graph.type_names[graph.types[child]]
+        return ScheduleError(
+            f"a {template.name} vertex gathers state {source.state}, but its {kind} child"
+            " does not scatter it; fix the model's mini_batch"
+        )
+
+
+def _expand_phases(vertices: MiniBatch, sizes: IntArray, n_out: int) -> dict[str, Any]:
+    """Return phases and depths if a program counted them: a vertex's operators in sequence.
+
+    Outputs are the program's last phase.
+    """
+    graph, n_read = vertices.graph, len(vertices.outputs)
+    if graph.phases is None or graph.depths is None:
+        return {}
+    most, first = int(sizes.max(initial=0)), (np.cumsum(sizes) - sizes).repeat(sizes)
+    inside = np.arange(len(first)) - first
+    of_outputs = np.full(n_read * n_out, graph.phases.max(initial=0) + 1)
+    phases = np.concatenate([graph.phases.repeat(sizes), of_outputs])
+    in_outputs = np.tile(np.arange(n_out), n_read)
+    depths = np.concatenate([graph.depths.repeat(sizes) * most + inside, in_outputs])
+    return {"phases": as_int_array(phases), "depths": as_int_array(depths)}
 
 
 def build_operator_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     """Return the operator-granular graph of a vertex-granular mini-batch."""
     return OperatorModel(model).expand(mini_batch).graph
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _VertexGroup:
-    """Vertices with equal operators, or the outputs.
-
-    Attributes:
-        base: (k,), first operator vertex of each member.
-        reads: vertices that outputs read, which are their only children.
-    """
-
-    template: Template
-    members: IntArray
-    base: IntArray
-    reads: IntArray | None = None
-
-
-class _Expansion:
-    def __init__(self, model: OperatorModel, vertices: MiniBatch) -> None:
-        self.table, self.vertices, self.graph = model.table, vertices, vertices.graph
-        groups = list(model.group_vertices(self.graph))
-        sizes = np.zeros(self.graph.n_vertices, dtype=np.int32)
-        for template, members in groups:
-            sizes[members] = len(template.applications)
-        ends = np.cumsum(sizes, dtype=np.int32)
-        first, n_inner = ends - sizes, int(ends[-1]) if len(ends) else 0
-        self.groups = [
-            _VertexGroup(template, members, first[members]) for template, members in groups
-        ]
-        read, out = vertices.outputs, model.get_template("output")
-        base = n_inner + np.arange(len(read), dtype=np.int32) * len(out.applications)
-        self.output = _VertexGroup(out, read, base, read)
-        n = n_inner + len(read) * len(out.applications)
-        segments = self.graph.segments
-        if segments is not None:  # segment of the operator's vertex; of an output the read vertex's
-            of_outputs = segments[read].repeat(len(out.applications))
-            segments = np.concatenate([segments.repeat(sizes), of_outputs])
-        self.segments = segments
-        self.counted = self._expand_phases(sizes, len(out.applications))
-        self.types = np.zeros(n, dtype=np.int32)
-        self.functions = np.zeros(n, dtype=np.int32)
-        self.n_args = np.zeros(n, dtype=np.int32)
-        self.pulled = np.full(n, -1, dtype=np.int32)
-        self.args: list[tuple[IntArray, int, IntArray]] = []  # operators, slot, operands
-
-    def run(self) -> MiniBatch:
-        self.states = self._locate_states()
-        for group in (*self.groups, self.output):
-            self._place(group)
-        assert self.output.template.pushed is not None
-        pushed = self._find_operand(self.output, self.output.template.pushed)
-        n_instances = self.vertices.n_instances
-        return MiniBatch(
-            self._build_graph(), {PULLED: self.pulled}, pushed, n_instances, self.functions
-        )
-
-    def _build_graph(self) -> Graph:
-        arg_start = np.zeros(len(self.types) + 1, dtype=np.int32)
-        np.cumsum(self.n_args, out=arg_start[1:])
-        args = np.empty(arg_start[-1], dtype=np.int32)
-        for operators, slot, operands in self.args:
-            args[arg_start[operators] + slot] = operands
-        return Graph(
-            types=self.types,
-            arg_start=arg_start,
-            args=args,
-            type_names=tuple(self.table.names),
-            cheap=np.array(self.table.cheap, dtype=np.bool_),
-            segments=self.segments,
-            **self.counted,
-        )
-
-    def _expand_phases(self, sizes: IntArray, n_out: int) -> dict[str, Any]:
-        """Return phases and depths if a program counted them: a vertex's operators in sequence.
-
-        Outputs are the program's last phase.
-        """
-        graph, n_read = self.graph, len(self.vertices.outputs)
-        if graph.phases is None or graph.depths is None:
-            return {}
-        most, first = int(sizes.max(initial=0)), (np.cumsum(sizes) - sizes).repeat(sizes)
-        inside = np.arange(len(first)) - first
-        of_outputs = np.full(n_read * n_out, graph.phases.max(initial=0) + 1)
-        phases = np.concatenate([graph.phases.repeat(sizes), of_outputs])
-        in_outputs = np.tile(np.arange(n_out), n_read)
-        depths = np.concatenate([graph.depths.repeat(sizes) * most + inside, in_outputs])
-        return {"phases": as_int_array(phases), "depths": as_int_array(depths)}
-
-    def _locate_states(self) -> dict[str, IntArray]:
-        """Return the operator vertex of each state of every vertex (n,); NOWHERE if it has none."""
-        names = list(dict.fromkeys(s for group in self.groups for s in group.template.states))
-        n, passed_on = self.graph.n_vertices, False
-        at = np.full(len(names) * n, NOWHERE, dtype=np.int32)
-        same_as = np.arange(len(at))  # index in `at`; for a state that is passed on the child's
-        for group in self.groups:
-            for state, source in group.template.states.items():
-                places = names.index(state) * n + group.members
-                if source.local is not None:
-                    at[places] = group.base + source.local
-                elif source.state in names:
-                    passed_on = True
-                    children = self._find_children(group, source.slot)
-                    same_as[places] = names.index(source.state) * n + children
-        at = at[_find_chain_ends(same_as)] if passed_on else at
-        return dict(zip(names, at.reshape(len(names), n), strict=True))
-
-    def _find_children(self, group: _VertexGroup, slot: int) -> IntArray:
-        if group.reads is not None:
-            return group.reads
-        start = self.graph.arg_start[group.members]
-        n_children = self.graph.arg_start[group.members + 1] - start
-        if (n_children <= slot).any():
-            raise ScheduleError(
-                f"a {group.template.name} vertex gathers slot {slot} but has {n_children.min()}"
-                " children; fix the model's mini_batch"
-            )
-        return self.graph.args[start + slot]
-
-    def _place(self, group: _VertexGroup) -> None:
-        for k, application in enumerate(group.template.applications):
-            operators = group.base + k
-            self.types[operators] = application.type
-            self.functions[operators] = application.function
-            self.n_args[operators] = len(application.arguments)
-            if application.pull is not None:
-                self.pulled[operators] = self.vertices.pulls[application.pull][group.members]
-            for slot, source in enumerate(application.arguments):
-                self.args.append((operators, slot, self._find_operand(group, source)))
-
-    def _find_operand(self, group: _VertexGroup, source: ValueSource) -> IntArray:
-        """Return the operator vertex that computes a value, for each vertex of a group."""
-        if source.local is not None:
-            return group.base + source.local
-        children = self._find_children(group, source.slot)
-        if source.state not in self.states:
-            missing = children[0]
-        else:
-            operands = self.states[source.state][children]
-            if operands.min(initial=0) >= 0:
-                return operands
-            missing = children[operands.argmin()]
-        kind = self.graph.type_names[self.graph.types[missing]]
-        raise ScheduleError(
-            f"a {group.template.name} vertex gathers state {source.state}, but its {kind} child"
-            " does not scatter it; fix the model's mini_batch"
-        )
-
-
-def _find_chain_ends(after: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the end of each chain i, after[i], after[after[i]], ..."""
-    while True:
-        further = after[after]
-        if np.array_equal(further, after):
-            return after
-        after = further

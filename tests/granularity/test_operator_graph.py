@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 
 import pytest
 
@@ -180,6 +182,8 @@ def test_unread_values_are_not_operators() -> None:
             Sketch([("narrow", []), ("inner", [0])]),
             "an? inner vertex gathers slot 1 but has 1 children",
         ),
+        (Sketch([("unbatchable", [])]), "type unbatchable has no vertex function"),
+        (Sketch([("narrow", [])], read=(1,)), "an output reads vertex 1, but the graph has 1 vert"),
     ],
 )
 def test_children_that_do_not_fit_are_named(sketch: Sketch, message: str) -> None:
@@ -197,11 +201,39 @@ def test_operators_are_of_the_segment_of_their_vertex(name: str) -> None:
     expected = Counter(
         {r: n * len(operators.get_template("output").applications) for r, n in read.items()}
     )
-    for template, members in operators.group_vertices(vertices.graph):
-        for r in vertices.segments[members].tolist():
-            expected[r] += len(template.applications)
+    for v, r in enumerate(vertices.segments.tolist()):
+        name = vertices.graph.type_names[vertices.graph.types[v]]
+        n_args = len(vertices.graph.select_args(v))
+        template = operators.get_template(name, n_args if name in operators.variadic else None)
+        expected[r] += len(template.applications)
     assert Counter(found.segments.tolist()) == expected
     assert found.segments[found.outputs].tolist() == vertices.segments[vertices.outputs].tolist()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_graphs_that_are_built_without_checks_pass_them(name: str) -> None:
+    model, instances = EXAMPLES[name]
+    operators = OperatorModel(model)
+    for part in (instances, instances[:1], instances * 2):
+        graph = operators.mini_batch(part).graph
+        Graph(**{field.name: getattr(graph, field.name) for field in fields(Graph)})
+
+
+def test_expansion_takes_as_many_calls_from_python_for_any_number_of_operators() -> None:
+    """Otherwise presets at operator granularity would construct more slowly than others."""
+    n_calls = []
+    for name in ("var_lstm", "var_lstm_3"):
+        model, instances = EXAMPLES[name]
+        operators, vertices = OperatorModel(model), model.mini_batch(instances)
+        operators.expand(vertices)  # compiles
+        events: list[str] = []
+        sys.setprofile(lambda _frame, event, _arg, events=events: events.append(event))
+        try:
+            operators.expand(vertices)
+        finally:
+            sys.setprofile(None)
+        n_calls.append(sum("call" in event for event in events))
+    assert n_calls[0] == n_calls[1]
 
 
 Body = Callable[[VertexTracer], Symbol]
