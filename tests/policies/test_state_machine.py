@@ -43,6 +43,10 @@ def test_a_machine_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ({"states": [[["I"], 1]]}, "is not a saved policy: ValueError"),
         ({"states": None}, "is not a saved policy: TypeError"),
         ({"follows": [-1]}, "expected 4 entries, one per type, got 1"),
+        (
+            {"follows": [-1, -1, 4, -1]},
+            r"follows: expected types 1 to 3 or -1, got \[-1, -1, 4, -1\]",
+        ),
         ({"what": 1}, "is not a saved policy: TypeError"),
         ("{", "is not JSON"),
         ("[]", "is not a saved policy"),

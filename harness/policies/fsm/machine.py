@@ -158,6 +158,10 @@ class StateMachine:
             raise ConfigError(
                 f"follows: expected {n_types} entries, one per type, got {len(self.follows)}"
             )
+        if not all(t == NO_TYPE or UNBATCHABLE < t < n_types for t in self.follows):
+            raise ConfigError(
+                f"follows: expected types 1 to {n_types - 1} or {NO_TYPE}, got {list(self.follows)}"
+            )
         if len(self.choices) != len(self.states) or len(set(self.states)) != len(self.states):
             raise ConfigError(f"expected {len(self.states)} different states with one choice each")
         for state, choice in zip(self.states, self.choices, strict=True):
