@@ -197,8 +197,7 @@ def _read_entries(file: Path) -> dict[str, _Entry]:
 def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
     literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES"))
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    targets = (target for node in body if isinstance(node, ast.Assign) for target in node.targets)
-    defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+    defined |= {name for name, _ in _list_assigned(body)}
     for name, attribute in literals.get("POLICIES", {}).items():
         yield name, _Entry(module, attribute)
     for name, attribute in literals.get("LEARNED_POLICIES", {}).items():
@@ -213,13 +212,16 @@ def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str,
 
 def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str, Any]:
     """Return the values of the given names that are assigned."""
-    return {
-        target.id: ast.literal_eval(node.value)
-        for node in body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name) and target.id in names
-    }
+    return {name: ast.literal_eval(value) for name, value in _list_assigned(body) if name in names}
+
+
+def _list_assigned(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that are assigned, with or without a type, and their values."""
+    for node in body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            value: ast.expr = node.value
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from ((target.id, value) for target in targets if isinstance(target, ast.Name))
 
 
 def list_policy_names() -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     policy._list_entries.cache_clear()
     yield tmp_path
     policy._list_entries.cache_clear()
-    for name in ("whole", "broken", "several"):
+    for name in ("whole", "broken", "several", "typed"):
         sys.modules.pop(f"dynbatch.harness.policies.{name}", None)
 
 
@@ -89,6 +89,15 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
         load_policy("gone")
     with pytest.raises(ConfigError, match=r"several.py defines neither"):
         load_policy("several")
+
+
+def test_assignments_may_have_types(policies: Path) -> None:
+    (policies / "typed.py").write_text("schedule: object = len\n")
+    (policies / "broken.py").write_text(
+        "POLICIES: dict[str, str] = {'one': 'by_one'}\nby_one = len\n"
+    )
+    assert list_policy_names() == ("one", "typed", "whole")
+    assert load_policy("typed") is load_policy("one") is len  # type: ignore[comparison-overlap]
 
 
 # Drawing a graph takes as long as scheduling it, so every policy gets the same graphs.
