@@ -50,7 +50,7 @@ class Switches:
         deduplicate_inputs: Compute vertices without children that pull equal values only once
             (dynbatch.harness.granularity.sharing; vertex granularity only).
         fold_tables: In inference, look up precomputed products of embeddings and weights
-            (dynbatch.harness.vertex.folding).
+            (dynbatch.harness.vertex.folding; vertex granularity only).
         share_products: Compute a product of a child's state and a parameter once at the child, if a
             mini-batch has more parents than children (dynbatch.harness.vertex.shared_products;
             vertex granularity only). The first mini-batch decides.
@@ -114,7 +114,7 @@ class Switches:
         is_ignored = self.layout in SUBGRAPH_LAYOUTS and not self.lays_out_subgraphs
         return replace(
             self,
-            fold_tables=self.fold_tables and not train,
+            fold_tables=self.fold_tables and not (train or by_operator),
             deduplicate_inputs=self.deduplicate_inputs and not by_operator,
             share_products=self.share_products and not by_operator,
             outputs="vertices" if by_operator else self.outputs,
