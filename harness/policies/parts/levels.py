@@ -96,7 +96,7 @@ def compute_phases_and_depths(
 def _compute_type_phases(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
     """Return the longest path to each type's group, through groups of types that feed each other.
 
-    Unbatchable vertices do not form a type: they are in the first stage only if all vertices are.
+    Unbatchable vertices count as vertices of one type.
     """
     n_types = len(follows)
     feeds = np.zeros((n_types, n_types), np.bool_)
