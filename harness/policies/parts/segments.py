@@ -102,7 +102,7 @@ def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
     Raises:
         ScheduleError: if the policy's schedules of the segments cannot be joined.
     """
-    if graph.segments is None or isinstance(policy, LearnedPolicy):
+    if graph.segments is None:
         return policy(graph)
     if isinstance(policy, ArrayPolicy):
         arrays = graph.segments, graph.types, graph.arg_start, graph.args
@@ -110,6 +110,8 @@ def schedule_in_segments(policy: Policy, graph: Graph) -> Schedule:
         if not batches.is_valid:
             raise ScheduleError(_WRONG)
         return Schedule(batches.order, batches.starts, batches.segment_starts)
+    if isinstance(policy, LearnedPolicy):
+        return policy(graph)
     cut = cut_in_segments(graph)
     return _join_schedules(
         cut, [policy(part) if part.n_vertices else NOTHING for part in cut.graphs]
