@@ -30,7 +30,12 @@ from dynbatch.harness.compiler.kinds import (
 from dynbatch.harness.compiler.object_code import Loaded, load_cached, load_ir
 from dynbatch.harness.compiler.pointers import FAILED
 from dynbatch.harness.compiler.python_calls import Wrapper, list_tuple_classes, make_callable
-from dynbatch.harness.compiler.registry import HELPERS, Compilable, hash_modules
+from dynbatch.harness.compiler.registry import (
+    Compilable,
+    has_hashed_source,
+    hash_modules,
+    register_function,
+)
 from dynbatch.harness.errors import CompileError
 
 P = ParamSpec("P")
@@ -57,7 +62,7 @@ class Compiled(Compilable, Generic[P, R]):
         functools.update_wrapper(self, function)
         if function.__defaults__ or function.__kwdefaults__:
             raise CompileError(f"{self.__module__}.{self.__name__} has defaults; remove them")
-        HELPERS[function] = fast
+        register_function(function, fast)
         if "<locals>" not in function.__qualname__:
             own = _BY_MODULE.setdefault(function.__module__, [])
             own[:] = [*(other for other in own if other.__name__ != self.__name__), self]
@@ -84,9 +89,10 @@ class Compiled(Compilable, Generic[P, R]):
 
     @cached_property
     def _loaded(self) -> Loaded:
-        if self in _BY_MODULE.get(self.__module__, []):
+        is_global = self in _BY_MODULE.get(self.__module__, [])
+        if is_global and has_hashed_source(self.function):
             return load_module(self.__module__)
-        return load_ir(str(write_module([self])))  # a local function, compiled separately
+        return load_ir(str(write_module([self])))  # compiled separately, cached by its IR
 
     @cached_property
     def address(self) -> int:

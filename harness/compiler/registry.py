@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -58,12 +58,18 @@ def helper(function: Any = None, *, fast: tuple[str, ...] = (), apart: bool = Fa
     """
 
     def register(target: Function) -> Function:
-        HELPERS[target] = fast
+        register_function(target, fast)
         if apart:
             APART.add(target)
         return target
 
     return register if function is None else register(function)
+
+
+def register_function(function: Any, fast: tuple[str, ...]) -> None:
+    """Remember a function, and the time of its file; raise CompileError if this was edited."""
+    check_unchanged(function.__code__.co_filename)
+    HELPERS[function] = fast
 
 
 def register_emitter(*functions: Any) -> Callable[[Function], Function]:
@@ -148,13 +154,14 @@ def look_up(function: Callable[..., Any], name: str) -> Any:
 # --- hash of everything that machine code depends on --------------------------------------------
 
 # A global of these types becomes part of the machine code.
-CONSTANTS = (bool, int, float, str, tuple, np.generic)
+CONSTANTS = (bool, int, float, str, tuple, np.generic, np.dtype)
 COMPILERS = ("llvmlite", "numpy")
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 @functools.cache
 def hash_modules(names: tuple[str, ...]) -> str:
-    """Hash the code of imported modules and of everything they use from their packages or ours.
+    """Hash the code of imported modules and of all that they use, except from installed packages.
 
     A compiled function can only inline globals of its module: imports, whose modules are followed
     in any case, and constants, whose values are hashed. The hash includes the versions of Python
@@ -184,25 +191,35 @@ def _hash_module(name: str) -> bytes:
     if name in _STAMPS:
         return _STAMPS[name]
     digest = hashlib.sha256(hash_code(Path(path)) if path else b"")
-    constants = {k: v for k, v in vars(module).items() if not k.startswith("__")}
-    spelled = sorted((k, _spell(v)) for k, v in constants.items())
+    spelled = sorted((k, _spell(v)) for k, v in vars(module).items() if not k.startswith("__"))
     digest.update(repr([pair for pair in spelled if pair[1]]).encode())
     if not getattr(module.__spec__, "_initializing", False):
         _STAMPS[name] = digest.digest()
     return digest.digest()
 
 
-def _spell(value: Any) -> str:
-    """Return the value of a constant, or the name of a class or of a compiled function.
+def _spell(value: Any, *users: Any) -> str:
+    """Return the value of a constant, or the name of a class or function with the values it holds.
 
-    A module may select either when it is imported. Return an empty string for anything else.
+    A module may select each of them when it is imported. Return an empty string for anything else.
+
+    Args:
+        users: Functions that hold the value.
     """
     if isinstance(value, CONSTANTS):
         return repr(value)
+    held: list[Any] = []
     function = value.function if isinstance(value, Compilable) else value
-    if isinstance(value, type) or (isinstance(function, FunctionType) and function in HELPERS):
-        return f"{function.__module__}.{function.__qualname__}"
-    return ""
+    if isinstance(value, type):
+        own = sorted((k, v) for k, v in vars(value).items() if not k.startswith("__"))
+        held = [(k, v) for k, v in own if isinstance(v, CONSTANTS)]
+    elif isinstance(function, FunctionType) and function in HELPERS:
+        cells = [cell.cell_contents for cell in function.__closure__ or () if function not in users]
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        held = [_spell(v, function, *users) for v in (*cells, *defaults)]
+    elif not (isinstance(value, BuiltinFunctionType) and value in EMITTERS):
+        return ""
+    return f"{function.__module__}.{function.__qualname__} {held}"
 
 
 @functools.cache
@@ -212,7 +229,7 @@ def _list_homes(name: str) -> tuple[str, ...]:
 
 
 def _list_inlined_modules(name: str) -> list[str]:
-    """Return the modules of this package, or of its own, that a module's functions may inline.
+    """Return the modules that a module's functions may inline.
 
     They are found in its source text, as an imported number or set does not reveal its origin.
     """
@@ -220,8 +237,21 @@ def _list_inlined_modules(name: str) -> list[str]:
     return [
         home
         for home in _list_homes(name)
-        if home.partition(".")[0] in packages and home in sys.modules
+        if home in sys.modules and (home.partition(".")[0] in packages or not _is_installed(home))
     ]
+
+
+def _is_installed(name: str) -> bool:
+    """Return True for a module of Python or of an installed package, which versions describe."""
+    path = Path(_find_file(name) or "")
+    is_pythons = name.partition(".")[0] in sys.stdlib_module_names
+    return is_pythons or path.suffix != ".py" or not _INSTALLED.isdisjoint(path.parts)
+
+
+def has_hashed_source(function: Callable[..., Any]) -> bool:
+    """Return True if `hash_modules` covers a function's text, unlike that of a notebook's cell."""
+    name = function.__module__
+    return function.__code__.co_filename in (_find_file(name), _name_file(name))
 
 
 def _find_file(name: str) -> str | None:
@@ -257,8 +287,13 @@ def _list_own_imports(text: str) -> tuple[str, ...]:
 
 
 def _run(name: str, text: str) -> ModuleType:
-    module, file = ModuleType(name), f"<{name}>"
+    module, file = ModuleType(name), _name_file(name)
     # Compilers read a function's text there, and messages show it; without a time it stays cached.
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), vars(module))
     return module
+
+
+def _name_file(name: str) -> str:
+    """Return the file name of a generated module, which messages show."""
+    return f"<{name}>"

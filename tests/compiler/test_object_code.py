@@ -6,6 +6,9 @@ import ctypes
 import importlib
 import importlib.util
 import inspect
+import linecache
+import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,14 +143,15 @@ object_code.compile_ir = lambda *rest, **more: made.append(1) or compile_ir(*res
 """
 CALL = "from made.uses import made, run; print(run(10), len(made))"
 EDITED = """
+import linecache
 from pathlib import Path
-import made.numbers, made.later
+import made.numbers
 from made.uses import run
-print(run(10))
+linecache.getlines(made.numbers.__file__)  # as a message about an error does
 path = Path(made.numbers.__file__)
 path.write_text(path.read_text().replace("+ 5", "+ 6"))
 try:
-    made.later.run_later(10)
+    run(10)
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -199,12 +203,84 @@ def test_cache_key_is_independent_of_other_imports(run_made: Any) -> None:
     assert run_made(f"import made.later; {CALL}", NUMBERS, 1, uses=by_package) == "16 0\n"
 
 
-def test_nothing_is_kept_of_a_file_that_is_edited_meanwhile(run_made: Any) -> None:
-    """The first call's text is in memory, but the second one's hash is that of the new text."""
-    first, error = run_made(EDITED, NUMBERS, 1).splitlines()
-    assert first == "16"
+def test_nothing_is_kept_of_a_file_that_is_edited_before_the_first_call(run_made: Any) -> None:
+    """The old text is in memory, but a hash would be that of the new one."""
+    error = run_made(EDITED, NUMBERS, 1)
     assert error.startswith("CompileError ")
     assert "made/numbers.py was edited after this process read it" in error
+
+
+HEAD = """
+import os
+import numpy as np
+from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.compiler.registry import helper
+
+def read():
+    return int(os.environ["FACTOR"])
+
+def make(n):
+    @helper
+    def held(x, by={default}):
+        return x * n + by
+    return held
+
+class Held:
+    N = {attribute}
+
+held = {held}
+
+@compiled
+def run(x: int) -> object:
+    return {used}
+"""
+# Values that a module computes when it is imported, and a use of each.
+COMPUTED = {
+    "class": {"attribute": "read()", "used": "x + Held.N"},
+    "closure": {"held": "make(read())", "used": "held(x)"},
+    "default": {"held": "make(1)", "default": "read()", "used": "held(x)"},
+    "builtin": {"held": "(max if read() == 1 else min)", "used": "held(x, 1)"},
+    "dtype": {"held": "np.dtype([bool, float][read() - 1])", "used": "np.ones(x, held)[0] + 1"},
+}
+EACH = """
+import importlib
+for name in {names}:
+    run = importlib.import_module("made." + name).run
+    print(name, str(run(10)) == str(run.function(10)))
+"""
+
+
+def test_values_computed_at_import_are_part_of_the_key(run_made: Any, tmp_path: Path) -> None:
+    plain = {"default": "0", "attribute": "0", "held": "None"}
+    for name, parts in COMPUTED.items():
+        (tmp_path / "made" / f"of_{name}.py").write_text(HEAD.format(**(plain | parts)))
+    names = [f"of_{name}" for name in COMPUTED]
+    for factor in (1, 2):
+        found = run_made(EACH.format(names=names), NUMBERS, factor)
+        assert found == "".join(f"{name} True\n" for name in names)
+
+
+def test_changes_in_another_top_level_module_are_noticed(run_made: Any, tmp_path: Path) -> None:
+    common = NUMBERS.replace('int(os.environ["FACTOR"])', "2")
+    uses = USES.replace("made.numbers import", "common import") + "import common\n"
+    uses = uses.replace("scaled(x) + 1", "scaled(x) + common.FACTOR")
+    for factor, found in ((2, "27 1\n"), (1, "16 1\n"), (1, "16 0\n")):
+        (tmp_path / "common.py").write_text(common.replace("= 2", f"= {factor}"))
+        assert run_made(CALL, NUMBERS, 1, uses=uses) == found
+
+
+@pytest.mark.usefixtures("entries")
+def test_a_cell_of_a_notebook_is_compiled_again_after_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cells = types.ModuleType("cells")
+    monkeypatch.setitem(sys.modules, "cells", cells)
+    for number in (5, 6):
+        text, file = f"@compiled\ndef run(x: int) -> int:\n    return x + {number}\n", f"<{number}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        vars(cells)["compiled"] = entry_points.compiled
+        exec(compile(text, file, "exec"), vars(cells))
+        assert vars(cells)["run"](1) == 1 + number
 
 
 TEXT = """\
