@@ -2,7 +2,7 @@
 
 Division and remainder round down, as in Python; the divisor must not be 0. A literal number takes
 the kind of its other operand, as in NumPy: 0.5 times a float32 is a float32. So does an integer
-combined with a float. Results that do not fit into 64 bits wrap.
+combined with a float. Results that do not fit into 64 bits wrap, except in a division by -1.
 """
 
 from __future__ import annotations

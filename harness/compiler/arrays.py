@@ -74,19 +74,21 @@ def copy_all(x: Any, source: Any) -> None:
 
 @helper
 def find_maximum(x: Any) -> Any:
-    """Return the maximum of a flat, nonempty array."""
+    """Return the maximum of a flat, nonempty array, which is nan if an element is."""
     result = x[0]
     for k in range(1, len(x)):
-        result = max(result, x[k])
+        if x[k] > result or x[k] != x[k]:
+            result = x[k]
     return result
 
 
 @helper
 def find_minimum(x: Any) -> Any:
-    """Return the minimum of a flat, nonempty array."""
+    """Return the minimum of a flat, nonempty array, which is nan if an element is."""
     result = x[0]
     for k in range(1, len(x)):
-        result = min(result, x[k])
+        if x[k] < result or x[k] != x[k]:
+            result = x[k]
     return result
 
 

@@ -68,10 +68,13 @@ def _emit_max(f: Any, *values: Any) -> Any:
 
 
 def _choose(f: Any, operator_: type, values: tuple[Any, ...]) -> Any:
-    first, *rest = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
-    chosen = f.arithmetic.convert(first, find_number_kind(first))
+    chosen, *rest = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
     for value in rest:
-        chosen = f.arithmetic.choose(f.arithmetic.compare(operator_, value, chosen), value, chosen)
+        is_better = f.arithmetic.compare(operator_, value, chosen)
+        if isinstance(is_better, Value):
+            chosen = f.arithmetic.choose(is_better, value, chosen)
+        elif is_better:
+            chosen = value
     return chosen
 
 

@@ -89,7 +89,8 @@ def as_word(value: Any) -> Any:
 UNSIGNED = (
     "x + y", "x - y", "x * y", "x // y", "x % y", "x & y", "x | y", "x ^ y", "x << y", "x >> y",
     "x == y", "x < y", "x >= y", "min(x, y)", "max(x, y)", "abs(x)", "~x", "x // 3", "x % 8",
-    "x > 2**63", "x in (y, 5)", "float(x)", "x / y", "bool(x)", "int(x >> 1)", "x if y else 7",
+    "x > 2**63", "max(3, x)", "x in (y, 5)", "float(x)", "x / y", "bool(x)", "int(x >> 1)",
+    "x if y else 7",
 )  # fmt: skip
 WIDE = "\n\n@compiled\ndef f{k}(a: int, b: int) -> object:\n    x, y = {values}\n    return {e}\n"
 
@@ -174,7 +175,8 @@ TWO, HALF, SINGLE, UNSIGNED_ONE = 2, np.float64(0.5), np.float32(0.1), np.uint64
 def with_constants(x: np.float32, n: int) -> tuple[Any, ...]:
     return (
         x * TWO, x * 0.1, x * HALF, x * SINGLE, n + TWO**3, TWO / 4, -TWO // 3, 7 % -TWO, not TWO,
-        n * True, UNSIGNED_ONE + 1, 1e300 * 1e10, 2**62 + n, TWO if n else HALF,
+        n * True, UNSIGNED_ONE + 1, 1e300 * 1e10, 2**62 + n, max(0.0, x) * 0.1,
+        (x, n)[min(TWO, 1)], TWO if n else HALF,
     )  # fmt: skip
 
 
