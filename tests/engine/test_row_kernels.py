@@ -123,6 +123,18 @@ def test_softmax_loss_and_in_place_gradient(
     np.testing.assert_allclose(recovered, logits, rtol=1e-4, atol=1e-4)
 
 
+def test_a_loss_keeps_its_digits_if_logits_are_large() -> None:
+    logits, label = (_rows(64, 5) + 1e4).astype(np.float32), np.arange(64) % 5
+    powers = np.exp(logits.astype(np.float64) - 1e4)
+    exact = -np.log(powers[np.arange(64), label] / powers.sum(axis=1))
+    loss, log_sum = np.empty((64, 1), np.float32), np.empty((64, 1), np.float32)
+    run_kernel(loss_kernels.pick_neg_log_softmax, (logits, label, loss), (5,), 64)
+    np.testing.assert_allclose(loss[:, 0], exact, rtol=1e-5)
+    operands = logits, logits, label, loss, log_sum
+    run_kernel(loss_kernels.compute_softmax_loss, operands, (5, 0, 1), 64)
+    np.testing.assert_allclose(loss[:, 0], exact, rtol=1e-5)
+
+
 def test_logits_far_below_the_largest_are_recovered_as_far_as_float32_goes() -> None:
     given = np.array([[0.0, -200.0, 1.0]], np.float32)
     left, loss, log_sum = given.copy(), np.empty((1, 1), np.float32), np.empty((1, 1), np.float32)

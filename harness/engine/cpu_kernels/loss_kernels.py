@@ -58,6 +58,16 @@ def find_maximum(x: Any, n: int) -> Any:
     return top
 
 
+@helper
+def compute_loss(top: Any, total: Any, picked: Any) -> Any:
+    """Return top + log(total) - picked, accurately for large logits.
+
+    Fast-math flags would let LLVM add top to the logarithm first, which rounds the loss to the
+    spacing of the logits.
+    """
+    return (top - picked) + math.log(total)
+
+
 @compiled(fast=FAST)
 def pick_neg_log_softmax(context: int, operands: int, constants: int, n: int) -> None:
     """Compute the loss of each row.
@@ -71,7 +81,7 @@ def pick_neg_log_softmax(context: int, operands: int, constants: int, n: int) ->
         total = np.float32(0.0)
         for j in range(n_classes):
             total += compute_exp(x[j] - top)
-        out[0] = top + math.log(total) - x[read_word(begin(operands, 1), m)]
+        out[0] = compute_loss(top, total, x[read_word(begin(operands, 1), m)])
 
 
 @compiled(fast=FAST)
@@ -109,7 +119,7 @@ def compute_softmax_loss(context: int, operands: int, constants: int, n: int) ->
             for j in range(n_classes):
                 total += compute_exp(x[j] - top)
         log_sum[0] = top + math.log(total)
-        loss[0] = log_sum[0] - picked
+        loss[0] = compute_loss(top, total, picked)
 
 
 @compiled(fast=FAST)
