@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from dynbatch.harness.compiler.compiled import Compiled, compiled, write_module
@@ -20,6 +21,7 @@ from dynbatch.harness.compiler.pointers import floats_at, get_address
 from dynbatch.harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from dynbatch.harness.engine.backends.compiled import memory, steps
 from dynbatch.harness.engine.backends.compiled.memory import Parameters, enlarge_matrix
+from dynbatch.harness.engine.backends.stepwise.kernels import KERNELS
 from dynbatch.harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from dynbatch.harness.engine.cpu_kernels.context import BYTES_COPIED
 from dynbatch.harness.engine.cpu_kernels.loss_kernels import N_LANES, restore_logits
@@ -130,6 +132,10 @@ def test_a_loss_keeps_its_digits_if_logits_are_large() -> None:
     loss, log_sum = np.empty((64, 1), np.float32), np.empty((64, 1), np.float32)
     run_kernel(loss_kernels.pick_neg_log_softmax, (logits, label, loss), (5,), 64)
     np.testing.assert_allclose(loss[:, 0], exact, rtol=1e-5)
+    of_torch = torch.empty(64, 1)
+    given = [torch.from_numpy(logits), torch.from_numpy(label)]
+    KERNELS["pick_neg_log_softmax"](None, given, of_torch)
+    np.testing.assert_allclose(of_torch[:, 0], exact, rtol=1e-5)
     operands = logits, logits, label, loss, log_sum
     run_kernel(loss_kernels.compute_softmax_loss, operands, (5, 0, 1), 64)
     np.testing.assert_allclose(loss[:, 0], exact, rtol=1e-5)

@@ -67,8 +67,7 @@ def _multiply_outer(node: Node, x: list[Tensor], out: Tensor) -> None:
 
 def _pick(node: Node, x: list[Tensor], out: Tensor) -> None:
     logits, label = x
-    torch.logsumexp(logits, 1, keepdim=True, out=out)
-    out.sub_(logits.gather(1, label[:, None]))
+    out.copy_(functional.cross_entropy(logits, label, reduction="none")[:, None])
 
 
 def _compute_softmax_gradient(node: Node, x: list[Tensor], out: Tensor) -> None:
