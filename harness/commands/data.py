@@ -229,18 +229,27 @@ def _read_dataset(name: str) -> dict[str, Any]:
     return read_mapping(find_choice("dataset", name, CONF_DIR), "loader", "options")
 
 
+def _read_checksums(choice: dict[str, Any]) -> Checksums:
+    return (choice["options"] or {}).get("sha256")
+
+
 def _describe_location(name: str, root: Path) -> str:
     """Return where a dataset comes from, and the missing or changed files of a downloaded one."""
-    choice = _read_dataset(name)
+    try:
+        choice = _read_dataset(name)
+        home = find_home(choice["loader"])
+    except ConfigError as error:
+        return str(error)
     if choice.get("first_line"):
         return "a file of your own: set dataset.path=FILE"
-    home = find_home(choice["loader"])
     if home is None:
         return "ready: generated from a seed"
     folder = root / home.folder
     if not folder.exists():
-        return f"not in {root}; run `bench-data fetch {name}`; fallback: {choice['fallback']}"
-    wrong = find_faults(home, choice["options"]["sha256"], root)
+        fallback = choice.get("fallback")
+        advice = f"; fallback: {fallback}" if fallback else ""
+        return f"not in {root}; run `bench-data fetch {name}`{advice}"
+    wrong = find_faults(home, _read_checksums(choice), root)
     if not wrong:
         return f"found in {folder}"
     needed = choice.get("probe_file")
@@ -261,7 +270,7 @@ def _fetch(name: str, root: Path) -> None:
     if home is None:
         print(f"{name} needs no download: it is generated from a seed")
         return
-    sha256 = choice["options"]["sha256"]
+    sha256 = _read_checksums(choice)
     if is_complete(home, sha256, root):
         print(f"{name} is already in {root / home.folder}, {_describe_check(home, sha256)}")
         return

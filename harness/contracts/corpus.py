@@ -13,8 +13,8 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from dynbatch.harness.contracts.home import Split
-from dynbatch.harness.contracts.options import check_options, import_named
+from dynbatch.harness.contracts.home import Split, import_loader
+from dynbatch.harness.contracts.options import check_options
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.values.arrays import draw_permutation
 from dynbatch.harness.values.checked import check_value
@@ -115,8 +115,7 @@ def list_loader_options(loader: str) -> Mapping[str, Any]:
 
 
 def _find_load_function(loader: str) -> Callable[..., Corpus]:
-    module = import_named("dataset.loader", loader, "dynbatch.datasets.sst")
-    load: Callable[..., Corpus] | None = getattr(module, "load", None)
+    load: Callable[..., Corpus] | None = getattr(import_loader(loader), "load", None)
     if load is None:
         raise ConfigError(f"{loader} has no function load(split, root, **options); add it")
     return load

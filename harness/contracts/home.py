@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
+from dynbatch.harness.contracts.options import import_complete
 from dynbatch.harness.errors import DataError
 from dynbatch.harness.machine.files import read_regular
 from dynbatch.harness.values.checked import OneOf
@@ -84,9 +85,17 @@ def _format_braces(names: Iterable[str]) -> str:
     return f"{{{','.join(names)}}}"
 
 
+def import_loader(name: str) -> ModuleType:
+    return import_complete("dataset.loader", name, "dynbatch.datasets.sst")
+
+
 def find_home(loader: str) -> Home | None:
-    """Return the source of a loader module's corpus, or None if it is generated."""
-    home: Home | None = getattr(importlib.import_module(loader), "HOME", None)
+    """Return the source of a loader module's corpus, or None if it is generated.
+
+    Raises:
+        ConfigError: The module does not exist or cannot be imported.
+    """
+    home: Home | None = getattr(import_loader(loader), "HOME", None)
     return home
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.corpus import MAX_CHILDREN
-from dynbatch.harness.contracts.options import import_named
+from dynbatch.harness.contracts.options import import_complete
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.checked import LARGEST_SIZE, check_count
 from dynbatch.harness.values.graph import MiniBatch
@@ -186,7 +186,7 @@ def find_model_class(module_name: str) -> type[Model]:
         ConfigError: The module does not exist, does not define exactly one model, or the model is
             incomplete.
     """
-    module = import_named("model.model", module_name, "dynbatch.harness.models.tree_lstm")
+    module = import_complete("model.model", module_name, "dynbatch.harness.models.tree_lstm")
     models = [
         value
         for value in vars(module).values()

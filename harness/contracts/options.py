@@ -40,6 +40,22 @@ def import_named(key: str, name: str, example: str) -> ModuleType:
         raise ConfigError(f"{key}={name} is not a module; set one such as {example}") from None
 
 
+def import_complete(key: str, name: str, example: str) -> ModuleType:
+    """Do the same for a module that needs all of its imports: a model or a loader.
+
+    Raises:
+        ConfigError: It does not exist, or cannot be imported.
+    """
+    try:
+        return import_named(key, name, example)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{key}={name} cannot be imported ({type(error).__name__}: {error}); fix the module"
+        ) from error
+
+
 def read_options(kind: type[Options], values: Mapping[str, Any], owner: str) -> Options:
     """Build a system's options from the values in its YAML and on the command line.
 

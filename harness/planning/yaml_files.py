@@ -190,7 +190,7 @@ def find_models(instance_kind: str, labels: str, conf_dir: Path = CONF_DIR) -> l
     """Return the names of the models for instances of a kind; ANY labels fit every model."""
     names = []
     for name in list_choices("model", conf_dir):
-        with suppress(BenchError, ImportError):  # of another model's file
+        with suppress(BenchError):  # of another model's file
             kind = find_model_class(read_mapping(conf_dir / "model" / f"{name}.yaml")["model"])
             if kind.instance_kind == instance_kind and labels in (kind.labels, ANY):
                 names.append(name)

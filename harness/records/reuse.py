@@ -138,7 +138,7 @@ class OwnData:
     def _hash(self, spec: TrialSpec) -> str | None:
         try:
             corpus = self._load(*identify_corpus(spec))
-        except (BenchError, ImportError):
+        except BenchError:
             return UNREADABLE
         return None if corpus.generated else hash_inputs(draw_batches(spec, corpus))
 
@@ -157,7 +157,7 @@ def has_checksums(spec: TrialSpec) -> bool:
     """Return whether the trial's settings have a checksum of every file of its loader."""
     try:
         home = find_home(spec.loader)
-    except ImportError:
+    except BenchError:
         return False
     expected = spec.dataset_options.get("sha256")
     if "path" in spec.dataset_options:

@@ -75,6 +75,27 @@ def test_list_reports_incomplete_parts(tmp_path: Path, capsys: Output, monkeypat
     assert lines["iwslt15_dev"] == f"found in {wrong}"
 
 
+def test_a_dataset_of_the_user_s_own_needs_neither_fallback_nor_checksums(
+    tmp_path: Path, capsys: Output, monkeypatch: Patch
+) -> None:
+    conf, root = tmp_path / "conf", tmp_path / "data"
+    (conf / "dataset").mkdir(parents=True)
+    text = "name: mine\nloader: dynbatch.datasets.ptb\noptions:\n"
+    (conf / "dataset" / "mine.yaml").write_text(text)
+    (conf / "dataset" / "odd.yaml").write_text(text.replace("ptb", "no_such_module"))
+    monkeypatch.setattr(data, "CONF_DIR", conf)
+    monkeypatch.setattr(data, "fetch", lambda home, sha256, root, progress: None)
+    assert run("list", "--data-root", root) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["mine"] == f"not in {root}; run `bench-data fetch mine`"
+    assert lines["odd"].endswith("; set one such as dynbatch.datasets.sst")
+    write(root / "ptb", dict.fromkeys(("train.txt", "dev.txt", "test.txt"), "a\n"))
+    assert run("list", "--data-root", root) == 0
+    assert f"found in {root / 'ptb'}" in capsys.readouterr().out
+    assert run("fetch", "mine", "--data-root", root) == 0
+    assert "not checked: no checksum of train, dev, test" in capsys.readouterr().out
+
+
 def test_list_finds_the_real_treebank(data_root: Path, capsys: Output, monkeypatch: Patch) -> None:
     monkeypatch.setenv("BENCH_DATA", str(data_root))
     assert run("list") == 0

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dynbatch.datasets.parts.reading import LazyInstances
 from dynbatch.datasets.xnli_synthetic import LONGEST, MEANS
 from dynbatch.harness.contracts.corpus import Corpus, hash_inputs, load_corpus
-from dynbatch.harness.contracts.home import SPLITS
+from dynbatch.harness.contracts.home import SPLITS, find_home
+from dynbatch.harness.contracts.model import find_model_class
 from dynbatch.harness.errors import ConfigError, DataError
 from dynbatch.harness.planning.yaml_files import list_choices, list_formats, read_mapping
 from dynbatch.harness.values.arrays import draw_permutation
@@ -162,6 +163,29 @@ def test_unknown_loader_and_split_are_named() -> None:
         load_corpus("dynbatch.datasets.nothing", "train", None)
     with pytest.raises(ConfigError, match="split=dve is not allowed; choose one of train, dev"):
         synthetic("dve")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def load(:", r"\(SyntaxError: invalid syntax \(broken_module\.py, line 1\)\)"),
+        ("import missing_library", r"\(ModuleNotFoundError: No module named 'missing_library'\)"),
+        ("1 / 0", r"\(ZeroDivisionError: division by zero\)"),
+    ],
+)
+def test_loader_or_model_that_cannot_be_imported_is_one_line(
+    text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_module.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for key, read in {
+        "dataset.loader": find_home,
+        "model.model": find_model_class,
+    }.items():
+        with pytest.raises(ConfigError, match=rf"^{key}=broken_module cannot be imported {reason}"):
+            read("broken_module")
+    with pytest.raises(ConfigError, match=r"^dataset\.loader=broken_module cannot be imported"):
+        load_corpus("broken_module", "train", None)
 
 
 LEAF = Tree([0], [0], [-1], [-1])  # type: ignore[arg-type]
