@@ -107,7 +107,7 @@ def _parse_instance(line: str, kind: Kind, binarize: Side) -> Instance | TreeBui
         )
     children = given.pop(CHILDREN, None)
     for name, values in given.items():
-        _check_ids(name, values)
+        _check_ids(name, values, least=-1 if (kind, name) == ("tree", "words") else 0)
     if children is not None:
         return _read_tree(given["words"], given["labels"], children, binarize)
     built: Instance = KINDS[kind](**given)
@@ -128,11 +128,11 @@ def list_keys(kind: str) -> tuple[list[str], list[str]]:
     return needed, [*needed, *(name for name in arrays if name not in (*needed, "left", "right"))]
 
 
-def _check_ids(name: str, values: object) -> list[int]:
+def _check_ids(name: str, values: object, least: int = 0) -> list[int]:
     if not isinstance(values, list):
         raise DataError(f"{name}: expected a list of whole numbers, got {str(values)[:40]}")
     for value in values:
-        if type(value) is not int or not -1 <= value <= LARGEST_ID:
+        if type(value) is not int or not least <= value <= LARGEST_ID:
             raise DataError(
                 f"{name}: expected whole numbers from 0 to {LARGEST_ID}, got {str(value)[:40]}"
             )
@@ -150,8 +150,6 @@ def _read_tree(
             f"words, labels and {CHILDREN} have lengths {len(words)}, {len(labels)} and"
             f" {len(groups)}; they must be equal"
         )
-    if min(labels, default=0) < 0:
-        raise DataError(f"labels: expected whole numbers from 0, got {min(labels)}")
     flat = [child for group in groups for child in group]
     if sorted(flat) != list(range(len(words) - 1)):
         raise DataError("a tree is not connected: each vertex but the root needs one parent")

@@ -423,3 +423,17 @@ LEAF = '{"words": [0], "labels": [0], "children": [[]]}'
 def test_a_wrong_line_is_named(line: str, reason: str, tmp_path: Path) -> None:
     with expect_refusal(f"mine.txt:2: {reason}", kind=DataError):
         read_lines(tmp_path, LEAF, line, LEAF)
+
+
+@pytest.mark.parametrize("kind", sorted(KIND_EXAMPLES))
+def test_negative_ids_are_refused(kind: str, tmp_path: Path) -> None:
+    """Only a word of a tree may be -1."""
+    name, _ = KIND_EXAMPLES[kind]
+    write_corpus(name, tmp_path)
+    line = format_instance(load(name, tmp_path).instances[0])
+    for key in json.loads(line):
+        wrong = -2 if (kind, key) == ("tree", "words") else -1
+        changed = json.loads(line) | {key: [[wrong]] if key == "children" else [wrong]}
+        reason = f"{key}: expected whole numbers from 0 to 999999999, got {wrong}"
+        with expect_refusal(f"mine.txt:1: {reason}", kind=DataError):
+            read_lines(tmp_path, json.dumps(changed), kind=kind)
