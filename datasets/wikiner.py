@@ -142,7 +142,7 @@ def _read_columns(text: CorpusPart) -> list[Pairs]:
         sentences.append([])
         for index in range(start, end):
             line = text.lines[index]
-            columns = line.split("\t") if "\t" in line else line.split()
+            columns = line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
             n_columns = n_columns or len(columns)
             if n_columns < 2 or len(columns) != n_columns or not columns[0] or not columns[-1]:
                 wanted = f"{n_columns} columns as before" if n_columns > 1 else "columns"

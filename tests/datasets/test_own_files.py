@@ -190,6 +190,11 @@ def test_columns_of_conll_are_separated_by_tabs_or_spaces(tmp_path: Path) -> Non
         assert corpus.label_names == ["I-ORG", "O"]
 
 
+def test_a_no_break_space_is_part_of_a_word_in_any_column(tmp_path: Path) -> None:
+    corpus = read_own("conll", "10\u00a0000 NUM O\nU.N.  NNP I-ORG \n", tmp_path)
+    assert (len(corpus.instances), corpus.label_names) == (1, ["O", "I-ORG"])
+
+
 def test_text_has_only_its_own_words(tmp_path: Path) -> None:
     assert read_own("text", "a b a\n", tmp_path).sizes["words"] == 4  # with <eos> and <unk>
 
