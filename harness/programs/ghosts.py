@@ -76,8 +76,8 @@ def _write_function(
         flags=old.__code__.co_flags & __future__.annotations.compiler_flag,
         dont_inherit=True,
     )
-    code = next(part for part in module.co_consts if isinstance(part, CodeType))
-    code = code.replace(co_qualname=old.__qualname__)
+    codes = {part.co_name: part for part in module.co_consts if isinstance(part, CodeType)}
+    code = codes[tree.name].replace(co_qualname=old.__qualname__)
     new = FunctionType(code, scope, old.__name__, old.__defaults__)
     for name in ("__kwdefaults__", "__annotations__", "__module__", "__qualname__", "__doc__"):
         setattr(new, name, getattr(old, name))

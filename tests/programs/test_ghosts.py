@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dynbatch.harness.compiler.registry import find_definition
+from dynbatch.harness.contracts.model import draw_initial_weights
 from dynbatch.harness.models.stack_rnn import StackRNN
 from dynbatch.harness.programs.blocks import RecordingOptions
 from dynbatch.harness.programs.ghosts import BranchAnalysis
 from dynbatch.harness.programs.model import ProgramModel, make_recorded_model, make_recording
+from dynbatch.harness.reference import run_reference
 from tests.support.engine_runs import run
+from tests.support.interpreter import interpret
 from tests.support.program_models import DECIDED, SENTENCES
-from tests.support.run_programs import check_logs, check_result, live_adapter, translated
+from tests.support.run_programs import SEED, check_logs, check_result, live_adapter, translated
 from tests.support.scripted_programs import model_of
 
 HEAD = """\
@@ -176,6 +180,21 @@ def test_of_the_shipped_programs_only_the_parser_gets_a_ghost_where_it_shifts(
         assert make_recording(model, without).program == model.program
     written = ast.unparse(find_definition(StackRNN.program))
     assert found == {"stack_rnn": written.replace(SHIFT, f"{SHIFT}            p.ghosts(1)\n")}
+
+
+def test_code_in_a_signature_is_not_taken_for_the_function() -> None:
+    """A default or an annotation may contain a lambda or a comprehension."""
+    signature = "p, v: [k for k in 'ab'], c, n=(lambda k: k + 1)(1), *, m=[k for k in range(3)]"
+    text = f"\n\ndef _signed(self, {signature}):\n    if c:\n        v = p.unary_a(v, label=n)\n"
+    text += "    return p.unary_b(v, label=m[n])\n"
+    source = HEAD.format(body="    v = self._signed(p, v, c)") + text
+    model = model_of(source)
+    assert list_ghosts(model) == [1]
+    weights = draw_initial_weights(model, SEED)
+    wanted = interpret(model, weights, SENTENCES)
+    found = run_reference(model, weights, SENTENCES, "train")
+    np.testing.assert_allclose(found.outputs, wanted.outputs)
+    assert found.loss == pytest.approx(wanted.loss)
 
 
 def test_an_error_names_the_line_of_the_program_as_written() -> None:
