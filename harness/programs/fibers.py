@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol
 
@@ -23,6 +22,7 @@ from dynbatch.harness.programs.writer import Body, Fork, StageRequest, Wait, loc
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
 MAX_FIBERS = 100_000  # of one instance, at the same time
+REPORTED = (BenchError, RecursionError, MemoryError)  # as they are; others with their line
 NOBODY = -1
 NOT_YET = object()  # the answer to a request that has to wait
 Program = Callable[[Any, Any], Any]
@@ -88,7 +88,7 @@ class Fibers:
         with allow_deep_calls(), disable_collector():
             for k, instance in enumerate(instances):
                 recorder.note((RESUME, k))
-                result = self._resume_program(partial(program, recorder), instance)
+                result = self._start_program(program, instance)
                 if type(result) is GeneratorType:
                     self._ready.append(((result.send, k, k, None, 0), None))
                 else:
@@ -119,8 +119,6 @@ class Fibers:
         while ready:
             fiber, answer = ready.pop() if pick is None else ready.pop(pick(len(ready)))
             send, number = fiber[0], fiber[1]
-            if not is_plain:
-                send = partial(self._resume_program, send)
             if number != self._running:
                 note((RESUME, number))
                 self._running = number
@@ -140,17 +138,18 @@ class Fibers:
                     now_waited(request)
             except StopIteration as ended:
                 self._end(fiber, ended.value)
+            except REPORTED:
+                raise
+            except Exception as error:
+                raise locate_program_error(error) from error
 
-    def _resume_program(self, send: Callable[[Any], Any], answer: Any) -> Any:
-        """Resume a program; if checked, errors that it raises are reported with its line."""
+    def _start_program(self, program: Program, instance: Any) -> Any:
         try:
-            return send(answer)
-        except (StopIteration, BenchError, RecursionError):
+            return program(self._recorder, instance)
+        except REPORTED:
             raise
         except Exception as error:
-            if self._recorder.is_checked:
-                raise locate_program_error(error) from error
-            raise
+            raise locate_program_error(error) from error
 
     def _answer_request(self, fiber: Fiber, request: Any) -> Any:
         """Return the answer to any request, or NOT_YET if the fiber has to wait for it."""

@@ -199,9 +199,10 @@ def find_location(frame: FrameType | None) -> str:
 def locate_program_error(error: Exception) -> ProgramError:
     """Return an error that names the line of the program that raised another error."""
     location = "a program"
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
-        if not file.startswith((_OWN, *_LIBRARIES)):
-            location = f"{file.rpartition('/')[2]}:{line}"
+    for raised in filter(None, (error.__cause__, error)):  # of a generator's StopIteration, too
+        for frame, line in traceback.walk_tb(raised.__traceback__):
+            file = frame.f_code.co_filename
+            if not file.startswith((_OWN, *_LIBRARIES)):
+                location = f"{file.rpartition('/')[2]}:{line}"
     hint = "; yield the results of chance and value" if "'Wait'" in str(error) else ""
     return ProgramError(f"{location} raises {type(error).__name__}: {error}{hint}")

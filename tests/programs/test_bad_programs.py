@@ -67,6 +67,8 @@ RAISED = {  # errors of Python's own
     ),
     "v = nothing": "3 raises NameError: ",
     "assert i == 1": "3 raises AssertionError: ",
+    "raise OSError('odd')": "3 raises OSError: odd",
+    "i = next(iter(read))": "3 raises RuntimeError: generator raised StopIteration",
     "v = p.leaf(word=int(sentence.words[99]))": "3 raises IndexError: index 99 is out of",
 }
 MISUSED = {  # bodies that Python runs from the start

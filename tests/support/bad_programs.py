@@ -42,9 +42,14 @@ def recurses(p: CallWriter) -> Any:
     return recurses(p)
 
 
+def ends_early(p: CallWriter) -> Any:
+    return p.map(lambda word: p.leaf(word=next(iter(word))), [()])
+
+
 HERE = r"bad_programs\.py:\d+"
 BAD = [
     (goes_back, rf"{HERE} calls unary_b at depth 1 .* has depth 3 of .* only after their join"),
+    (ends_early, rf"{HERE} raises StopIteration: "),
     (recurses, r"a program recurses deeper than \d+ calls; end the recursion, or fork it"),
 ]
 
