@@ -235,6 +235,9 @@ TRAPS = [
     "a, b = p.concurrent(lambda: p.unary_a(v), lambda: v)\nv = p.binary(a, b)",
     "v = p.unary_a(v, label=min(i + 1, 2) + max(0, 1) + abs(-1) - bool(i) - int(float(i)))",
     "c = list(words)\nv = p.unary_a(v, label=sentence.n_words % 4)",
+    "c = [1, 2, 3]\nd = c\nc *= 2\nv = p.unary_a(v, label=len(d) % 4)",
+    "x = 9007199254740993 + i\nif x > 9007199254740992.0:\n    v = p.unary_a(v)",
+    "x = 9007199254740992.0\nif x < 9007199254740993:\n    v = p.unary_a(v)",
     "inf = 1.0\nv = p.unary_a(v, label=int(INFINITE > 3.0))",
 ]
 OTHERS = """

@@ -33,6 +33,7 @@ from dynbatch.harness.compiler.registry import find_definition
 from dynbatch.harness.errors import CompileError
 from dynbatch.harness.programs.compiling import fibers, runtime
 
+EXACT = 2**53  # floats represent all integers up to this one
 _WITH_OVERFLOW: dict[type, str] = {ast.Add: "sadd", ast.Sub: "ssub", ast.Mult: "smul"}
 
 
@@ -74,6 +75,16 @@ class CheckedArithmetic(Arithmetic):
         if operator_ is ast.Mod and any(kind.is_float for kind in kinds):
             return self._writer.call(runtime.compute_remainder, a, b)
         return super().apply_operator(operator_, a, b)
+
+    def convert(self, value: Any, kind: Number) -> Value:
+        """Convert a number; an integer must stay exact as a float, as Python compares both."""
+        if kind.is_float and find_number_kind(value) == INT:
+            if not isinstance(value, Value) and abs(value) > EXACT:
+                raise CompileError(f"combines {value} with floats")
+            shifted = self.builder.add(self.number(value).ir, WORD(EXACT))
+            is_fine = self.builder.icmp_unsigned("<=", shifted, WORD(2 * EXACT))
+            self._writer.check(is_fine, OverflowError, "a number of more than 53 bits")
+        return super().convert(value, kind)
 
     def negate(self, operator_: type, value: Any) -> Any:
         """Return the value of a unary operator."""

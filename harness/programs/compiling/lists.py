@@ -139,6 +139,8 @@ class ListWriter(FrameWriter):
             by = value if is_kept(value, LIST) else self.make_list(value)
             self.call_helper(runtime.extend, self.state, *map(self.handle, (before, by)))
             return
+        if is_kept(before, LIST):
+            self.refuse("changes a list in place", node)
         self.assign(target, self._apply_operator(node.op, before, value))
 
     def store_at(self, target: ast.Subscript, value: Any) -> None:

@@ -100,8 +100,9 @@ class ProgramWriter(RequestWriter):
         self.within.pop()
         returned = self.inline(entry.function, variables, places=True)
         if is_program:
-            several = returned if isinstance(returned, tuple) else (returned,)
-            result = returned if is_kept(returned, LIST) else self.make_list(several)
+            if isinstance(returned, tuple):
+                self.refuse("returns neither a vertex nor a list")
+            result = returned if is_kept(returned, LIST) else self.make_list((returned,))
             self.call_helper(fibers.end, self.state, self.fiber, self.handle(result))
         else:
             if entry.returns != isinstance(returned, Value):
