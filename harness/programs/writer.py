@@ -122,7 +122,7 @@ class CallWriter(ABC):
         for k in range(n):
             value = block(value, **{name: of_all[k] for name, of_all in numbers.items()})
             results.append(value)
-        return results
+        return tuple(results)  # no list, as the range of a recorder is none
 
     def fork(self, *branches: Body) -> Any:
         """Return a request, to be yielded: run branches, which may wait, and join them."""

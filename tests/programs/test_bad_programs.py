@@ -65,6 +65,7 @@ RAISED = {  # errors of Python's own
     "if p.chance(v, 1) < 0.5:\n    v = p.unary_a(v)": (
         "3 raises TypeError: .*; yield the results of chance"
     ),
+    "read = p.chain(p.unary_a, v, 2) + [v]": "3 raises TypeError: ",
     "v = nothing": "3 raises NameError: ",
     "assert i == 1": "3 raises AssertionError: ",
     "raise OSError('odd')": "3 raises OSError: odd",
@@ -90,6 +91,8 @@ MISUSED = {  # bodies that Python runs from the start
     "v = p.leaf(word=0, letter=1)": "3 calls leaf with the numbers letter, word; it needs word and",
     "v = p.trinary(v)": "3 calls an unknown block trinary; choose one of binary, leaf",
     "return": "a program returns a value that no block computed; return a result",
+    "return v, v": "a program returns a value that no block computed; return a result",
+    "return p.chain(p.unary_a, v, 2)": "a program returns a value that no block computed; return",
 }
 
 
@@ -115,8 +118,10 @@ def test_program_error_has_its_line(body: str, words: str, monkeypatch: Patch) -
 
 @pytest.mark.parametrize(("body", "words"), MISUSED.items())
 def test_misused_writer_is_reported_with_its_line(body: str, words: str) -> None:
+    model = written(body)
+    assert quick_of(model).programs is None
     with pytest.raises(ProgramError, match=pattern(words)) as reported:
-        written(body).mini_batch(SENTENCES[:1])
+        model.mini_batch(SENTENCES[:1])
     assert "\n" not in str(reported.value)
 
 
