@@ -13,9 +13,9 @@ import jax
 import numpy as np
 import pytest
 
+from dynbatch.harness.compiler.object_code import get_host_target
 from dynbatch.harness.contracts.model import Model, draw_initial_weights
 from dynbatch.harness.contracts.options import format_options
-from dynbatch.harness.machine.facts import read_cpu_model
 from dynbatch.harness.reference import run_reference
 from dynbatch.systems.on_jax import scan
 from dynbatch.systems.on_jax.models.lattice_rows import pad_lattices
@@ -253,30 +253,31 @@ def test_trees_of_single_leaves_use_the_program_of_others() -> None:
 def test_effective_options_and_versions_are_recorded() -> None:
     system = started(Adapter, build("var_lstm", SIZES))
     ways = {"matmul precision": "highest", "threads of XLA": "1"}
-    ways |= scan.choose_compiler_options("cpu", read_cpu_model())
+    ways |= scan.choose_compiler_options("cpu")
     assert system.effective_options() == format_options(system.options) | ways
     assert set(system.versions()) == {"jax", "jaxlib", "xla"}
 
 
 @pytest.mark.parametrize(
-    ("platform", "cpu", "width"),
+    ("platform", "features", "width"),
     [
-        ("cpu", "Intel(R) Xeon(R) Processor", "512"),
-        ("cpu", "AMD EPYC (family 26, model 2)", "512"),
-        ("cpu", "AMD EPYC 9R14", None),
-        ("gpu", "Intel(R) Xeon(R) Processor", None),
+        ("cpu", "+avx2,+avx512f", "512"),
+        ("cpu", "+avx2,-avx512f", None),
+        ("gpu", "+avx2,+avx512f", None),
     ],
 )
-def test_vectors_are_wide_where_this_was_measured(
-    monkeypatch: pytest.MonkeyPatch, platform: str, cpu: str, width: str | None
+def test_vectors_are_wide_on_every_cpu_with_avx512(
+    monkeypatch: pytest.MonkeyPatch, platform: str, features: str, width: str | None
 ) -> None:
     """XLA refuses to compile with an option that it does not know, of any platform."""
-    options = scan.choose_compiler_options(platform, cpu)
+    monkeypatch.setenv("BENCH_CPU_FEATURES", features)
+    monkeypatch.setattr(scan, "get_host_target", get_host_target.__wrapped__)
+    options = scan.choose_compiler_options(platform)
     assert options.get("xla_cpu_prefer_vector_width") == width
-    monkeypatch.setattr(scan, "read_cpu_model", lambda: cpu)
     model = build("tree_fc", SIZES, variant="cavs")
     system = started(Adapter, model, "infer", chunk=8, widths=1)
-    assert ("xla_cpu_prefer_vector_width" in system.effective_options()) == (cpu != "AMD EPYC 9R14")
+    is_wide = "xla_cpu_prefer_vector_width" in system.effective_options()
+    assert is_wide == ("+avx512f" in features)
     system._compiler_options = options
     system.compile_for(trees_of((2, 3)))
     assert system.n_compilations() == 1
