@@ -40,7 +40,7 @@ BOX_PACKAGES ?=
 HASHES ?=
 MINUTES ?= 9
 # An index of PyTorch's, if its build on the registry does not fit: cpu (without CUDA's libraries),
-# cu128 (a driver for CUDA 12.8), or a URL. Its newest PyTorch is installed, in place of another.
+# cu126 (a driver for CUDA 12), or a URL. Its newest PyTorch is installed, in place of another.
 TORCH_INDEX ?=
 TORCH_URL = $(if $(findstring ://,$(TORCH_INDEX)),,https://download.pytorch.org/whl/)$(TORCH_INDEX)
 

@@ -23,6 +23,7 @@ from typing import Any
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.facts import describe_driver, has_cuda_device
 from dynbatch.harness.machine.folders import make_temporary_folder
+from dynbatch.harness.machine.process import find_last_words
 from dynbatch.harness.machine.torch_device import explain_unusable_gpu
 from dynbatch.harness.planning.kinds import GPU_PEERS
 from dynbatch.harness.terminal.exit_handling import make_command
@@ -117,7 +118,7 @@ def _run(command: Sequence[str]) -> None:
     """Run a command; raise BenchError with its last line if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        last = find_last_words(done.stderr) or f"exit status {done.returncode}"
         raise BenchError(
             f"{' '.join(command[:4])} failed ({last}); their trials on CUDA are recorded as"
             " unsupported"

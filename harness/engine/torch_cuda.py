@@ -8,6 +8,10 @@ import torch
 
 from dynbatch.harness.machine.facts import describe_driver, read_gpu
 
+# Indices with PyTorch's builds: a driver for a CUDA runs builds of all CUDAs with its major number.
+BUILDS = {11: "cu118", 12: "cu126", 13: "cu130"}
+CHECK = "check CUDA_VISIBLE_DEVICES and nvidia-smi, or set device=cpu"
+
 
 def explain_no_cuda() -> str | None:
     """Return the reason why PyTorch cannot compute on a GPU, with a fix; None if it can.
@@ -21,7 +25,8 @@ def explain_no_cuda() -> str | None:
         return (
             f"{build} is built for CPUs: expected a build for CUDA (driver: {got}); {_fix(driver)}"
         )
-    if not torch.cuda.is_available():
+    sees, major = torch.cuda.is_available(), int(torch.version.cuda.partition(".")[0])
+    if not sees and (driver is None or driver[1][0] < major):
         wanted = f"expected a driver for CUDA {torch.version.cuda}, got {got}"
         return f"{build} finds no usable GPU: {wanted}; {_fix(driver)}"
     try:
@@ -30,10 +35,12 @@ def explain_no_cuda() -> str | None:
         if is_in_use(str(error)):
             return None  # it can compute; a trial without memory reports that itself
         first = (str(error).splitlines() or ["no error message"])[0]
-        return (
-            f"{build} cannot compute on {torch.cuda.get_device_name()} ({first}): expected a build"
-            f" for this GPU; {_fix(driver)}"
-        )
+        if not sees:
+            return f"{build} finds no usable GPU ({first}), but the driver fits: {got}; {CHECK}"
+        problem = f"{build} cannot compute on {torch.cuda.get_device_name()} ({first})"
+        if "no kernel image" in first:
+            return f"{problem}: expected a build for this GPU; {_fix(driver)}"
+        return f"{problem}; {CHECK}"
     return None
 
 
@@ -46,10 +53,10 @@ def is_in_use(message: str) -> bool:
 
 
 def _fix(driver: tuple[str, tuple[int, int]] | None) -> str:
-    """Return the fix: a build for the newest CUDA that the driver allows, if there is a driver."""
+    """Return the fix: a build that the driver runs, if there is a driver."""
     if driver is None:
         return "install NVIDIA's driver, or set device=cpu"
-    index = f"cu{_format_cuda(driver[1]).replace('.', '')}"
+    index = BUILDS[min(max(driver[1][0], min(BUILDS)), max(BUILDS))]
     return f"run make install TORCH_INDEX={index}, or set device=cpu"
 
 

@@ -1,4 +1,4 @@
-"""Memory of this process and its descendants, and its garbage collector."""
+"""Memory of this process and its descendants, its garbage collector, and last words of others."""
 
 from __future__ import annotations
 
@@ -103,3 +103,19 @@ def disable_collector() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def find_last_words(output: str) -> str:
+    """Return the last output of a process in one line; empty if it printed nothing.
+
+    After a traceback this starts at the type of the exception, because the last line of a long
+    message is not informative.
+    """
+    lines = [line for line in output.split("\n") if line.strip()]
+    begins = [index for index, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
+    below = range(begins[-1] + 1, len(lines)) if begins else ()
+    first = next((index for index in below if not lines[index].startswith(" ")), -1)
+    return " ".join(" ".join(lines[first:]).split())

@@ -14,6 +14,7 @@ import sys
 from functools import cache
 
 from dynbatch.harness.machine.facts import has_cuda_device
+from dynbatch.harness.machine.process import find_last_words
 
 ASKED = "dynbatch.harness.engine.torch_cuda"  # the module that imports PyTorch
 LIMIT_S = 120.0
@@ -35,7 +36,7 @@ def explain_unusable_gpu() -> str | None:
         return f"PyTorch did not report within {LIMIT_S:g} s whether it can use the GPU"
     if done.returncode == 0:
         return (done.stdout.strip().splitlines() or [""])[-1] or None
-    last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    last = find_last_words(done.stderr) or f"exit status {done.returncode}"
     return f"PyTorch failed ({last}); run bench-doctor"
 
 

@@ -79,7 +79,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that simulates a PyTorch build and a GPU."""
 
     def as_if(
-        cuda: str | None = "12.8",
+        cuda: str | None = "13.0",
         sees: bool = True,
         error: Exception | None = None,
         capability: Any = (9, 0),
@@ -105,6 +105,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 FULL = torch.OutOfMemoryError("CUDA out of memory")
 BUSY = RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+NONE_VISIBLE = RuntimeError("No CUDA GPUs are available")
 # A build and a GPU, and why this process cannot use it.
 REASONS: list[tuple[dict[str, Any], str | None]] = [
     (
@@ -115,14 +116,24 @@ REASONS: list[tuple[dict[str, Any], str | None]] = [
     # What was found, what is needed, and a build that fits.
     (
         {"sees": False},
-        " finds no usable GPU: expected a driver for CUDA 12.8, got 535.54 for CUDA 12.2;"
-        " run make install TORCH_INDEX=cu122, or set device=cpu",
+        " finds no usable GPU: expected a driver for CUDA 13.0, got 535.54 for CUDA 12.2;"
+        " run make install TORCH_INDEX=cu126, or set device=cpu",
     ),
-    ({"error": RuntimeError(NO_CODE)}, "cannot compute on A GPU (CUDA error: no kernel image"),
+    # A driver for CUDA 13.1 is one for builds of CUDA 13.2, too.
+    (
+        {"cuda": "13.2", "sees": False, "driver": ("590.1", (13, 1)), "error": NONE_VISIBLE},
+        " finds no usable GPU (No CUDA GPUs are available), but the driver fits: 590.1 for CUDA"
+        " 13.1; check CUDA_VISIBLE_DEVICES and nvidia-smi, or set device=cpu",
+    ),
+    (
+        {"error": RuntimeError(NO_CODE)},
+        "cannot compute on A GPU (CUDA error: no kernel image is available for execution on the"
+        " device): expected a build for this GPU; run make install TORCH_INDEX=cu126, or",
+    ),
     ({"error": FULL, "processes": (7,)}, None),
     ({"error": BUSY, "processes": (7,)}, None),
     # In a mode that lets no process use it.
-    ({"error": BUSY, "processes": None}, "busy or unavailable"),
+    ({"error": BUSY, "processes": None}, "busy or unavailable); check CUDA_VISIBLE_DEVICES and"),
     ({}, None),
 ]
 
@@ -165,6 +176,7 @@ def test_a_generation_that_kernels_are_not_for(
     ("program", "timeout_s", "words"),
     [
         ("import sys; sys.exit('Failed to find C compiler')", 60.0, "(Failed to find C compiler)"),
+        (f"raise RuntimeError({NO_CODE!r})", 60.0, "(RuntimeError: CUDA error: no kernel image"),
         ("import os; os.abort()", 60.0, "exit code -6"),
         ("import time; time.sleep(60)", 0.05, "no result after"),
     ],

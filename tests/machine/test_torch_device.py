@@ -20,6 +20,7 @@ from tests.support.measured import MakeSpec
 Patch = pytest.MonkeyPatch
 Output = pytest.CaptureFixture[str]
 Done = subprocess.CompletedProcess[str]
+TRACEBACK = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n'
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def _asked_anew() -> Iterator[None]:
     [
         (0, "\n", "", None),
         (0, "a warning\nit is built for CPUs\n", "", "it is built for CPUs"),
-        (1, "", "Traceback\nImportError: no torch\n", "PyTorch failed (ImportError: no t"),
+        (1, "", f"{TRACEBACK}ImportError: no torch\nhere\n", "PyTorch failed (ImportError: no t"),
     ],
 )
 def test_its_reason_is_one_line(

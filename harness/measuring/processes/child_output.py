@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import select
-from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 
 from dynbatch.harness import errors
 from dynbatch.harness.errors import BenchError, OutputError
+from dynbatch.harness.machine.process import find_last_words
 from dynbatch.harness.measuring.processes.child import REFUSED, locate_refusal
 
 KEPT_BYTES = 512 * 2**10  # logged bytes of a child's first output, and as many of its last
 _SHOWN = 500  # characters of a child's last output in messages
 _LEFT_OUT = " ... "
-_TRACEBACK = "Traceback (most recent call last):"
 _CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
 
 
@@ -69,25 +68,12 @@ class ChildOutput:
 
 
 def read_last_line(log: Path) -> str:
-    """Return the last output of a process in one line; empty if it printed nothing.
-
-    After a traceback this starts at the type of the exception, because the last line of a long
-    message is not informative.
-    """
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    filled = [line for line in lines if line.strip()]
-    text = " ".join(" ".join(filled[_find_last_message(filled) :]).split())
+    """Return the last output of a process in one line, at most _SHOWN characters."""
+    text = find_last_words(log.read_text(encoding="utf-8", errors="replace"))
     if len(text) <= _SHOWN:
         return text
     half = (_SHOWN - len(_LEFT_OUT)) // 2
     return f"{text[:half]}{_LEFT_OUT}{text[-half:]}"
-
-
-def _find_last_message(lines: Sequence[str]) -> int:
-    """Return the index of the exception after the last traceback, or else of the last line."""
-    begins = [index for index, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
-    below = range(begins[-1] + 1, len(lines)) if begins else ()
-    return next((index for index in below if not lines[index].startswith(" ")), -1)
 
 
 def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:

@@ -22,6 +22,7 @@ from dynbatch.harness.engine.backends.cuda.module import BETWEEN_CALLS, HEADER, 
 from dynbatch.harness.engine.torch_cuda import is_in_use
 from dynbatch.harness.machine.caches import read_cached, write_cached
 from dynbatch.harness.machine.folders import make_user_folder
+from dynbatch.harness.machine.process import find_last_words
 
 FOLDER = "triton"
 MANAGER = "dynbatch.harness.engine.backends.cuda.kept_kernels:KeptKernels"
@@ -79,7 +80,7 @@ def run_kernel_apart(command: list[str]) -> str | None:
     else:
         if done.returncode == 0:
             return None
-        problem = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        problem = find_last_words(done.stderr) or f"exit code {done.returncode}"
     return (
         f"Triton cannot compile and run a kernel here ({problem}); install gcc, the headers of"
         " Python and the driver's libcuda, or use backend=stepwise"
