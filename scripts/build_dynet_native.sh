@@ -81,7 +81,7 @@ make_venv() {
 # Find nvcc, and fetch the libraries that match its version.
 prepare_cuda() {
     local version
-    nvcc=${NVCC:-$(command -v nvcc || ls /usr/local/cuda*/bin/nvcc 2>/dev/null | tail -1)}
+    nvcc=${NVCC:-$(command -v nvcc || ls /usr/local/cuda*/bin/nvcc 2>/dev/null | tail -1 || true)}
     [[ -x $nvcc ]] || fail "nvcc not found; install the CUDA 13 toolkit or set NVCC=/path/to/nvcc"
     version=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
     [[ $version == 13.* ]] || fail "$nvcc is of CUDA $version: expected 13; set NVCC=/path/to/nvcc"

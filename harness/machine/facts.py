@@ -240,6 +240,19 @@ def _read_gpu(handle: Any) -> GpuReading:
     )
 
 
+def measure_own_gpu_bytes() -> int | None:
+    """Return the memory of this process on the default GPU; None if the driver does not report it.
+
+    In a container, it may number processes as its host does.
+    """
+    try:
+        with _open_default_gpu() as handle:
+            running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError:
+        return None
+    return next((item.usedGpuMemory for item in running if item.pid == os.getpid()), None)
+
+
 def _read_limited_ns(handle: Any, policy: int) -> int:
     return int(pynvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime)
 

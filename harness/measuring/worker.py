@@ -266,7 +266,8 @@ def _time(
     for name in ("gpu_clocks_mhz", "gpu_limited_s", "gpu_others"):
         setattr(measured, name, getattr(slowdown, name))
     peak_bytes = query_system(system, "peak_memory_bytes")
-    measured.peak_memory_bytes = measure_peak_bytes() if peak_bytes is None else peak_bytes
+    is_of_process = peak_bytes is None and spec.device == "cpu"
+    measured.peak_memory_bytes = measure_peak_bytes() if is_of_process else peak_bytes
     n_at_last = query_system(system, "n_compilations") or 0
     if measured.n_compilations is not None:  # without those of the check
         measured.n_compilations += n_at_last - (n_at_first or 0)

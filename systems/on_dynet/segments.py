@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Weights
 from dynbatch.harness.contracts.system import Clock, Counters, Result, RunSettings, System
+from dynbatch.harness.machine.facts import measure_own_gpu_bytes
 from dynbatch.systems.on_dynet.build import GATHER_CLOCK, OUTGROWN, SOURCE_BUILDS
 
 # DyNet's libraries of CUDA 13 and theirs, each after those that it needs.
@@ -34,7 +35,8 @@ class CudaDevice:
         libraries = [ctypes.CDLL(find_library(name, build)) for name in LIBRARIES]
         self._runtime = libraries[0]
         self._runtime.cudaGetErrorString.restype = ctypes.c_char_p
-        self._free_bytes = self._count_free_bytes()
+        self._call("cudaFree", None)  # opens the device
+        self._bytes_before = measure_own_gpu_bytes()
 
     def synchronize(self) -> None:
         """Wait until all work is complete.
@@ -44,17 +46,14 @@ class CudaDevice:
         """
         self._call("cudaDeviceSynchronize")
 
-    def peak_memory_bytes(self) -> int:
-        """Return the device memory taken since the construction of this object.
+    def measure_peak_bytes(self) -> int | None:
+        """Return the memory that this process took since the construction; None if unknown.
 
-        DyNet returns no memory, so its current memory is its peak. Other processes must be idle.
+        DyNet returns no memory, so its current memory is its peak.
         """
-        return max(0, self._free_bytes - self._count_free_bytes())
-
-    def _count_free_bytes(self) -> int:
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self._call("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
-        return free.value
+        now = measure_own_gpu_bytes()
+        before = self._bytes_before
+        return None if now is None or before is None else max(0, now - before)
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._runtime, name)(*arguments)
@@ -155,8 +154,8 @@ class DynetSystem(System):
             self._cuda.synchronize()
 
     def peak_memory_bytes(self) -> int | None:
-        """Return the peak of CUDA memory; None on the CPU, where the process's peak counts."""
-        return None if self._cuda is None else self._cuda.peak_memory_bytes()
+        """Return the peak of CUDA memory; None if unknown, and on the CPU."""
+        return None if self._cuda is None else self._cuda.measure_peak_bytes()
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Build the graph, then let DyNet batch and run it."""

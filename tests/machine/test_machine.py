@@ -25,6 +25,7 @@ from dynbatch.harness.machine.facts import (
     find_used_gpu,
     has_cuda_device,
     hash_cpu,
+    measure_own_gpu_bytes,
     read_gpu,
 )
 from dynbatch.harness.machine.noise import (
@@ -334,6 +335,18 @@ def test_the_first_visible_gpu_is_looked_at(
     assert driver
 
 
+@pytest.mark.parametrize(("shift", "n_bytes", "own"), [(0, 7, 7), (1, 7, None), (0, None, None)])
+def test_memory_of_this_process_on_the_gpu(
+    driver: list[str], monkeypatch: Patch, shift: int, n_bytes: int | None, own: int | None
+) -> None:
+    """In a container, the driver may number processes as its host does."""
+    others = SimpleNamespace(pid=9, usedGpuMemory=2**30)
+    mine = SimpleNamespace(pid=os.getpid() + shift, usedGpuMemory=n_bytes)
+    name = "nvmlDeviceGetComputeRunningProcesses"
+    monkeypatch.setattr(pynvml, name, lambda _: [others, mine])
+    assert measure_own_gpu_bytes() == own
+
+
 def test_without_a_driver_no_gpu_is_named_or_slow(monkeypatch: Patch) -> None:
     def no_driver() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
@@ -341,4 +354,5 @@ def test_without_a_driver_no_gpu_is_named_or_slow(monkeypatch: Patch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
     assert find_used_gpu() is None
     assert read_gpu() is None
+    assert measure_own_gpu_bytes() is None
     assert describe_driver() is None

@@ -268,3 +268,7 @@ def test_numbers_of_numpy_are_numbers(measured: Measured, monkeypatch: Patch) ->
     record = measured()
     assert (record.n_compilations, record.peak_memory_bytes) == (3, 7)
     assert record.data_movement_fraction == 0.5
+
+
+def test_memory_of_a_process_is_not_that_of_a_gpu(measured: Measured) -> None:
+    assert measured(device="cuda").peak_memory_bytes is None

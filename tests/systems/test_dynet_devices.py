@@ -76,6 +76,17 @@ def test_unknown_blas_is_refused(blas: str, problem: str) -> None:
     assert problem in done.stderr
 
 
+def test_a_missing_compiler_of_cuda_is_named(tmp_path: Path) -> None:
+    """The script runs its search for nvcc alone, where there is none."""
+    text = SCRIPT.read_text().replace('main "$@"', "[[ a == b ]] || prepare_cuda")
+    text = text.replace("command -v nvcc", "false").replace("/usr/local/cuda*", str(tmp_path))
+    script = tmp_path / "build.sh"
+    script.write_text(text)
+    done = run_script(script, {"DEVICE": "cuda", "NVCC": ""})
+    assert done.returncode == 1
+    assert "nvcc not found; install the CUDA 13 toolkit or set NVCC" in done.stderr
+
+
 def run_script(script: Path, chosen: dict[str, str]) -> subprocess.CompletedProcess[str]:
     rest = {key: value for key, value in os.environ.items() if key not in ("BLAS", "DEVICE")}
     return subprocess.run(
@@ -153,13 +164,26 @@ def test_missing_libraries_give_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert reason.startswith("DyNet's build for CUDA finds no CUDA device: libnothing.so.13: ")
 
 
+@pytest.mark.parametrize(("before", "after", "peak"), [(5, 12, 7), (None, None, None)])
+def test_memory_is_that_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, after: Any, peak: int | None
+) -> None:
+    """Systems of a block share a GPU, so what is free on it depends on all of them."""
+    (tmp_path / "build.json").write_text("{}")
+    runtime = SimpleNamespace(cudaFree=lambda _: 0, cudaGetErrorString=SimpleNamespace())
+    monkeypatch.setattr(segments.ctypes, "CDLL", lambda _: runtime)
+    readings = iter((before, after))
+    monkeypatch.setattr(segments, "measure_own_gpu_bytes", lambda: next(readings))
+    assert segments.CudaDevice(tmp_path).measure_peak_bytes() == peak
+
+
 @pytest.mark.dynet
 @pytest.mark.skipif(not HAS_CUDA_BUILD, reason=MISSING["cuda"])
 @pytest.mark.skipif(has_cuda_device(), reason="what happens without a GPU")
 def test_the_build_for_cuda_loads_until_it_asks_for_a_device() -> None:
     folder = build.SOURCE_BUILDS["cuda"]
     reason = segments.explain_missing_device(folder)
-    assert reason.startswith("DyNet's build for CUDA finds no CUDA device: cudaMemGetInfo: ")
+    assert reason.startswith("DyNet's build for CUDA finds no CUDA device: cudaFree: ")
     program = "import dynet_config; dynet_config.set(mem=4, requested_gpus=1); import dynet"
     done = end_python("-c", program, PYTHONPATH=str(folder), LD_BIND_NOW="1")
     assert done.returncode != 0
