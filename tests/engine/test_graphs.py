@@ -31,9 +31,10 @@ from dynbatch.harness.engine.backends.cuda.text import AHEAD
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.systems.on_core.vertex import Adapter
-from tests.support.engine_models import example
+from tests.support.engine_models import BINARY, chain, example
 from tests.support.engine_runs import prepared
 from tests.support.fake_time import NullClock
+from tests.support.sketch_models import Sketch
 from tests.support.walked_backend import Launch, Walk, WalkedBackend, read_program
 
 Patch = pytest.MonkeyPatch
@@ -202,6 +203,28 @@ def test_replays_train_as_launches_do(adapt: Any, name: str) -> None:
         np.testing.assert_array_equal(found[key], weight)
     assert adapter.counters().n_launches == 2  # the update is not counted
     assert adapter.engine.backend.n_captures > 3
+
+
+UNSHARED = Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1])])
+CHANGES = {
+    "kernels": ("shared_children", [[UNSHARED] * 20, BINARY[:1], [UNSHARED]]),
+    "floats": ("chain_lstm", [[chain(60)], [chain(2)] * 40, [chain(60)]]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_graphs_follow_kernels_and_floats_that_change_alone(adapt: Any, change: str) -> None:
+    """The uploaded words do not move, so they do not discard the graphs."""
+    name, mini_batches = CHANGES[change]
+    expected = train(adapt(WalkedBackend, name)[0], mini_batches, 1)
+    adapter = adapt(GraphBackend, name)[0]
+    adapter.load(mini_batches[0])
+    adapter.run(NullClock(), update=False)
+    words = adapter.engine.backend._staging.words
+    found = train(adapter, mini_batches, 1)
+    assert adapter.engine.backend._staging.words is words
+    for key, weight in expected.items():
+        np.testing.assert_array_equal(found[key], weight)
 
 
 STREAMED = ("child_sum", "lattice_lstm")
@@ -373,3 +396,31 @@ def test_every_upload_reaches_the_device(sizes: list[int]) -> None:
 
 def test_the_wait_for_a_pinned_buffer_is_needed() -> None:
     assert not upload_all(Careless(), [3] * N_UPLOADS)
+
+
+def test_launches_are_forgotten_before_the_buffer_moves() -> None:
+    left: list[int] = []
+    staging = Staging(torch.device("cpu"), lambda: left.append(staging.words.data_ptr()))
+    moved = []
+    for size in (3, 2, 400, 400, 9, 4000):
+        before = staging.words.data_ptr()
+        staging.upload([np.zeros(size, dtype=np.int32)])
+        moved += [before] * (staging.words.data_ptr() != before)
+    assert left == moved
+    assert len(moved) == 3
+
+
+def test_an_event_follows_each_copy_on_a_gpu(monkeypatch: Patch) -> None:
+    staging, log = Staging(torch.device("cpu"), lambda: None), list[str]()
+    event = SimpleNamespace(record=lambda: log.append("event"))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    monkeypatch.setattr(staging, "_device", torch.device("cuda"))
+    buffer: Any = SimpleNamespace(copy_=lambda _, non_blocking: log.append(f"copy {non_blocking}"))
+    assert staging._start_copy(torch.zeros(1), buffer) is event
+    assert log == ["copy True", "event"]
+
+
+def test_graphs_are_few_and_have_room() -> None:
+    rooms = [launching.select_bucket(n) for n in range(1, 9000)]
+    assert all(room >= n for n, room in enumerate(rooms, start=1))
+    assert len(set(rooms)) == len(launching.BUCKETS) + 4  # multiples of the last one
