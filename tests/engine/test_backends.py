@@ -23,7 +23,7 @@ from dynbatch.harness.vertex.operators import OPERATORS
 from tests.support.engine_models import BINARY
 from tests.support.engine_runs import CountingBackend, Setting, disagreements, prepared, run
 from tests.support.instances import lattice
-from tests.support.sketch_models import SIZES, PushesPart, ShiftedParts
+from tests.support.sketch_models import SIZES, PushesPart, ShiftedParts, Sketch
 from tests.support.walked_backend import WalkedBackend
 
 Patch = pytest.MonkeyPatch
@@ -200,6 +200,15 @@ def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
     absent = set(setting.engine.plans) - set(types)
     assert all(types.get(type_id) is None for type_id in (*absent, 99, -9))
     assert all(geometry.n_rows > 0 for geometry in types.values())
+
+
+def test_edges_may_become_more_without_more_rows(kind: type[Backend]) -> None:
+    if kind is KINDS["cuda"]:
+        pytest.skip("Triton's interpreter does not notice rows past the end of an array")
+    setting = Setting("child_sum", kind=kind)
+    alone, leaves = Sketch([("vertex", [])]), [("vertex", list[int]())] * 20
+    assert setting.wrong([alone] * 21) == []
+    assert setting.wrong([Sketch([*leaves, ("vertex", list(range(20)))], read=(20,))]) == []
 
 
 # --- use and counters ---

@@ -424,6 +424,17 @@ def test_an_incomplete_update_is_found(sabotaged: type[Sabotaged], keep: Keep) -
     assert not is_right("tree_lstm", sabotaged, n_steps=N_STEPS)
 
 
+def test_an_update_follows_the_learning_rate() -> None:
+    setting = walked_setting("tree_lstm")
+    gradients = setting.backend.gradients()
+    for rate in (0.5, 0.25):
+        before = setting.backend.read_weights()
+        setting.engine.update(rate)
+        for name, weight in setting.backend.read_weights().items():
+            expected = before[name] - np.float32(rate) * gradients[name]
+            np.testing.assert_allclose(weight, expected, rtol=1e-6, atol=1e-6)
+
+
 def make_sum(width: int, *, adds: bool = False, row: int = 0) -> SumKind:
     return SumKind(GradientOf("W"), 512, row, 0, 512, width, (), adds)
 
