@@ -20,6 +20,7 @@ from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, is_range
 
 SIZES = ("batch_size", "hidden_size", "dataset.options.n_leaves", "dataset.options.vocab_modulo")
 MODES = {"train": "training", "infer": "inference"}
+ONE_ROUND = "ratios within one round, so no interval"
 ENDS = {RANGE: "range over rounds", INTERVAL: "95% interval of the median"}
 LEARNING_KEYS = ["learning.variant", "learning.fallback", "learning.trials"]
 QUANTITY_NOTES = {

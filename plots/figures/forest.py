@@ -131,13 +131,13 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
     printed = marks[marks.is_fastest | (marks.framework == BY_HAND)]
     rounds = [int(n) for n in printed.speedup_n_rounds]
     others = [int(n) for n in marks.speedup_n_rounds.drop(printed.index)]
-    several = f"ratios within rounds, {captions.describe_ends(rounds)}"
+    ends = captions.describe_ends(rounds)
+    several = f"median of {captions.format_range(rounds)} ratios within rounds" if rounds else ""
     return captions.join_sentences(
         "right of 1 the engine is faster; filled: the fastest framework",
-        f"numbers: median of {captions.format_range(rounds)} {several} (not shown for C++)"
-        if rounds
-        else "",
-        f"other marks: {captions.format_range(others)} rounds" if others else "",
+        f"numbers: {several}, {ends} (not shown for C++)" if ends else "",
+        f"numbers: {captions.ONE_ROUND}" if rounds and not ends else "",
+        f"other marks: {captions.format_range(others)} rounds" if others and ends else "",
         f"gray band: a factor of {band}, more than unchanged code differed between earlier and"
         " later rounds; bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",

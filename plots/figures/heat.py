@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dynbatch.harness.records.stats import INTERVAL_ROUNDS
-from dynbatch.plots.captions import describe_conditions, format_range, join_sentences
+from dynbatch.plots.captions import ONE_ROUND, describe_conditions, format_range, join_sentences
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.figures import page
 from dynbatch.plots.tables.answers import evaluate_strategies, find_certain
@@ -61,7 +61,7 @@ def describe_heat(numbers: pd.DataFrame, conditions: str) -> str:
         " (intervals of few rounds are widened)" if min(rounds, default=0) < INTERVAL_ROUNDS else ""
     )
     return join_sentences(
-        "ratios within one round, so no interval" if set(rounds) == {1} else several,
+        ONE_ROUND if set(rounds) == {1} else several,
         f"above 1 the engine is faster; gray digits: 1 is possible{widened}",
         "blank: no number" if numbers.speedup.isna().any() else "",
         f"{DAGGER} measured with warnings" if numbers.speedup_warnings.any() else "",

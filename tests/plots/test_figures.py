@@ -230,6 +230,17 @@ def test_speedups_over_the_fastest_framework_and_cpp_stand_in_a_row(answers: pd.
     assert {"2.00 (1.91 to 2.19)", "0.50"} <= bold
 
 
+def test_a_caption_of_one_round_names_no_median_and_no_interval(answers: pd.DataFrame) -> None:
+    several = forest.describe_forest(answers, 1.17, "")
+    assert "Numbers: median of 6 ratios within rounds, 95% interval of the median (" in several
+    assert "Other marks: 6 rounds." in several
+    once = answers.assign(speedup_n_rounds=1)
+    caption = forest.describe_forest(once, 1.17, "")
+    assert "Numbers: ratios within one round, so no interval." in caption
+    assert "rounds" not in caption.replace("earlier and later rounds", "")
+    assert "atios within one round, so no interval." in heat.describe_heat(once, "")
+
+
 def test_a_line_spans_the_interval_of_its_mark(answers: pd.DataFrame) -> None:
     axes = forest.draw_forest(answers, 1.17).axes[0]
     lines = [line for drawn in axes.collections for line in drawn.get_segments()]
