@@ -305,6 +305,13 @@ def test_right_ones_are_not() -> None:
     assert len(read_points(["system=vertex,dynet"], may_sweep=True)) == 2
 
 
+def test_only_options_are_added_with_a_plus() -> None:
+    """As in Hydra, `+` and `++` before another key change nothing."""
+    assert read_settings(["+system=null", "++batch_size=8"]) == {"system": "null", "batch_size": 8}
+    added = {"+model.options.a": 1, "+system.options": {"b": 2}}
+    assert read_settings(["++model.options.a=1", "+system.options={b:2}"]) == added
+
+
 @pytest.mark.parametrize(
     "settings", [{"force": "off"}, {"batch_size": "8"}, {"experiment": None}, {"learning.file": ""}]
 )

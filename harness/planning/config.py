@@ -49,7 +49,7 @@ from dynbatch.harness.values.paths import CONF_DIR, find_data_root
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000
 LARGEST_CPU = 2**16
-_OPTIONS = tuple(f"{group}.options." for group in NAMED)
+OPTIONS = tuple(f"{group}.options." for group in NAMED)
 Options = Mapping[str, Any]
 
 
@@ -235,7 +235,7 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
         for part, below in value.items():
             put(config, f"{'+' * key.startswith('+')}{name}.{part}", below)
         return
-    is_option = name.startswith(_OPTIONS)
+    is_option = name.startswith(OPTIONS)
     if last not in inner and is_option and not key.startswith("+"):
         group = above[0]
         raise ConfigError(
@@ -248,7 +248,7 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
 def check_key(key: str, text: str = "") -> None:
     """Raise ConfigError for an unknown key; `text` is the user's argument, for the message."""
     known = checked.find_key_types(BenchConfig)
-    if key in known or key.startswith(_OPTIONS):
+    if key in known or key.startswith(OPTIONS):
         return
     if group := find_group_of_option(key):
         raise ConfigError(

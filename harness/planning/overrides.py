@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Glob, Override, QuotedString, Range
 from hydra.errors import HydraException, OverrideParseException
 
 from dynbatch.harness.errors import ConfigError
-from dynbatch.harness.planning.config import BenchConfig, check_key
+from dynbatch.harness.planning.config import OPTIONS, BenchConfig, check_key
 from dynbatch.harness.planning.yaml_files import GROUPS, list_choices
 from dynbatch.harness.values.checked import describe_values, find_key_types
 from dynbatch.harness.values.paths import CONF_DIR
@@ -38,7 +38,7 @@ def read_points(
 ) -> list[dict[str, Any]]:
     """Parse KEY=VALUE arguments to the points of a sweep; single values give one point.
 
-    Keys in the result have the prefix `+` if the argument has it.
+    Keys of options have the prefix `+` in the result if the argument has it.
 
     Args:
         may_sweep: whether a key may have several values, as after `-m`.
@@ -86,9 +86,10 @@ def _parse(text: str) -> Override:
 
 
 def _parse_key(text: str) -> str:
-    """Return the key of an override; the prefixes `+` and `++` both become `+`."""
+    """Return the key of an override: `+` and `++` become `+`, which only an option needs."""
     key = text.partition("=")[0].strip()
-    return f"+{key.lstrip('+')}" if key.startswith("+") else key
+    name = key.lstrip("+")
+    return f"+{name}" if key.startswith("+") and f"{name}.".startswith(OPTIONS) else name
 
 
 def _check_kind(text: str, override: Override, may_sweep: bool) -> None:

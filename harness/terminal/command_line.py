@@ -49,6 +49,7 @@ from dynbatch.harness.records.record import find_record, is_record, locate_recor
 from dynbatch.harness.records.reuse import Present
 from dynbatch.harness.terminal.measurement import Measurement
 from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.values.nested import flatten
 from dynbatch.harness.values.paths import CONF_DIR
 
 OUT = Output("out=", "a record", is_record, (".json",))
@@ -202,7 +203,7 @@ def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement
 def measure_same_instances(jobs: Sequence[BenchJob]) -> list[BenchJob]:
     """Set the same instances for all batch sizes of a sweep, if it does not set their number."""
     sizes = {job.config.batch_size for job in jobs}
-    keys = {key for job in jobs for key in job.settings}
+    keys = {key for job in jobs for key, _ in flatten(job.settings)}
     if len(sizes) < 2 or keys & {"timing.n_mini_batches", "timing.n_instances"}:
         return list(jobs)
     adjusted = []

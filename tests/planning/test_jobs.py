@@ -139,6 +139,8 @@ def test_a_sweep_fills_mini_batches_of_every_size(sizes: tuple[int, ...], n: int
         (["batch_size=2,8"], {2: (16, 32), 8: (4, 32)}),
         (["batch_size=2,8", "timing.n_mini_batches=3"], {2: (3, 0), 8: (3, 0)}),
         (["batch_size=2,8", "timing.n_instances=8"], {2: (4, 8), 8: (1, 8)}),
+        (["batch_size=2,8", "++timing.n_instances=8"], {2: (4, 8), 8: (1, 8)}),
+        (["batch_size=2,8", "timing={n_instances:8}"], {2: (4, 8), 8: (1, 8)}),
         (["batch_size=8", "hidden_size=2,3"], {8: (16, 0)}),
     ],
 )
