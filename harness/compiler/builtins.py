@@ -69,6 +69,7 @@ def _emit_max(f: Any, *values: Any) -> Any:
 
 def _choose(f: Any, operator_: type, values: tuple[Any, ...]) -> Any:
     chosen, *rest = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
+    find_number_kind(chosen)
     for value in rest:
         is_better = f.arithmetic.compare(operator_, value, chosen)
         if isinstance(is_better, Value):

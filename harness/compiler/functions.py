@@ -413,6 +413,7 @@ class FunctionWriter(Expressions):
         is_known = is_error and getattr(builtins, kind.__name__, None) is kind
         if not is_known or len(texts) != 1 or not isinstance(texts[0], str):
             raise CompileError("expected a built-in exception with one constant text")
+        kind(texts[0])  # an error now if it needs more arguments, as ExceptionGroup does
         number = self.module.number_error(kind, texts[0])
         self.builder.store(WORD(number), self.module.reserve_words(ERROR))
         self.raises = True

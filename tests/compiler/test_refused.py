@@ -78,6 +78,7 @@ LANGUAGE = [
     ("for k in x: n = 1\n    else: n = 2", "a loop cannot have an else"),
     ("raise CompileError('text')", "expected a built-in exception with one constant text"),
     ("raise ValueError", "expected a built-in exception with one constant text"),
+    ("raise ExceptionGroup('text')", "TypeError: "),
     ("raise ValueError(n)", "expected a built-in exception with one constant text"),
     ("if x: n = 1", "an array has no truth value"),
     ("n = 1 if not y else 2", "an array has no truth value"),

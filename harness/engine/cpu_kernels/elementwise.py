@@ -4,7 +4,9 @@ A compiler that vectorizes a loop over columns tests before every row whether a 
 Explicit vectors need no such test, because lowering places values so that a group reads and writes
 column by column (dynbatch.harness.engine.lowering.placement).
 
-tanh, sigmoid and exp have no table and no branch, and an error of few units in the last place.
+tanh, sigmoid and exp have no table and no branch. The error of tanh and exp is a few units in the
+last place. sigmoid x is (1 + tanh(x / 2)) / 2; its absolute error is under 3e-7, so a smaller value
+has no correct digits.
 
 * tanh x is x P(x^2) / Q(x^2) with P of degree 6 and Q of degree 3, fitted by iteratively reweighted
   least squares to minimize the relative error on [-8, 8] (2e-9 in exact arithmetic). Outside, x is
