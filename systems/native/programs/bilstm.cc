@@ -45,7 +45,7 @@ class BiLSTM : public Network {
     copy(run(forward_), both_.columns_from(0, width));
     gather_rows(run(backward_), steps_.mirror.data(), both_.columns_from(width, width));
     tag_ = tag_memory_.take(n, W_tag_.values.columns);
-    W_tag_.multiply(both_, tag_, b_tag_.values.at);
+    W_tag_.multiply_once(both_, tag_, b_tag_.values.at);
 #pragma omp simd
     for (Index j = 0; j < n * tag_.columns; ++j) tag_.at[j] = tanh_of(tag_.at[j]);
     return classifier_.forward(tag_, labels_);

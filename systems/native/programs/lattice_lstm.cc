@@ -91,7 +91,7 @@ struct Cells {
     x = x_memory.take(tokens.size(), W.values.rows);
     vectors.look_up(tokens.data(), x);
     gates = gates_memory.take(tokens.size(), W.values.columns);
-    W.multiply(x, gates, b.values.at);
+    W.multiply_once(x, gates, b.values.at);
   }
 
   // Gates have been replaced by their gradients.

@@ -51,7 +51,7 @@ Matrix Lstm::forward(const Steps& steps, const Matrix& x) {
     fill_rows(h_.rows_from(0, n_starts_), h_0_->values.at);
     fill_rows(c_.rows_from(0, n_starts_), c_0_->values.at);
   }
-  W_.multiply(x, gates_, b_.values.at);
+  W_.multiply_once(x, gates_, b_.values.at);
   for (Index step = 0; step < steps.n_steps(); ++step) {
     const Index first = steps.starts[step], size = steps.size(step);
     const Index before = find_before(steps, step);

@@ -16,6 +16,15 @@ constexpr Index MOST_ROWS = 256, MOST_ROWS_TRANSPOSED = 1024;
 
 void Parameter::multiply(const Matrix& a, const Matrix& c, const float* row) {
   if (a.rows <= MOST_ROWS) return pack(packed_, false).multiply(a, c, row);
+  start_and_multiply(a, c, row);
+}
+
+void Parameter::multiply_once(const Matrix& a, const Matrix& c, const float* row) {
+  if (is_trained_) return start_and_multiply(a, c, row);
+  multiply(a, c, row);
+}
+
+void Parameter::start_and_multiply(const Matrix& a, const Matrix& c, const float* row) {
   if (row) fill_rows(c, row);
   ::multiply(a, values, c, row != nullptr);
 }
@@ -100,7 +109,7 @@ void Network::read_gradient(const std::string& name, float* values) const {
 }
 
 Parameter& Network::take(const std::string& name) {
-  return parameters_.try_emplace(name, weights_.at(name)).first->second;
+  return parameters_.try_emplace(name, weights_.at(name), trains_).first->second;
 }
 
 Table& Network::take_table(const std::string& name) {
@@ -151,8 +160,13 @@ void Classifier::begin(const Matrix& h, const Ids& labels, Index n_most) {
 }
 
 double Classifier::compute(Index first, Index n) {
+  const Matrix h = h_.rows_from(first, n);
   const Matrix scores = scores_.rows_from(network_.trains() ? first : 0, n);
-  W_.multiply(h_.rows_from(first, n), scores, b_ ? b_->values.at : nullptr);
+  const float* bias = b_ ? b_->values.at : nullptr;
+  if (n == h_.rows)
+    W_.multiply_once(h, scores, bias);
+  else
+    W_.multiply(h, scores, bias);
   double loss = 0;
 #pragma omp parallel for reduction(+ : loss) if (omp_get_max_threads() > 1)
   for (Index r = 0; r < n; ++r)

@@ -19,15 +19,18 @@ using Weights = std::map<std::string, Matrix>;  // initial values by the model's
 // A weight matrix or, with one row, a vector, and its gradient.
 class Parameter {
  public:
-  explicit Parameter(const Matrix& initial)
+  Parameter(const Matrix& initial, bool is_trained)
       : values(values_memory_.take(initial.rows, initial.columns)),
-        gradient(gradient_memory_.take(initial.rows, initial.columns)) {
+        gradient(gradient_memory_.take(initial.rows, initial.columns)),
+        is_trained_(is_trained) {
     copy(initial, values);
   }
 
   // c = a W, plus `row` in every row; or c += a W.
   void multiply(const Matrix& a, const Matrix& c, const float* row = nullptr);
   void add_product(const Matrix& a, const Matrix& c);
+  // As `multiply`, once in a mini-batch. In training, W is not packed: each update changes it.
+  void multiply_once(const Matrix& a, const Matrix& c, const float* row);
   // c = a W^T, or c += a W^T.
   void multiply_transposed(const Matrix& a, const Matrix& c);
   void add_transposed(const Matrix& a, const Matrix& c);
@@ -39,12 +42,16 @@ class Parameter {
     bool is_valid = false;
   };
   const PackedMatrix& pack(Packed& packed, bool transposed);
+  void start_and_multiply(const Matrix& a, const Matrix& c, const float* row);  // by the library
 
   Buffer values_memory_, gradient_memory_;
   Packed packed_, transposed_;  // made when needed, and again after an update
 
  public:
   const Matrix values, gradient;
+
+ private:
+  const bool is_trained_;
 };
 
 // Lookup table, whose gradient has a row for every lookup.
