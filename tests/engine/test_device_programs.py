@@ -379,6 +379,8 @@ PACKED = [
 FOLLOWED = [
     *product(("tree_lstm", "tree_gru", "lattice_lstm", "matrices"), [None]),
     *product(("tree_lstm", "child_sum", "lattice_lstm"), PACKED),
+    # Sums of gradients that add to what is there.
+    ("tree_lstm", Switches(lazy_batching=False)),
 ]
 
 
