@@ -125,7 +125,10 @@ def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
-    """Return the caption, which explains marks and band and gives statistics."""
+    """Return the caption, which explains marks and band and gives statistics.
+
+    With a long name of a processor, it omits what else would not fit.
+    """
     marks = select_marks(numbers)
     missing = numbers.workload.nunique() - marks.workload.nunique()
     printed = marks[marks.is_fastest | (marks.framework == BY_HAND)]
@@ -133,14 +136,20 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str) -> str:
     others = [int(n) for n in marks.speedup_n_rounds.drop(printed.index)]
     ends = captions.describe_ends(rounds)
     several = f"median of {captions.format_range(rounds)} ratios within rounds" if rounds else ""
-    return captions.join_sentences(
-        "right of 1 the engine is faster; filled: the fastest framework",
-        f"numbers: {several}, {ends} (not shown for C++)" if ends else "",
-        f"numbers: {captions.ONE_ROUND}" if rounds and not ends else "",
+    optional = [  # the least important first
         f"other marks: {captions.format_range(others)} rounds" if others and ends else "",
-        f"gray band: a factor of {band}, more than unchanged code differed between earlier and"
-        " later rounds; bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",
-        f"{DAGGER} measured with warnings" if marks.speedup_warnings.any() else "",
-        conditions,
-    )
+    ]
+    for n in range(len(optional) + 1):
+        caption = captions.join_sentences(
+            "right of 1 the engine is faster; filled: the fastest framework",
+            f"numbers: {several}, {ends} (not shown for C++)" if ends else "",
+            f"numbers: {captions.ONE_ROUND}" if rounds and not ends else "",
+            *optional[n:],
+            f"gray band: unchanged code drifts by less than {band}; bold: beyond it",
+            f"{DAGGER} measured with warnings" if marks.speedup_warnings.any() else "",
+            conditions,
+        )
+        if len(page.wrap_caption(caption)) <= page.CAPTION_LINES:
+            break
+    return caption

@@ -14,7 +14,7 @@ from dynbatch.harness.planning.kinds import read_systems
 from dynbatch.harness.records.numbers import merge_seeds
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.experiment import Experiment, load_experiment
-from dynbatch.plots.figures import bars, dots, forest, heat, scatter
+from dynbatch.plots.figures import bars, dots, forest, heat, page, scatter
 from dynbatch.plots.tables.answers import BY_HAND
 from dynbatch.plots.tables.cells import DAGGER
 from tests.support.experiments import Load, change_systems, select_number
@@ -237,8 +237,21 @@ def test_a_caption_of_one_round_names_no_median_and_no_interval(answers: pd.Data
     once = answers.assign(speedup_n_rounds=1)
     caption = forest.describe_forest(once, 1.17, "")
     assert "Numbers: ratios within one round, so no interval." in caption
-    assert "rounds" not in caption.replace("earlier and later rounds", "")
+    assert "rounds" not in caption
     assert "atios within one round, so no interval." in heat.describe_heat(once, "")
+
+
+def test_a_caption_fits_whatever_the_processor(answers: pd.DataFrame) -> None:
+    rounds = [6, 6, 9, 12, 6, 3, 6]
+    several = answers.assign(speedup_n_rounds=rounds, label=lambda f: f.label + ", variant")
+    shared = "batch size 64, training and inference, float32, 1 CPU thread, "
+    long_name = "NVIDIA RTX 6000 Ada Generation (AMD Ryzen Threadripper PRO 7995WX 96-Cores)"
+    for name in ("AMD EPYC", "NVIDIA H200 (Intel Xeon)", long_name):
+        caption = forest.describe_forest(several, 1.17, shared + name)
+        assert len(page.wrap_caption(caption)) <= page.CAPTION_LINES
+        assert caption.endswith(f"{name}.")
+        assert "gray band" in caption.lower()
+        assert ("without a number: 1" in caption) == (name != long_name)
 
 
 def test_a_line_spans_the_interval_of_its_mark(answers: pd.DataFrame) -> None:
