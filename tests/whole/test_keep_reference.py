@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,21 @@ def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
     (tmp_path / "small.png").write_bytes(shrink_picture(picture, 1000)[0])
     with Image.open(tmp_path / "small.png") as image:
         assert image.size == (70, 50)
+
+
+def test_gray_fills_of_a_small_picture_have_no_tint(tmp_path: Path) -> None:
+    """Texts of several colors, whose edges blend into white and gray, share the palette."""
+    shares = np.random.default_rng(0).random((16, 900, 1)) ** 2
+    pixels = np.full((200, 900, 3), 255.0)
+    pixels[100:] = 245
+    inks = [(213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167), (34, 34, 34)]
+    for n, (top, ink) in enumerate(product((0, 100), inks)):
+        rows = slice(top + n % 5 * 16, top + n % 5 * 16 + 16)
+        pixels[rows] = pixels[rows] * (1 - shares) + np.array(ink) * shares
+    Image.fromarray(pixels.round().astype(np.uint8)).save(tmp_path / "large.png")
+    (tmp_path / "small.png").write_bytes(shrink_picture(tmp_path / "large.png", 900)[0])
+    with Image.open(tmp_path / "small.png") as image:
+        assert image.convert("RGB").getpixel((5, 195)) == (245, 245, 245)
 
 
 @pytest.fixture(autouse=True)
