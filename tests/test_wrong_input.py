@@ -54,6 +54,11 @@ NAMES: list[Line] = [
     (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),
     (["split=half"], ["split=half is not allowed", "train, dev, test"]),
     (["scale=huge"], ["scale=huge is not allowed; choose one of smoke, medium, paper"]),
+    (["scale=paper"], ["scale=paper is of an experiment; set experiment=NAME, or remove scale"]),
+    (
+        ["experiment=first_look", "scale=smoke", "round=2"],
+        ["round is of one trial, an experiment has many; set rounds"],
+    ),
     (["system.kind=fast"], ["system.kind=fast is not allowed", "strategy, ablation, framework"]),
     (["system.name=vertex"], ["set system=vertex"]),
     (["model.model=.x"], ["model.model=.x is not allowed: expected a module"]),

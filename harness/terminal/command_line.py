@@ -217,10 +217,16 @@ def measure_same_instances(jobs: Sequence[BenchJob]) -> list[BenchJob]:
 def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
     config = job.config
     if config.experiment is None:
+        if config.scale is not None:
+            raise ConfigError(
+                f"scale={config.scale} is of an experiment; set experiment=NAME, or remove scale"
+            )
         first, planned = config.round, [(resolve_spec(config, job.conf_dir), 1)]
     else:
         if config.out is not None:
             raise ConfigError("out is one record, an experiment has many; set results_dir")
+        if config.round:
+            raise ConfigError("round is of one trial, an experiment has many; set rounds")
         choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
         trials = plan_experiment(config.experiment, choices, extra)
         first, planned = 0, [(trial.spec, trial.rounds) for trial in trials]
