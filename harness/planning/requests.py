@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,9 +81,13 @@ def _check_path(key: str, value: Any) -> None:
 
 
 def to_argument(path: str | os.PathLike[str]) -> str:
-    """Return a path as an argument that no command mistakes for an option."""
+    """Return a path as an argument that no command mistakes for an option or a number."""
     text = os.fspath(path)
-    return f"./{text}" if text.startswith("-") else text
+    is_number = False
+    with suppress(ValueError):
+        float(text)
+        is_number = True
+    return f"./{text}" if is_number or text.startswith("-") else text
 
 
 @contextmanager
@@ -119,7 +123,10 @@ def format_pipeline_command(target: str, config: Mapping[str, object] | None = N
     if not is_checkout():
         words += ["--snakefile", str(SNAKEFILE)]
     if config:
-        words += ["--config", *(f"{key}={value}" for key, value in config.items())]
+        texts = {
+            key: to_argument(str(config[key])) if key in FOLDERS else config[key] for key in config
+        }
+        words += ["--config", *(f"{key}={text}" for key, text in texts.items())]
     return shlex.join(words)
 
 

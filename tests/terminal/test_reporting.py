@@ -103,6 +103,9 @@ def test_an_experiment_names_the_command_that_draws_it() -> None:
     config = "scale=smoke device=cpu 'results_dir=some where'"
     assert line == f"draw with: snakemake draw_first_look --config {config}"
 
+    (line,) = describe_drawing(parse(["experiment=first_look", "results_dir=2026"]))
+    assert line.endswith("--config results_dir=./2026"), "Snakemake reads 2026 as a number"
+
     (line,) = describe_drawing(parse(["experiment=first_look", "rounds=2"]))
     assert line == "draw with: snakemake draw_first_look", "the pipeline does not take rounds"
     assert list(describe_drawing(parse(["model=tree_lstm"]))) == []
