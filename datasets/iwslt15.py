@@ -37,6 +37,7 @@ UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
 MARKS = (BEGIN, END, "|||")  # the last one separates sides that are on one line
 STEMS = {"train": "train", "dev": "tst2012", "test": "tst2013"}
 SIDES = ("en", "vi")
+SKIP_THEM = ", or set dataset.options.empty_train_pairs=skip"
 HOME = Home(
     url="https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi/{name}",
     folder="iwslt15",
@@ -80,7 +81,10 @@ def load(
     read = make_part_reader(NAME, HOME, root, sha256, path)
     sides, files, sha256_of_all = _read_files(read, part, is_own=path is not None)
     vocabularies = [_build_vocabulary(file, vocab_modulo) for file in files]
-    kept = _find_full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
+    is_train = part == "train"
+    advice = f"; add words{SKIP_THEM if is_train and path is None else ''}"
+    skip = is_train and empty_train_pairs == "skip"
+    kept = _find_full_pairs(*sides, None if skip else advice)
 
     def build(index: int) -> SentencePair:
         lines = (side.lines[kept[index]].split() for side in sides)
@@ -154,12 +158,15 @@ def _build_vocabulary(file: CorpusPart, modulo: int) -> Vocabulary:
     return Vocabulary(rows, rows[UNKNOWN], modulo or len(rows))
 
 
-def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, skip: bool) -> list[int]:
+def _find_full_pairs(source: CorpusPart, target: CorpusPart, advice: str | None) -> list[int]:
     """Return the indices of lines whose sides are both filled.
 
+    Args:
+        advice: end of the error message for an empty side; None omits such pairs.
+
     Raises:
-        DataError: for files of different numbers of lines, a mark within a sentence, or, unless
-            `skip`, an empty side.
+        DataError: for files of different numbers of lines, a mark within a sentence, or an empty
+            side.
     """
     n_lines = [len(side.lines) for side in (source, target)]
     n_pairs = max(n_lines)
@@ -175,18 +182,11 @@ def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, skip: bool) -> l
             words = line.split()
             if not words:
                 empty.add(index)
-                if not skip:
-                    raise side.build_error(index, _explain_empty(side))
+                if advice is not None:
+                    raise side.build_error(index, f"the sentence is empty{advice}")
             for mark in MARKS:
                 if mark in words:
                     raise side.build_error(
                         index, f"the word {mark} is reserved for the loader; remove it"
                     )
     return [index for index in range(n_pairs) if index not in empty]
-
-
-def _explain_empty(side: CorpusPart) -> str:
-    reason = "the sentence is empty; add words"
-    if side.path.stem != STEMS["train"]:
-        return reason
-    return f"{reason}, or set dataset.options.empty_train_pairs=skip"

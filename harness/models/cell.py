@@ -178,7 +178,9 @@ class CellModel(Model):
 
     def __init__(self, sizes: ModelSizes, cell: str = "tree_lstm_internal") -> None:
         if cell not in CELLS:
-            raise ConfigError(f"cell={cell} is unknown; choose one of {', '.join(CELLS)}")
+            raise ConfigError(
+                f"model.options.cell={cell} is unknown; choose one of {', '.join(CELLS)}"
+            )
         sizes.check_equal("cells mix embeddings and states")
         super().__init__(sizes, cell=cell)
         self.described = CELLS[cell]

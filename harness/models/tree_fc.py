@@ -34,7 +34,7 @@ class TreeFC(Model):
         super().__init__(sizes, variant=variant, **options)
         if variant not in VARIANTS:
             raise ConfigError(
-                f"model.variant={variant} is unknown; choose one of {', '.join(VARIANTS)}"
+                f"model.options.variant={variant} is unknown; choose one of {', '.join(VARIANTS)}"
             )
         self.variant = variant
 

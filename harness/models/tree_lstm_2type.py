@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import ModelSizes
-from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.models.parts.trees import WORDS, build_tree_mini_batch, write_tree
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.programs.writer import CallWriter
 from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.checked import LARGEST_SEED, check_count
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Tree
 
@@ -38,8 +38,7 @@ class TreeLSTM2Type(TreeLSTM):
     internal_b = TreeLSTM.internal
 
     def __init__(self, sizes: ModelSizes, type_seed: int = 0) -> None:
-        if type(type_seed) is not int or type_seed < 0:
-            raise ConfigError(f"type_seed={type_seed} is not allowed; set an integer of at least 0")
+        check_count("model.options.type_seed", type_seed, 0, LARGEST_SEED)
         super().__init__(sizes, type_seed=type_seed)
         self.type_seed = type_seed
 

@@ -190,6 +190,13 @@ def test_columns_of_conll_are_separated_by_tabs_or_spaces(tmp_path: Path) -> Non
         assert corpus.label_names == ["I-ORG", "O"]
 
 
+def test_an_empty_sentence_of_one_s_own_has_no_option_of_the_corpus(tmp_path: Path) -> None:
+    file = tmp_path / "train.txt"
+    file.write_text("a\tb\nc\t\n")
+    with pytest.raises(DataError, match=r"train\.txt:2: the sentence is empty; add words$"):
+        load_corpus("dynbatch.datasets.iwslt15", "train", None, path=str(file))
+
+
 def test_a_no_break_space_is_part_of_a_word_in_any_column(tmp_path: Path) -> None:
     corpus = read_own("conll", "10\u00a0000 NUM O\nU.N.  NNP I-ORG \n", tmp_path)
     assert (len(corpus.instances), corpus.label_names) == (1, ["O", "I-ORG"])

@@ -14,6 +14,7 @@ from dynbatch.harness.models.lattice_lstm import LatticeLSTM
 from dynbatch.harness.models.tree_lstm import TreeLSTM
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
+from tests.support.instances import build
 from tests.support.refusals import expect_refusal
 
 TREES = {"words": 7, "classes": 3}
@@ -58,3 +59,17 @@ def test_missing_dataset_size_names_the_dataset(make_spec: Callable[..., TrialSp
 def test_sizes_below_one_are_refused(sizes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=f"{words} is not allowed: expected a size of at least 1"):
         ModelSizes(**sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("tree_fc", {"variant": "flat"}),
+        ("cell", {"cell": "mgu"}),
+        ("tree_lstm_2type", {"type_seed": -1}),
+    ],
+)
+def test_messages_name_the_key_of_the_command_line(name: str, option: dict[str, Any]) -> None:
+    ((key, value),) = option.items()
+    with expect_refusal(f"model.options.{key}={value} is "):
+        build(name, ModelSizes(4, TREES), **option)
