@@ -11,7 +11,7 @@ from pathlib import Path
 from dynbatch.datasets.parts.drawing import Key, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
-from dynbatch.harness.values.checked import Count
+from dynbatch.harness.values.checked import Count, Seed
 from dynbatch.harness.values.instances import Chain
 
 NAME = "bilstm_synthetic"
@@ -24,7 +24,7 @@ def load(
     n_words: Count = 1000,
     n_classes: Count = 300,
     n_instances: Count = 1024,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Corpus:
     """Generate sentences of `length` words; words and tags are drawn uniformly."""
 

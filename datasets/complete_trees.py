@@ -10,7 +10,7 @@ from dynbatch.datasets.parts.drawing import Key, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
-from dynbatch.harness.values.checked import Count
+from dynbatch.harness.values.checked import Count, Seed
 from dynbatch.harness.values.instances import Tree
 
 NAME = "complete_trees"
@@ -18,7 +18,7 @@ N_CLASSES = 5
 
 
 def load(
-    split: str, root: Path | None, n_leaves: int = 256, n_instances: Count = 1024, seed: int = 0
+    split: str, root: Path | None, n_leaves: int = 256, n_instances: Count = 1024, seed: Seed = 0
 ) -> Corpus:
     """Generate trees of `n_leaves` leaves; word ids are uniform in [0, n_leaves), labels in 0-4.
 
@@ -27,7 +27,7 @@ def load(
     """
     if n_leaves < 2 or n_leaves & (n_leaves - 1):
         raise ConfigError(
-            f"n_leaves={n_leaves} is not allowed: expected a power of two, at least 2"
+            f"dataset.options.n_leaves={n_leaves} is not allowed: expected a power of two, from 2 on"
         )
     left, right = _build_structure(n_leaves)
     is_leaf = left < 0

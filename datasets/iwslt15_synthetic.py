@@ -17,7 +17,7 @@ import numpy as np
 from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
-from dynbatch.harness.values.checked import CountOrNone
+from dynbatch.harness.values.checked import CountOrNone, Seed
 from dynbatch.harness.values.instances import SentencePair
 
 NAME = "iwslt15_synthetic"
@@ -52,7 +52,7 @@ TARGET_SHARES = (
 )
 
 
-def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: CountOrNone = 0) -> Corpus:
+def load(split: str, root: Path | None, seed: Seed = 0, vocab_modulo: CountOrNone = 0) -> Corpus:
     """Generate as many pairs as the real split has lines; each depends on seed, split and index."""
 
     def build(key: Key) -> SentencePair:

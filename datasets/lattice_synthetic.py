@@ -26,7 +26,7 @@ from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, 
 from dynbatch.datasets.parts.reading import TableRows
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
-from dynbatch.harness.values.checked import CountOrNone
+from dynbatch.harness.values.checked import CountOrNone, Seed
 from dynbatch.harness.values.instances import Lattice
 
 NAME = "lattice_synthetic"
@@ -85,7 +85,7 @@ TAGS = (
 )
 
 
-def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: CountOrNone = 0) -> Corpus:
+def load(split: str, root: Path | None, seed: Seed = 0, vocab_modulo: CountOrNone = 0) -> Corpus:
     """Generate as many lattices as the real split has; each depends on seed, split and index."""
     characters = TableRows(N_CHARACTERS, vocab_modulo)
     words = TableRows(N_WORDS, vocab_modulo)

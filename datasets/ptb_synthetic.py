@@ -16,7 +16,7 @@ import numpy as np
 from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import IntArray, as_int_array, draw_uniforms
-from dynbatch.harness.values.checked import CountOrNone
+from dynbatch.harness.values.checked import CountOrNone, Seed
 from dynbatch.harness.values.instances import Chain
 
 NAME = "ptb_synthetic"
@@ -42,7 +42,7 @@ SHARES = (
 def load(
     split: str,
     root: Path | None,
-    seed: int = 0,
+    seed: Seed = 0,
     steps: CountOrNone = 0,
     vocab_modulo: CountOrNone = 0,
 ) -> Corpus:

@@ -21,7 +21,7 @@ from dynbatch.datasets.parts.drawing import Key, generate_corpus
 from dynbatch.datasets.parts.reading import TableRows
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import IntArray, draw_uniforms
-from dynbatch.harness.values.checked import CountOrNone
+from dynbatch.harness.values.checked import CountOrNone, Seed
 from dynbatch.harness.values.instances import Tree
 
 NAME = "sst_synthetic"
@@ -48,7 +48,7 @@ LEAF_LABELS = (0.0069, 0.0546, 0.9131, 0.9836, 1)
 INTERNAL_LABELS = (0.0459, 0.2173, 0.7293, 0.94, 1)
 
 
-def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: CountOrNone = 0) -> Corpus:
+def load(split: str, root: Path | None, seed: Seed = 0, vocab_modulo: CountOrNone = 0) -> Corpus:
     """Generate as many trees as the treebank's split has; each depends on seed, split and index."""
     rows = TableRows(N_WORDS, vocab_modulo)
     word_bounds = np.cumsum(1.0 / np.arange(2, N_WORDS + 2))

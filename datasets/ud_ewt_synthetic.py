@@ -19,6 +19,7 @@ import numpy as np
 from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.checked import Seed
 from dynbatch.harness.values.parsed import ParsedSentence
 
 NAME = "ud_ewt_synthetic"
@@ -74,7 +75,7 @@ RELATIONS = (
 )
 
 
-def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
+def load(split: str, root: Path | None, seed: Seed = 0) -> Corpus:
     """Generate as many sentences as the real split has; each depends on seed, split and index."""
 
     def build(key: Key) -> ParsedSentence:

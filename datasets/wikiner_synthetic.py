@@ -20,6 +20,7 @@ from dynbatch.datasets.parts.drawing import Key, convert_to_ranks, draw_length, 
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.contracts.home import SPLITS
 from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
+from dynbatch.harness.values.checked import Seed
 from dynbatch.harness.values.instances import Chain
 
 NAME = "wikiner_synthetic"
@@ -49,7 +50,7 @@ LETTER_SHARES = (0, 0.1092, 0.1855, 0.3302, 0.5889, 0.8268, 0.9398, 0.9966, 1)
 TAGS = (0.8351, 0.8853, 0.9272, 0.9643, 1)
 
 
-def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
+def load(split: str, root: Path | None, seed: Seed = 0) -> Corpus:
     """Generate sentences, each from seed, split and index; rare words are spelled out."""
 
     def build(key: Key) -> Chain:

@@ -17,7 +17,7 @@ import numpy as np
 from dynbatch.datasets.parts.drawing import Key, generate_corpus
 from dynbatch.harness.contracts.corpus import Corpus
 from dynbatch.harness.values.arrays import as_int_array, draw_uniforms
-from dynbatch.harness.values.checked import Count, CountOrNone
+from dynbatch.harness.values.checked import Count, CountOrNone, Seed
 from dynbatch.harness.values.instances import Chain
 
 NAME = "xnli_synthetic"
@@ -29,7 +29,7 @@ LONGEST = 128
 
 
 def load(
-    split: str, root: Path | None, length: CountOrNone = 0, n_classes: Count = 16, seed: int = 0
+    split: str, root: Path | None, length: CountOrNone = 0, n_classes: Count = 16, seed: Seed = 0
 ) -> Corpus:
     """Generate sentences, each from seed, split and index.
 

@@ -63,8 +63,8 @@ def test_instances_depend_only_on_seed_split_and_index(name: str) -> None:
     assert digest(one.instances[:20]) != digest(generated(name, "train").instances[:20])
     assert one.sha256 == another.sha256 != generated(name, seed=1).sha256
     assert digest([generated(name).instances[7]]) == digest([one.instances[7]])
-    with pytest.raises(ConfigError, match="seed=-1 is not allowed"):
-        generated(name, seed=-1).instances[0]
+    with pytest.raises(ConfigError, match=r"^dataset\.options\.seed=-1 is not allowed"):
+        generated(name, seed=-1)
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -78,6 +78,8 @@ def test_generated_inputs_are_pinned(name: str) -> None:
 def test_permutations_are_pinned() -> None:
     assert draw_permutation(8, 0).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
     assert digest(complete(n_leaves=8).instances[:64])[:16] == "6f5cad096a3f23bc"
+    with pytest.raises(ConfigError, match=r"^seed=-1 is not allowed"):
+        draw_permutation(8, -1)
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -98,7 +100,10 @@ def test_ids_are_below_the_sizes(name: str, split: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_leaves": 12}, "n_leaves=12 is not allowed: expected a power of two"),
+        (
+            {"n_leaves": 12},
+            r"^dataset\.options\.n_leaves=12 is not allowed: expected a power",
+        ),
         ({"n_leaves": 0}, "n_leaves=0"),
         ({"n_trees": 3}, "n_trees .* n_leaves, n_instances, seed"),
     ],
