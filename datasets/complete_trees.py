@@ -27,7 +27,8 @@ def load(
     """
     if n_leaves < 2 or n_leaves & (n_leaves - 1):
         raise ConfigError(
-            f"dataset.options.n_leaves={n_leaves} is not allowed: expected a power of two, from 2 on"
+            f"dataset.options.n_leaves={n_leaves} is not allowed: expected a power of two, at least"
+            " 2"
         )
     left, right = _build_structure(n_leaves)
     is_leaf = left < 0

@@ -84,7 +84,7 @@ def load(
     is_train = part == "train"
     advice = f"; add words{SKIP_THEM if is_train and path is None else ''}"
     skip = is_train and empty_train_pairs == "skip"
-    kept = _find_full_pairs(*sides, None if skip else advice)
+    kept = _find_full_pairs(*sides, advice=None if skip else advice)
 
     def build(index: int) -> SentencePair:
         lines = (side.lines[kept[index]].split() for side in sides)
@@ -158,7 +158,7 @@ def _build_vocabulary(file: CorpusPart, modulo: int) -> Vocabulary:
     return Vocabulary(rows, rows[UNKNOWN], modulo or len(rows))
 
 
-def _find_full_pairs(source: CorpusPart, target: CorpusPart, advice: str | None) -> list[int]:
+def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, advice: str | None) -> list[int]:
     """Return the indices of lines whose sides are both filled.
 
     Args:
