@@ -61,11 +61,29 @@ def no_gradient(*_: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("case", ["var_lstm", "var_lstm_layers", "bilstm", "seq2seq", "parser"])
 def test_inference_finds_the_same_without_gradients(monkeypatch: Patch, case: str) -> None:
-    monkeypatch.setattr(layers, "SLICE_ROWS", 3)
+    monkeypatch.setattr(layers, "SLICE_BYTES", 60)
     wanted = found_by(*prepared(Levels, case))
     monkeypatch.setattr(layers, "to_loss_gradient", no_gradient)
     found = found_by(*prepared(Levels, case, "infer"))
     assert_alike(found, {name: wanted[name] for name in ("loss", "outputs")}, 1e-6)
+
+
+@pytest.mark.parametrize(("n_classes", "n_calls"), [(1, 1), (80, 1), (10_000, 2), (10**6, 64)])
+def test_losses_of_few_classes_are_one_call(
+    monkeypatch: Patch, n_classes: int, n_calls: int
+) -> None:
+    calls: list[int] = []
+    real = functional.cross_entropy
+
+    def count(scores: Tensor, *given: Tensor, **named: str) -> Tensor:
+        calls.append(len(scores))
+        return real(scores, *given, **named)
+
+    monkeypatch.setattr(functional, "cross_entropy", count)
+    scores, labels = torch.zeros(64, n_classes), torch.zeros(64, dtype=torch.int64)
+    loss = layers.sum_losses(scores, labels)
+    assert (len(calls), sum(calls)) == (n_calls, 64)
+    torch.testing.assert_close(loss, torch.tensor(64 * np.log(n_classes), dtype=torch.float32))
 
 
 def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
