@@ -27,7 +27,6 @@ import torch
 from dynbatch.harness.contracts.system import load_adapter
 from dynbatch.harness.engine.backends.cuda.backend import Backend
 from dynbatch.harness.engine.backends.cuda.kinds import Kind, SumKind, TileKind
-from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import WORDS
 from dynbatch.harness.engine.backends.cuda.words import Words
 from dynbatch.harness.errors import ConfigError
@@ -126,11 +125,11 @@ def profile_trial(spec: TrialSpec) -> dict[str, object]:
     backend = getattr(getattr(adapter, "engine", None), "backend", None)
     if not isinstance(backend, Backend):
         raise ConfigError(f"profile times the CUDA backend, got system={spec.system}")
-    kernels = {}
-    for kernel in KERNELS:
-        program = backend.programs[kernel]
-        if program[0]:
-            kernels[kernel] = _profile_kernel(backend, kernel, program, spec.device)
+    kernels = {
+        name: _profile_program(backend, name, program, spec.device)
+        for name, program in backend.programs.items()
+        if program[0]
+    }
     return {
         "trial": spec.to_dict(),
         "versions": backend.list_versions(),
@@ -154,8 +153,8 @@ def _time_mini_batches(adapter: Any, mini_batches: Sequence[Any]) -> float:
     return statistics.median(times[len(mini_batches) :])
 
 
-def _profile_kernel(backend: Backend, kernel: str, program: Words, device: str) -> dict[str, Any]:
-    module, launch = backend.bind(kernel)
+def _profile_program(backend: Backend, name: str, program: Words, device: str) -> dict[str, Any]:
+    module, launch = backend.bind(name)
     n_phases = int(program[0])
 
     def run_all() -> None:

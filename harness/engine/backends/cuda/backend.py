@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import metadata, util
 
@@ -30,7 +31,7 @@ from dynbatch.harness.engine.backends.cuda.memory import (
 )
 from dynbatch.harness.engine.backends.cuda.model import KERNELS
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
-from dynbatch.harness.engine.backends.cuda.text import EXPRESSIONS
+from dynbatch.harness.engine.backends.cuda.text import AHEAD, EXPRESSIONS
 from dynbatch.harness.engine.backends.cuda.triton_setup import (
     explain_failing_kernel,
     use_own_kernel_cache,
@@ -103,6 +104,7 @@ OTHER_OPERATORS = (
 )
 PROGRAMS_PER_PROCESSOR = 2
 BACKWARD, UPDATE = ("backward", "backward_lazy"), "update"  # see model.KERNELS
+RUNS_AHEAD = "forward, second stream"  # a program of the forward kernel
 N_PROGRAMS_INTERPRETED = 2  # in Triton's interpreter, which runs them one after another
 
 
@@ -235,12 +237,16 @@ class Backend(TorchBackend):
 
     @property
     def programs(self) -> Mapping[str, Words]:
-        """Programs of the current mini-batch, by kernel."""
-        return dict(zip(KERNELS, self._prepared.programs, strict=True))
+        """Programs of the current mini-batch: of each kernel, and the one that runs ahead."""
+        return dict(zip((*KERNELS, RUNS_AHEAD), self._prepared.arrays, strict=False))
 
-    def bind(self, kernel: str) -> tuple[KernelModule, Launch]:
-        """Return a kernel with the arguments that it has now, for measurements."""
-        return self._preparation.modules[kernel], self._launch(kernel)
+    def bind(self, program: str) -> tuple[KernelModule, Launch]:
+        """Return the kernel of a program with the arguments that it has now, for measurements."""
+        kernel = "forward" if program == RUNS_AHEAD else program
+        launch = self._launch(kernel)
+        if program == RUNS_AHEAD:
+            launch = replace(launch, slot=AHEAD)
+        return self._preparation.modules[kernel], launch
 
     def _launch(self, name: str) -> Launch:
         """Return a kernel with its arguments, which is reused until an array moves."""
