@@ -76,6 +76,10 @@ class _Differentiator:
             columns[b[node].index, b[dy].width] = dy  # equal slices are one node
             return
         rule = OPERATORS[b[node].op].gradient
+        if b[node].op == "concat" and len(b[node].shape) > 1:
+            raise ConfigError(
+                f"{self.function.name} joins matrices, which has no gradient; set mode=infer"
+            )
         if rule is None:
             raise ConfigError(
                 f"operator {b[node].op} in {self.function.name} has no gradient; add a rule"

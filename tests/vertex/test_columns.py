@@ -21,6 +21,7 @@ from dynbatch.harness.engine.lowering.plan import CopyStep, PackStep, Plan
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.reference import run_reference
+from dynbatch.harness.vertex.autodiff import differentiate
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.harness.vertex.subgraph.columns import lay_out, split_gates
 from tests.support.engine_models import EXAMPLES, example
@@ -68,6 +69,8 @@ def test_joins_of_matrices_are_refused() -> None:
     adapter = prepared(model, draw_initial_weights(model, 0), ED_BATCH, mode="infer")
     with pytest.raises(ConfigError, match="cell joins matrices"):
         run(adapter, PAIRS)
+    with pytest.raises(ConfigError, match="matrices, which has no gradient; set mode"):
+        differentiate(trace_functions(model)["cell"])
 
 
 def test_an_unknown_layout_is_refused() -> None:
