@@ -170,16 +170,18 @@ def scale_to_epochs(results: pd.DataFrame, declaration: TableDeclaration) -> pd.
 def average_rows(results: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
     """Average numbers over the rows that share the first key of rows; the second becomes "mean".
 
-    The mean has no number if any of its rows has none.
+    The mean has the warnings of its rows, and no number if any of them has none.
     """
     first, second, *_ = declaration.rows
     keys = [first, *(key for key in declaration.columns if key != QUANTITY), QUANTITY]
     means = results.groupby(keys, sort=False, dropna=False).agg(
         value=("value", lambda values: values.mean(skipna=False)),
         status=("status", lambda statuses: min(statuses, key="ok".__eq__)),
+        n_rounds=("n_rounds", "min"),
+        warnings=("warnings", lambda texts: " ".join(sorted({*" ".join(texts).split()}))),
         is_partial=("is_partial", "any"),
     )
-    shared: dict[str, Any] = {"low": np.nan, "high": np.nan, "warnings": ""}
+    shared: dict[str, Any] = {"low": np.nan, "high": np.nan}
     return means.reset_index().assign(**{second: MEAN, "role": MEAN}, **shared)
 
 

@@ -20,10 +20,11 @@ from dynbatch.harness.planning.grid import (
 from dynbatch.harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from dynbatch.harness.values.paths import CONF_DIR
 from dynbatch.plots.captions import describe_failures
-from dynbatch.plots.declaration import DECLARED, read_declaration
+from dynbatch.plots.declaration import DECLARED, TableDeclaration, read_declaration
 from dynbatch.plots.experiment import Experiment
 from dynbatch.plots.published import PUBLISHED
-from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table
+from dynbatch.plots.tables.cells import DAGGER, EN_DASH, Table, format_number
+from dynbatch.plots.tables.declared import average_rows
 from tests.support.experiments import Load, build_tables, change_systems, select_number
 from tests.support.records import Change
 
@@ -165,7 +166,6 @@ def test_a_partly_measured_system_has_the_number_of_its_rounds(load: Load) -> No
     assert any(note.startswith("[n]: only n rounds") for note in table.notes)
 
 
-@pytest.mark.slow
 def test_the_number_of_rounds_is_that_of_the_tables_numbers(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
         return None if trial.settings["system"] == "dynet" and round_ else {}
@@ -176,6 +176,18 @@ def test_the_number_of_rounds_is_that_of_the_tables_numbers(load: Load) -> None:
     assert f"Median of 1 to 3 {text}" in systems.notes
 
 
+def test_a_mean_has_the_fewest_rounds_and_the_warnings_of_its_rows() -> None:
+    shared = {"model": "parser", "quantity": "throughput", "status": "ok", "is_partial": True}
+    rows = [
+        {**shared, "batch_size": 8, "value": 1.0, "n_rounds": 3, "warnings": "disturbed"},
+        {**shared, "batch_size": 64, "value": 3.0, "n_rounds": 2, "warnings": ""},
+    ]
+    declaration = TableDeclaration(rows=["model", "batch_size"], values={"throughput": "1/s"})
+    (mean,) = (row for _, row in average_rows(pd.DataFrame(rows), declaration).iterrows())
+    assert format_number(mean) == f"2.00{DAGGER} [2]"
+
+
+@pytest.mark.slow
 def test_a_setting_without_a_record_is_named_and_has_no_columns(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:
         return None if trial.settings["model.options.variant"] == "fold" else {}
