@@ -301,7 +301,7 @@ class PaddedRecurrence(Recurrence):
 
 
 class PackedRecurrence(Recurrence):
-    """nn.LSTM over a PackedSequence: no padding, but on a CPU a different kernel (not oneDNN's)."""
+    """nn.LSTM over a PackedSequence without padding; on a CPU, by oneDNN only for equal lengths."""
 
     def plan(self, lengths: Lengths, device: torch.device) -> Any:
         """Plan the columns, whose sizes PackedSequence needs."""
