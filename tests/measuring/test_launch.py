@@ -100,6 +100,7 @@ def test_a_record_names_the_variables_that_its_worker_did_not_get(
         *("TORCHINDUCTOR_MAX_AUTOTUNE", "JAX_DISABLE_MOST_OPTIMIZATIONS", "TF_DETERMINISTIC_OPS"),
         *("KERAS_BACKEND", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_DOMAIN_NUM_THREADS", "XLA_FLAGS"),
         *("MALLOC_PERTURB_", "PYTHONWARNINGS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"),
+        "TRITON_F32_DEFAULT",
         *("LD_PRELOAD=/usr/lib/libtcmalloc.so.4", "GLIBC_TUNABLES=glibc.malloc.arena_max=8"),
     ],
 )
@@ -137,8 +138,10 @@ def test_a_worker_on_cuda_sees_one_gpu(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # as for another trial, on the CPU
     environment = build_worker_environment(make_spec(device="cuda"))
     assert environment["CUDA_VISIBLE_DEVICES"] == seen
+    assert "TRITON_INTERPRET" not in environment
     assert build_worker_environment(make_spec()).get("CUDA_VISIBLE_DEVICES") == visible
 
 

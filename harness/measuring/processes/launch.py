@@ -64,12 +64,13 @@ _HUGE_PAGES = "glibc.malloc.hugetlb=1"
 # make a library check or print more than usual. TF_CLI_... and TF_VAR_... are Terraform's.
 _LIBRARY_VARIABLE = re.compile(
     r"(ATEN|CUBLAS|CUDNN|DNNL|GOMP|GOTO|JAX|KERAS|KMP|MALLOC|MKL|NPY|NUMBA|NUMEXPR|OMP|ONEDNN"
-    r"|OPENBLAS|PJRT|PYTORCH|TORCH\w*|XLA)_\w+"
+    r"|OPENBLAS|PJRT|PYTORCH|TORCH\w*|TRITON|XLA)_\w+"
     r"|TF_(AUTO|CPP|CPU|CUBLAS|CUDNN|DETERMINISTIC|DISABLE|ENABLE|FORCE|FUNCTION|GPU|MKL|NUM|ONEDNN"
     r"|USE|XLA)_\w+"
 )
 # Variables of libraries without which some installations do not run at all.
 _NEEDED = frozenset({"KMP_DUPLICATE_LIB_OK", "MKL_THREADING_LAYER", "OMP_STACKSIZE"})
+_INTERPRET = "TRITON_INTERPRET"  # runs the engine's CUDA backend on a CPU, whatever the device
 _PLACES = ("_HOME", "_PATH", "_PATHS", "_DIR")
 _ALLOCATORS = ("LD_PRELOAD", "GLIBC_TUNABLES")  # left out if they choose a memory allocator
 _OTHER_VARIABLES = frozenset(
@@ -239,7 +240,8 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
         gpus |= {"CUDA_VISIBLE_DEVICES": visible.partition(",")[0].strip()}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
-    left_out = sorted(filter(_decides_numbers, os.environ.keys() - threads.keys() - fixed.keys()))
+    kept = {*threads, *fixed} | ({_INTERPRET} if spec.device == "cpu" else set())
+    left_out = sorted(filter(_decides_numbers, os.environ.keys() - kept))
     given = {k: v for k, v in os.environ.items() if k not in left_out}
     tunables = [text for text in (given.get("GLIBC_TUNABLES"), _HUGE_PAGES) if text]
     fixed |= {"GLIBC_TUNABLES": ":".join(tunables)}
