@@ -235,8 +235,8 @@ def _read_checksums(choice: dict[str, Any]) -> Checksums:
 
 def _describe_location(name: str, root: Path) -> str:
     """Return where a dataset comes from, and the missing or changed files of a downloaded one."""
+    choice = _read_dataset(name)
     try:
-        choice = _read_dataset(name)
         home = find_home(choice["loader"])
     except ConfigError as error:
         return str(error)

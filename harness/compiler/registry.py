@@ -242,7 +242,7 @@ def _list_inlined_modules(name: str) -> list[str]:
 
 
 def _is_installed(name: str) -> bool:
-    """Return True for a module of Python or of an installed package, which versions describe."""
+    """Return True for a module of Python or of an installed package, which is not hashed."""
     path = Path(_find_file(name) or "")
     is_pythons = name.partition(".")[0] in sys.stdlib_module_names
     return is_pythons or path.suffix != ".py" or not _INSTALLED.isdisjoint(path.parts)

@@ -41,14 +41,14 @@ def import_named(key: str, name: str, example: str) -> ModuleType:
 
 
 def import_complete(key: str, name: str, example: str) -> ModuleType:
-    """Do the same for a module that needs all of its imports: a model or a loader.
+    """Import a model or a loader, which needs all of its own imports, as `import_named` does.
 
     Raises:
         ConfigError: It does not exist, or cannot be imported.
     """
     try:
         return import_named(key, name, example)
-    except ConfigError:
+    except (ConfigError, MemoryError):
         raise
     except Exception as error:
         raise ConfigError(

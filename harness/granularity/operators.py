@@ -143,9 +143,11 @@ class OperatorModel:
             by_type = np.full(len(names), NOTHING)
             by_arity = np.full((len(names), most + 1), NOTHING)
             for (name, n), template in self.templates.items():
-                if name != OUTPUT and n is None:
+                if name not in names:
+                    continue  # the outputs, or a type that this mini-batch does not name
+                if n is None:
                     by_type[names.index(name)] = numbers[id(template)]
-                elif n is not None:
+                else:
                     by_arity[names.index(name), n] = numbers[id(template)]
             self._kinds = make_kinds(templates, self.pulls, by_type, by_arity)
             self._described = described

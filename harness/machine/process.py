@@ -106,10 +106,12 @@ def disable_collector() -> Iterator[None]:
 
 
 _TRACEBACK = "Traceback (most recent call last):"
+_SHOWN = 500  # characters of a process's last output in messages
+_LEFT_OUT = " ... "
 
 
 def find_last_words(output: str) -> str:
-    """Return the last output of a process in one line; empty if it printed nothing.
+    """Return the last output of a process in one short line; empty if it printed nothing.
 
     After a traceback this starts at the type of the exception, because the last line of a long
     message is not informative.
@@ -118,4 +120,8 @@ def find_last_words(output: str) -> str:
     begins = [index for index, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
     below = range(begins[-1] + 1, len(lines)) if begins else ()
     first = next((index for index in below if not lines[index].startswith(" ")), -1)
-    return " ".join(" ".join(lines[first:]).split())
+    text = " ".join(" ".join(lines[first:]).split())
+    if len(text) <= _SHOWN:
+        return text
+    half = (_SHOWN - len(_LEFT_OUT)) // 2
+    return f"{text[:half]}{_LEFT_OUT}{text[-half:]}"

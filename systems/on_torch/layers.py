@@ -144,7 +144,7 @@ def to_loss_gradient(scores: Tensor, labels: Tensor) -> Tensor:
     """Overwrite logits (n, classes) with their gradient; return the losses (n, 1)."""
     picked, largest = scores.gather(1, labels), scores.amax(1, keepdim=True)
     torch.softmax(scores, 1, out=scores)
-    losses = largest - scores.amax(1, keepdim=True).log() - picked
+    losses = (largest - picked) - scores.amax(1, keepdim=True).log()
     scores.scatter_add_(1, labels, scores.new_full((1, 1), -1.0).expand_as(labels))
     return losses
 

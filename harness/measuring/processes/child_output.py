@@ -14,8 +14,6 @@ from dynbatch.harness.machine.process import find_last_words
 from dynbatch.harness.measuring.processes.child import REFUSED, locate_refusal
 
 KEPT_BYTES = 512 * 2**10  # logged bytes of a child's first output, and as many of its last
-_SHOWN = 500  # characters of a child's last output in messages
-_LEFT_OUT = " ... "
 _CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
 
 
@@ -68,12 +66,7 @@ class ChildOutput:
 
 
 def read_last_line(log: Path) -> str:
-    """Return the last output of a process in one line, at most _SHOWN characters."""
-    text = find_last_words(log.read_text(encoding="utf-8", errors="replace"))
-    if len(text) <= _SHOWN:
-        return text
-    half = (_SHOWN - len(_LEFT_OUT)) // 2
-    return f"{text[:half]}{_LEFT_OUT}{text[-half:]}"
+    return find_last_words(log.read_text(encoding="utf-8", errors="replace"))
 
 
 def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
