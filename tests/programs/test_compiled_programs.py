@@ -22,6 +22,7 @@ from dynbatch.harness.programs.compiling import runtime
 from dynbatch.harness.programs.compiling.writer import translate_program as translate
 from dynbatch.harness.programs.log import generate_call_text
 from dynbatch.harness.programs.model import ProgramModel, make_recording
+from dynbatch.harness.programs.recording import FAULTS
 from tests.support.instances import build
 from tests.support.processes import run_python
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
