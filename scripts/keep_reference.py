@@ -35,7 +35,7 @@ from dynbatch.plots.drawable import Drawable, select_drawable
 from dynbatch.plots.report import shrink_picture
 
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
-WIDTH = 900  # of pictures, in pixels
+WIDTH = 800  # of pictures, in pixels
 PACKED_FROM = 2**12  # bytes of a CSV: its repetitions pack to a sixth
 DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # without an override
 

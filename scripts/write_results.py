@@ -102,7 +102,7 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
     Args:
         cpus: see plots.tables.answers.select_answers, for each of CPUS.
     """
-    rows, xeon, zen4, zen3 = cpus.values()
+    rows, xeon, zen4 = cpus.values()
     medians = load_strategies().groupby("label").speedup.median()
     close = medians[medians.sub(1).abs() < 0.03].sort_values()
     slower = medians.drop(close.index).sort_values()
@@ -124,17 +124,15 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
             f" {count_slightly_slower(rows)}.",
             f"- **Claims of the papers.** {describe_claims()}",
             "",
-            "One Zen 5 core; intervals over"
+            "One Zen 5 core (strategies: one Zen 4 core); intervals over"
             f" {format_rounds(rows.speedup_n_rounds_framework)} rounds (strategies:"
-            f" {format_rounds(load_strategies().speedup_n_rounds)}; policies: range of"
-            " three). [Other CPUs](docs/results.md#where-the-engine-is-slower): over frameworks"
-            f" {format_span(xeon.speedup_framework)} (Xeon),"
-            f" {format_span(zen4.speedup_framework)} (Zen 4) and"
-            f" {format_span(zen3.speedup_framework)} (Zen 3), over C++"
+            f" {format_rounds(load_strategies().speedup_n_rounds)}; policies: smallest to largest"
+            " of three). [Other CPUs](docs/results.md#where-the-engine-is-slower): over frameworks"
+            f" {format_span(xeon.speedup_framework)} (Xeon) and"
+            f" {format_span(zen4.speedup_framework)} (Zen 4), over C++"
             f" {format_span(xeon.speedup_manual)} (C++ clearly faster on"
-            f" {count_clearly_slower(xeon) or 'none'}),"
-            f" {format_span(zen4.speedup_manual)} and"
-            f" {format_span(zen3.speedup_manual)}."
+            f" {count_clearly_slower(xeon) or 'none'}) and"
+            f" {format_span(zen4.speedup_manual)}."
             f" {describe_gpu(evaluate_answers(load_results_of('answers', GPU)))}",
         ]
     )
@@ -227,7 +225,7 @@ def format_slower_strategies(medians: pd.Series[float]) -> str:
     parts = [f"{value:.2f} {shorten(str(label))}'s" for label, value in medians.items()]
     rows = load_strategies()
     slowest = rows.speedup[rows.label == medians.index[-1]]
-    parts[-1] = parts[-1].replace(" ", f" ({format_span(slowest)}) ", 1)
+    parts[-1] = parts[-1].replace(" ", f" (by workload {format_span(slowest)}) ", 1)
     return ", ".join(parts).replace(" ", " times as fast as ", 1)
 
 
