@@ -11,7 +11,6 @@ default results/verify; valid ones are reused, so the same command resumes.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from dynbatch.harness.api import measure
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.artifacts import build_choices, find_available
 from dynbatch.harness.planning.grid import EXPERIMENT
-from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
-from dynbatch.harness.records.tidy import frame
-from dynbatch.harness.terminal.exit_handling import EXIT_USAGE, make_command
+from dynbatch.harness.terminal.exit_handling import make_command, print_error
 from dynbatch.plots.tables.answers import WORKLOAD, select_workloads
 from dynbatch.plots.tables.cells import EN_DASH, format_ratio
 from dynbatch.plots.write import to_pipes
@@ -85,7 +83,7 @@ def main(arguments: list[str]) -> int:
     measured = []
     for k, point in enumerate(points, start=1):
         print(f"{k} of {len(points)}: {point.workload}, {point.baseline}", file=sys.stderr)
-        measured.append(measure(point, Path(folder) / point.folder))
+        measured.append(measure_point(point, Path(folder) / point.folder))
     print(*to_pipes(build_table(points, measured)), sep="\n")
     return 0 if any(rows.value.notna().any() for rows in measured) else 1
 
@@ -108,45 +106,30 @@ def list_points() -> list[Point]:
     return [Point(*values) for values in columns.itertuples(index=False)]
 
 
-def build_arguments(point: Point, folder: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the arguments of `bench` that measure a point, on a fallback if its data are missing.
-
-    Args:
-        folder: results directory.
-    """
-    choices = build_choices({}, environ)
-    arguments = []
-    for key, value in point.settings.items():
-        if key == "dataset":
-            arguments.append(f"dataset={find_available(str(value), choices)}")
-        elif key not in OWN_KEYS:
-            arguments.append(format_override(key, value))
-    return [
-        "-m",
-        "device=cpu",
-        *arguments,
-        f"mode={point.mode}",
-        f"system={ENGINE},{point.baseline}",
-        f"timing.min_seconds={MIN_SECONDS}",
-        f"results_dir={folder}",
-    ]
+def build_settings(point: Point, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings that measure a point, on a fallback if its data are missing."""
+    planned = {key: value for key, value in point.settings.items() if key not in OWN_KEYS}
+    dataset = find_available(str(planned["dataset"]), build_choices({}, environ))
+    return planned | {
+        "dataset": dataset,
+        "device": "cpu",
+        "mode": point.mode,
+        "system": [ENGINE, point.baseline],
+        "timing.min_seconds": MIN_SECONDS,
+    }
 
 
-def measure(point: Point, folder: Path) -> pd.DataFrame:
+def measure_point(point: Point, folder: Path) -> pd.DataFrame:
     """Measure a point, and return the number of the engine's speedup, with the dataset.
 
-    A trial without a number has its status. The frame is empty if `bench` refuses the trials, after
-    it printed why.
+    A trial without a number has its status. The frame is empty if a trial was refused, after its
+    reason was printed.
     """
-    command = [sys.executable, "-m", "dynbatch.harness.commands.bench"]
-    arguments = build_arguments(point, folder, os.environ)
-    if subprocess.run([*command, *arguments], check=False).returncode == EXIT_USAGE:
+    try:
+        rows = measure(build_settings(point, os.environ), results_dir=folder)
+    except ConfigError as error:
+        print_error(error, "verify-reference")
         return pd.DataFrame(columns=["value", "status", "dataset"])
-    rows = frame(folder)
-    rows = rows[rows.dataset.map("dataset={}".format).isin(arguments)]
-    rows = rows[rows.system.isin((ENGINE, point.baseline))]
-    # The directory may have older records, by other code or with other settings.
-    rows = rows.sort_values("started_at", kind="stable").drop_duplicates("system", keep="last")
     gains = ratios(rows, rows[rows.system == ENGINE], [])
     return numbers(gains[gains.system == point.baseline], ["system", "dataset"], RATIO)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -10,15 +11,23 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from snakemake.cli import parse_config
 
 import dynbatch.harness.planning.nodes
 from dynbatch.harness.commands import bench, collect, doctor, schedule
 from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import MAX_TRIALS, read_points, read_settings
-from dynbatch.harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
+from dynbatch.harness.planning.requests import (
+    FOLDERS,
+    KEYS,
+    PLACES,
+    check_keys,
+    format_pipeline_command,
+    to_argument,
+)
 from dynbatch.harness.terminal.command_line import parse, plan
 from dynbatch.harness.values.paths import CONF_DIR
 from tests.support.processes import end_python, in_time
@@ -338,9 +347,19 @@ def test_the_pipeline_takes_every_key_that_it_knows() -> None:
     for name in (*names, "x" * 255):
         check_keys({"results_dir": name, "data_root": name, "records": name}, {})
     check_keys({"records": __file__}, {})
-    arguments = [to_argument(name) for name in ("-n", "--x", "a-b", "/-n")]
-    assert arguments == ["./-n", "./--x", "a-b", "/-n"]
+    arguments = [to_argument(name) for name in ("-n", "--x", "a-b", "/-n", "7", "True", "#1")]
+    assert arguments == ["./-n", "./--x", "a-b", "/-n", "./7", "./True", "./#1"]
     assert set(KEYS) == {*given, "budget", "records", "nodes"}
+
+
+@example("True")
+@example("/a: b #c")
+@example("it's 'so'")
+@given(st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), min_size=1))
+def test_snakemake_reads_the_path_that_a_printed_command_names(path: str) -> None:
+    words = shlex.split(format_pipeline_command("all", {"results_dir": path}))
+    read = parse_config(words[words.index("--config") + 1 :])["results_dir"]
+    assert os.path.normpath(read) == os.path.normpath(path)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,6 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
+
+import yaml
 
 from dynbatch.harness.errors import BenchError, ConfigError, suggest_name
 from dynbatch.harness.planning.durations import parse_duration
@@ -81,13 +84,25 @@ def _check_path(key: str, value: Any) -> None:
 
 
 def to_argument(path: str | os.PathLike[str]) -> str:
-    """Return a path as an argument that no command mistakes for an option or a number."""
+    """Return a path as an argument that is no option, and that Snakemake reads as this path."""
     text = os.fspath(path)
-    is_number = False
+    if text.startswith("-") or (not Path(text).is_absolute() and _read_value(text) != text):
+        text = f"./{text}"
+    if _read_value(text) == text:
+        return text
+    return f" {json.dumps(text, ensure_ascii=False)} "  # without spaces, Snakemake drops the quotes
+
+
+def _read_value(text: str) -> object:
+    """Return what Snakemake reads in a value of `--config`: a number, or YAML if it is valid."""
+    text = text.strip("'\"")
     with suppress(ValueError):
-        float(text)
-        is_number = True
-    return f"./{text}" if is_number or text.startswith("-") else text
+        return float(text)
+    if text in ("True", "False"):
+        return text == "True"
+    with suppress(yaml.YAMLError):
+        return yaml.load(text, Loader=yaml.BaseLoader)
+    return text
 
 
 @contextmanager
@@ -124,7 +139,7 @@ def format_pipeline_command(target: str, config: Mapping[str, object] | None = N
         words += ["--snakefile", str(SNAKEFILE)]
     if config:
         texts = {
-            key: to_argument(str(config[key])) if key in FOLDERS else config[key] for key in config
+            key: to_argument(str(config[key])) if key in PLACES else config[key] for key in config
         }
         words += ["--config", *(f"{key}={text}" for key, text in texts.items())]
     return shlex.join(words)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from dynbatch.harness.errors import ConfigError
 from scripts import verify_reference
 from scripts.verify_reference import (
     DIFFERS,
@@ -15,10 +15,10 @@ from scripts.verify_reference import (
     N_POINTS,
     ORDER_HOLDS,
     Point,
-    build_arguments,
+    build_settings,
+    build_table,
     list_points,
 )
-from tests.support.records import plain_record, write_results
 from tests.support.refusals import raising
 
 SETTINGS = {
@@ -63,25 +63,18 @@ def test_ten_points_of_all_experiments_with_an_installed_baseline() -> None:
     assert len({point.folder for point in points}) == len(points) == N_POINTS
     assert not any(point.baseline.startswith(("dynet", "native")) for point in points)
     for point in points:
-        arguments = build_arguments(point, Path("results"), {})
-        keys = [argument.partition("=")[0] for argument in arguments]
-        assert len({*keys}) == len(keys), "every key once"
-        assert {"model", "dataset", "hidden_size", "batch_size"} <= {*keys}, "from the plan"
-        swept = [argument for argument in arguments if "," in argument]
-        assert swept == [f"system=vertex,{point.baseline}"], "no sweep but that of systems"
+        settings = build_settings(point, {})
+        assert {"model", "dataset", "hidden_size", "batch_size"} <= settings.keys(), "from the plan"
+        swept = [key for key, value in settings.items() if isinstance(value, list)]
+        assert swept == ["system"]
         assert point.low <= point.speedup <= point.high
 
 
 def test_missing_data_are_replaced_and_both_systems_share_a_block(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    environ = {"BENCH_DATA": str(tmp_path / "data")}
-    arguments = build_arguments(make_point(1, 2), tmp_path / "results", environ)
-    assert arguments[:2] == ["-m", "device=cpu"]
-    assert "dataset=sst_synthetic" in arguments
-    systems = [argument for argument in arguments if argument.startswith("system=")]
-    assert systems == ["system=vertex,torch_levels"]
-    folders = [argument for argument in arguments if argument.startswith("results_dir=")]
-    assert folders == [f"results_dir={tmp_path / 'results'}"]
+    settings = build_settings(make_point(1, 2), {"BENCH_DATA": str(tmp_path / "data")})
+    assert settings["dataset"] == "sst_synthetic"
+    assert settings["system"] == ["vertex", "torch_levels"]
 
 
 def test_a_small_point_is_measured_and_judged(
@@ -97,38 +90,21 @@ def test_a_small_point_is_measured_and_judged(
     assert [row.split()[-1] for row in table.iloc[:, -2]] == [HOLDS, "unsupported"]
 
 
-def test_records_of_an_older_run_do_not_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_refused_point_is_a_line_without_a_number(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The older run had other code, another engine's trial and another baseline."""
-    versions = {name: {"python": "3.11", "numpy": "2", "harness": name} for name in ("old", "new")}
-    made = [
-        ("vertex", "old", {"system_options": {"reuse": False}}),
-        ("torch_rnn", "old", {}),
-        ("vertex", "new", {}),
-        ("torch_levels", "new", {}),
-    ]
-    records = [
-        plain_record(
-            system=system,
-            **{"batch_size": 2, "dataset": "sst_synthetic", "hidden_size": 8} | spec,
-            changes={"versions": versions[run], "started_at": f"2026-11-{day}T00:00:00+00:00"},
-        )
-        for day, (system, run, spec) in enumerate(made, start=11)
-    ]
-    write_results(tmp_path, records, [])
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(verify_reference.subprocess, "run", lambda *_, **_options: done)
-    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "no_data"))
-    found = verify_reference.measure(make_point(1, 2), tmp_path)
-    assert list(found.value) == [1]
+    monkeypatch.setattr(verify_reference, "measure", raising(ConfigError("no such data")))
+    point = make_point(1, 2)
+    measured = verify_reference.measure_point(point, tmp_path)
+    assert capsys.readouterr().err == "verify-reference: no such data\n"
+    assert list(build_table([point], [measured]).result) == ["refused"]
 
 
 def test_an_interrupt_is_one_line_that_names_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verify_reference, "list_points", lambda: [make_point(1, 2)])
-    monkeypatch.setattr(verify_reference, "measure", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(verify_reference, "measure_point", raising(KeyboardInterrupt()))
     assert verify_reference.main([str(tmp_path)]) == 130
     assert capsys.readouterr().err.splitlines()[-1].endswith("make verify-reference")
     assert verify_reference.main(["one", "two"]) == 1
