@@ -311,7 +311,6 @@ def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Op
         ConfigError: for a file that is missing or cannot be read, and for a dataset that reads no
             such file.
     """
-    formats = ", ".join(list_formats(conf_dir))
     if "path" in dataset.options:
         raise ConfigError("dataset.options.path is set by dataset.path; set that")
     if dataset.path is None:
@@ -323,7 +322,7 @@ def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Op
     if dataset.first_line is None:
         raise ConfigError(
             f"dataset.path={dataset.path}, but dataset={dataset.name} has its own files; choose one"
-            f" of: {formats}"
+            f" of: {', '.join(list_formats(conf_dir))}"
         )
     path = Path(dataset.path).expanduser()
     digest = _hash_file("dataset.path", path, "a text file")

@@ -72,23 +72,23 @@ class Durations:
         trial_ids = {record.trial_id for record in known}
         self._later_share = _compute_later_share(self._by[trial_id,] for trial_id in trial_ids)
 
-    def estimate_seconds(self, spec: TrialSpec) -> float:
-        alike = self._find_alike(spec)
+    def estimate_seconds(self, spec: TrialSpec, round_: int) -> float:
+        alike = self._find_alike(spec, round_)
         if not alike:
             return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
         seconds = median(record.seconds for record in alike)
-        if (alike[0].round > 0) == (spec.round > 0):
+        if (alike[0].round > 0) == (round_ > 0):
             return seconds
-        return seconds * (self._later_share if spec.round > 0 else 1 / self._later_share)
+        return seconds * (self._later_share if round_ > 0 else 1 / self._later_share)
 
-    def estimate_compile_s(self, spec: TrialSpec) -> float:
+    def estimate_compile_s(self, spec: TrialSpec, round_: int) -> float:
         """Return the expected seconds of compilation in a round; 0 if none has been measured."""
-        return median([record.compile_s for record in self._find_alike(spec)] or [0.0])
+        return median([record.compile_s for record in self._find_alike(spec, round_)] or [0.0])
 
-    def _find_alike(self, spec: TrialSpec) -> Sequence[Timed]:
+    def _find_alike(self, spec: TrialSpec, round_: int) -> Sequence[Timed]:
         """Return the records of the most similar trials: of first or later rounds if possible."""
         alike = next((self._by[key] for key in _build_keys(spec) if key in self._by), [])
-        return [record for record in alike if (record.round > 0) == (spec.round > 0)] or alike
+        return [record for record in alike if (record.round > 0) == (round_ > 0)] or alike
 
 
 def _compute_later_share(trials: Iterable[Sequence[Timed]]) -> float:

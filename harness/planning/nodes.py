@@ -161,17 +161,8 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
     Raises:
         ConfigError: for more threads than CPUs, or a device that does not exist or cannot be used.
     """
-    n_cpus = count_usable_cpus() if nodes is None else nodes.n_cpus
-    if spec.threads > n_cpus:
-        quota = read_cpu_quota()
-        reason = f"this machine has {n_cpus} usable CPU{'s' if n_cpus > 1 else ''}"
-        reason += "" if quota is None else f" (CPU quota of {quota:.2g} cores)"
-        if nodes is not None:
-            reason = f"jobs on {nodes.name} have {n_cpus} CPUs (nodes.n_cpus)"
-        raise ConfigError(
-            f"threads={spec.threads} is not allowed: {reason}; set"
-            f" {'1' if n_cpus == 1 else f'1 to {n_cpus}'}"
-        )
+    if spec.threads > 1:
+        _check_cpus(spec.threads, nodes)
     if spec.device == "cuda" and nodes is not None and nodes.gpu is None:
         raise ConfigError(
             f"device=cuda, but {nodes.name} has no GPU; set nodes.gpu, or set device=cpu"
@@ -180,3 +171,18 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
         if not has_cuda_device():
             raise ConfigError("device=cuda, but no NVIDIA device is visible; set device=cpu")
         _check_gpu()
+
+
+def _check_cpus(n_threads: int, nodes: Nodes | None) -> None:
+    n_cpus = count_usable_cpus() if nodes is None else nodes.n_cpus
+    if n_threads <= n_cpus:
+        return
+    quota = read_cpu_quota()
+    reason = f"this machine has {n_cpus} usable CPU{'s' if n_cpus > 1 else ''}"
+    reason += "" if quota is None else f" (CPU quota of {quota:.2g} cores)"
+    if nodes is not None:
+        reason = f"jobs on {nodes.name} have {n_cpus} CPUs (nodes.n_cpus)"
+    raise ConfigError(
+        f"threads={n_threads} is not allowed: {reason}; set"
+        f" {'1' if n_cpus == 1 else f'1 to {n_cpus}'}"
+    )

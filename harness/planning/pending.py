@@ -179,19 +179,22 @@ def _find_missing_rounds(
     trial: PlannedTrial, results_dir: Path, present: Present, durations: Durations
 ) -> dict[Step, Missing]:
     missing: dict[Step, Missing] = {}
+    expected: dict[int, tuple[float, float]] = {}  # seconds of the first round and of later ones
     is_hopeless = False  # unsupported in the first round, with today's code
     for round_, path in enumerate(trial.list_record_paths(results_dir)):
-        record = find_record(path) if path.exists() else None
-        spec = trial.spec.replace_round(round_)
-        if present.is_kept(record, spec):
-            continue
-        is_failure = _is_failure(record, spec, present)
-        if round_ == 0 and is_failure and record is not None:
-            is_hopeless = record.status == "unsupported"
+        is_failure = False
+        if (record := find_record(path) if path.exists() else None) is not None:
+            spec = trial.spec.replace_round(round_)
+            if present.is_kept(record, spec):
+                continue
+            is_failure = _is_failure(record, spec, present)
+            is_hopeless |= round_ == 0 and is_failure and record.status == "unsupported"
+        alike = min(round_, 1)
+        if alike not in expected:
+            compile_s = durations.estimate_compile_s(trial.spec, round_)
+            expected[alike] = durations.estimate_seconds(trial.spec, round_), compile_s
         step = Step(trial.trial_id, round_)
-        seconds = durations.estimate_seconds(spec)
-        compile_s = durations.estimate_compile_s(spec)
-        missing[step] = Missing(path, seconds, compile_s, is_failure or is_hopeless)
+        missing[step] = Missing(path, *expected[alike], is_failure or is_hopeless)
     return missing
 
 
@@ -227,9 +230,9 @@ def _group_missing(
     return by_experiment
 
 
-def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> bool:
+def _is_failure(record: Record, spec: TrialSpec, present: Present) -> bool:
     """Return whether a record is of a failure with today's code, such as a missing framework."""
-    if record is None or record.status not in KEPT or record.config.get("python") != spec.python:
+    if record.status not in KEPT or record.config.get("python") != spec.python:
         return False
     is_of_now = present.is_of_this_code(record, spec)
     return is_of_now and present.find_change(record, spec) is None

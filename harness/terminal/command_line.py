@@ -305,7 +305,7 @@ def _format_plan(planned: Sequence[Measurement]) -> str:
         return f"all {n_there} rounds have a valid record"
     folders, cpu = {item.results_dir for item in planned}, read_cpu_model()
     durations = Durations(item for folder in folders for item in read_durations(folder, cpu))
-    takes_s = sum(durations.estimate_seconds(item.spec) for item in lacking)
+    takes_s = sum(durations.estimate_seconds(item.spec, item.spec.round) for item in lacking)
     n_trials = len({item.spec.trial_id for item in lacking})
     there = f"; {n_there} more have a valid record" if n_there else ""
     return (

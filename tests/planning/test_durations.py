@@ -35,7 +35,7 @@ def test_the_same_trial_counts_before_others_alike(make_spec: MakeSpec) -> None:
         Timed(*same, 1.5),
         Timed(*same, 9.0),
     ]
-    found = [Durations(known[:k]).estimate_seconds(spec) for k in (1, 2, 3, 6)]
+    found = [Durations(known[:k]).estimate_seconds(spec, 0) for k in (1, 2, 3, 6)]
     assert found == [8.0, 4.0, 2.0, 1.5]
 
 
@@ -49,7 +49,7 @@ def test_first_and_later_rounds_are_estimated_apart(make_spec: MakeSpec) -> None
 
     def estimate(*known: Timed) -> list[float]:
         durations = Durations(known)
-        return [durations.estimate_seconds(spec.replace_round(k)) for k in (0, 1)]
+        return [durations.estimate_seconds(spec, k) for k in (0, 1)]
 
     assert estimate(first, later) == [4.0, 1.0]
     assert estimate(first) == [4.0, 4.0], "nothing tells how much shorter a later round is"
@@ -63,7 +63,7 @@ def test_first_and_later_rounds_are_estimated_apart(make_spec: MakeSpec) -> None
 )
 def test_estimate_needs_no_records(make_spec: MakeSpec, adapter: str, process_s: float) -> None:
     spec = make_spec(adapter=adapter)
-    assert Durations().estimate_seconds(spec) == process_s + 2 * spec.timing.min_seconds
+    assert Durations().estimate_seconds(spec, 0) == process_s + 2 * spec.timing.min_seconds
 
 
 def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
