@@ -39,7 +39,12 @@ def explain_no_cuda() -> str | None:
             return f"{build} finds no usable GPU ({first}), but the driver fits: {got}; {CHECK}"
         problem = f"{build} cannot compute on {torch.cuda.get_device_name()} ({first})"
         if "no kernel image" in first:
-            return f"{problem}: expected a build for this GPU; {_fix(driver)}"
+            wanted = "sm_{}{}".format(*torch.cuda.get_device_capability())
+            return (
+                f"{problem}: expected a build for {wanted}, got one for"
+                f" {', '.join(torch.cuda.get_arch_list())}; choose another of PyTorch's indices in"
+                " make install TORCH_INDEX=INDEX, or set device=cpu"
+            )
         return f"{problem}; {CHECK}"
     return None
 

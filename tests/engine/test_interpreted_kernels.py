@@ -233,6 +233,20 @@ def test_incompatible_versions_are_named(
 
 TREE_SIZES = ModelSizes(5, {"words": 11, "classes": 5}, embedding_size=5)
 
+
+def test_a_loss_keeps_its_digits_if_logits_are_large(interpreted: None) -> None:
+    model, sentences = EXAMPLES["var_lstm"]
+    weights = draw_initial_weights(model, 7)
+    n_words = len(weights["b_out"])
+    large = (1e4 + np.arange(n_words) / 8).astype(np.float32)  # in float32 without rounding
+    weights = {**weights, "W_out": np.zeros_like(weights["W_out"]), "b_out": large}
+    found = run(prepared(model, weights, None, "agenda", "train"), sentences[:1])
+    expected = run_reference(model, weights, sentences[:1], "train")
+    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+    biases = found.gradients["b_out"], expected.gradients["b_out"]
+    np.testing.assert_allclose(*biases, rtol=1e-5, atol=1e-6)
+
+
 # Regular expressions of correct text, and the wrong replacements, applied everywhere.
 CHANGES = {
     "the other child": (r"rows \* 2 \+ 1,", "rows * 2,"),

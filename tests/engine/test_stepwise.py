@@ -98,6 +98,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: sees)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80"])
         monkeypatch.setattr(torch, "ones", ones)
 
     return as_if
@@ -128,7 +129,8 @@ REASONS: list[tuple[dict[str, Any], str | None]] = [
     (
         {"error": RuntimeError(NO_CODE)},
         "cannot compute on A GPU (CUDA error: no kernel image is available for execution on the"
-        " device): expected a build for this GPU; run make install TORCH_INDEX=cu126, or",
+        " device): expected a build for sm_90, got one for sm_75, sm_80; choose another of"
+        " PyTorch's indices in make install TORCH_INDEX=INDEX, or set device=cpu",
     ),
     ({"error": FULL, "processes": (7,)}, None),
     ({"error": BUSY, "processes": (7,)}, None),

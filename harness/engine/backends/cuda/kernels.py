@@ -79,9 +79,7 @@ def _write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str
     )
     text.depth -= 1
     label = text.begin(kind.label)
-    text.add(
-        "log_sum = top + tl.log(total)", f"label = tl.load({label} + rows, mask=live, other=0)"
-    )
+    text.add(f"label = tl.load({label} + rows, mask=live, other=0)")
     _write_loss(kind, text, index)
     if kind.gradient is not None or kind.biased is not None:
         _write_left_behind(kind, text, tile, index)
@@ -97,9 +95,9 @@ def _write_loss(kind: SoftmaxKind, text: TileText, index: str) -> None:
                 f"picked += tl.load({text.declare_pointer(kind.bias)} + label, mask=live,"
                 " other=0.0)"
             )
-        _store_column(text, kind.loss, "log_sum - picked")
+        _store_column(text, kind.loss, "(top - picked) + tl.log(total)")
     if kind.log_sum is not None:
-        _store_column(text, kind.log_sum, "log_sum")
+        _store_column(text, kind.log_sum, "top + tl.log(total)")
 
 
 def _write_left_behind(kind: SoftmaxKind, text: TileText, tile: Tile, index: str) -> None:
@@ -118,7 +116,7 @@ def _write_left_behind(kind: SoftmaxKind, text: TileText, tile: Tile, index: str
         _store_within(text, kind.biased, "x")
     if kind.gradient is not None:
         hot = "tl.where(cols[None, :] == label[:, None], 1.0, 0.0)"
-        text.add(f"g = tl.exp(x - log_sum[:, None]) - {hot}")
+        text.add(f"g = tl.exp(x - top[:, None]) / total[:, None] - {hot}")
         if kind.dy is not None:
             text.add("g = g * dy[:, None]")
         _store_within(text, kind.gradient, "g")
