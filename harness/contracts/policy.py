@@ -298,5 +298,9 @@ def _import(name: str) -> Any:
     try:
         module = importlib.import_module(f"dynbatch.harness.policies.{entry.module}")
         return module if entry.attribute is None else getattr(module, entry.attribute)
-    except (ImportError, SyntaxError, AttributeError) as error:
-        raise ConfigError(f"policy={name} cannot be imported: {error}; fix its module") from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"policy={name} cannot be imported ({type(error).__name__}: {error}); fix its module"
+        ) from error

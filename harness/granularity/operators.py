@@ -91,7 +91,8 @@ class OperatorModel:
 
         Raises:
             ScheduleError: if a vertex has no function, too few children, or a child without the
-                state that it reads, or if an output reads a vertex that does not exist.
+                state that it reads, if an output reads a vertex that does not exist, or if the
+                mini-batch has no value for a pull.
         """
         graph, read = vertices.graph, as_int_array(vertices.outputs)
         absent = read[(read < 0) | (read >= graph.n_vertices)]
@@ -100,6 +101,9 @@ class OperatorModel:
                 f"an output reads vertex {absent[0]}, but the graph has {graph.n_vertices} vertices"
             )
         self._add_templates(graph)
+        for name in self.pulls:
+            if name not in vertices.pulls:
+                raise ScheduleError(f"the mini-batch has no pull {name!r}")
         numbers = [as_int_array(vertices.pulls[name]) for name in self.pulls]
         pulled = np.concatenate([*numbers, as_int_array([])])
         arrays = graph.types, graph.arg_start, graph.args

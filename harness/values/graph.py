@@ -35,12 +35,13 @@ class Graph:
             one is known. None if the graph has a single segment.
         phases: (n,) program phase of each vertex, from 0, if a program recorded the graph.
         depths: (n,) inline depth of each vertex in its program phase, from 0; given together with
-            `phases`. Within a segment, arguments have a smaller (phase, depth).
+            `phases`. Within a segment, arguments have a smaller (phase, depth), which no vertex
+            that follows another could have.
 
     Raises:
         ScheduleError: The arrays are inconsistent, an argument does not precede its vertex (a
             cycle) or belongs to a later segment, a vertex is not in the segment of the one it
-            follows, or depths decrease.
+            follows, or has depths and follows another, or depths decrease.
     """
 
     types: IntArray
@@ -190,6 +191,8 @@ class Graph:
         if led[UNBATCHABLE]:
             raise ScheduleError("the unbatchable type cannot follow another type")
         (followers,) = np.nonzero(led[self.types])
+        if len(followers) and self.phases is not None:
+            raise ScheduleError("a graph with phases and depths has no vertex that follows another")
         starts = self.arg_start
         if (starts[followers + 1] - starts[followers] != 1).any() or (
             self.types[self.args[starts[followers]]] != self.follows[self.types[followers]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -189,6 +189,13 @@ def test_unread_values_are_not_operators() -> None:
 def test_children_that_do_not_fit_are_named(sketch: Sketch, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         _graph(EXAMPLES["several_widths"][0], sketch)
+
+
+def test_a_missing_pull_is_named() -> None:
+    model = EXAMPLES["chain_lstm"][0]
+    mini_batch = model.mini_batch([CHAINS[1]])
+    with pytest.raises(ScheduleError, match="the mini-batch has no pull 'label'"):
+        build_operator_graph(model, replace(mini_batch, pulls={}))
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "parser"])

@@ -66,6 +66,15 @@ def test_a_follower_with_two_arguments_is_refused() -> None:
         graph_of([1, 1, 2], [[], [], [0, 1]], follows=[-1, -1, 1])
 
 
+def test_a_follower_with_a_depth_is_refused() -> None:
+    """It would need a larger depth than its argument, and runs at the same one."""
+    arrays = [np.array(values, np.int32) for values in ([1, 2], [0, 0, 1], [0], [-1, -1, 1])]
+    types, arg_start, args, follows = arrays
+    counted = {"phases": np.zeros(2, np.int32), "depths": np.arange(2, dtype=np.int32)}
+    with pytest.raises(ScheduleError, match="phases and depths has no vertex that follows"):
+        Graph(types, arg_start, args, ("a", "b", "c"), follows, **counted)
+
+
 def test_defaults_follow_nothing_and_are_not_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in a graph that is taken as it is, without checks, and can be read only."""
     plain = graph_of([1, 2], [[], [0]])
