@@ -176,6 +176,7 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
     [
         ({"fold_tables": True}, "fold_tables", True, "false"),
         ({"fold_tables": True}, "fold_tables", False, "true"),
+        (BY_OPERATOR, "hoisting", True, "false"),
         (BY_OPERATOR | {"fold_tables": True}, "fold_tables", False, "false"),
         (BY_OPERATOR | {"deduplicate_inputs": True}, "deduplicate_inputs", True, "false"),
         (BY_OPERATOR, "outputs", True, "vertices"),
