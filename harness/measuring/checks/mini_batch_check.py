@@ -69,10 +69,17 @@ MAX_NUMBERS = 2**24
 # Rounding ReLU inputs by 1e-6 of the largest changes the sign of about the same fraction of them.
 # With fewer inputs than this, no change of sign is expected.
 N_INPUTS = 100_000
-# Modules and names that read the time: a system must not be able to detect timed runs.
-MODULES = ("time", "timeit", "datetime", "asyncio")
-# PyTorch's CUDA events, process clocks and NumPy's "now".
-NAMES = ("elapsed_time", "enable_timing", "cpu_times", "getrusage", "datetime64")
+# Modules and functions that read the time: a system must not be able to detect timed runs.
+CLOCKS = (
+    *("time", "timeit", "datetime", "asyncio", "cProfile", "os.times", "tensorflow.timestamp"),
+    *("torch.utils.benchmark", "torch.profiler.profile", "torch.autograd.profiler.profile"),
+    *("dynbatch.harness.measuring", "dynbatch.harness.machine.noise"),
+)
+# Names in any module or object: events on a GPU, clocks of processes, and "now" of arrays.
+NAMES = (
+    *("elapsed_time", "get_elapsed_time", "enable_timing", "do_bench"),
+    *("cpu_times", "getrusage", "datetime64", "Timestamp"),
+)
 HARMLESS = ("time.sleep",)  # allowed if imported from its module
 
 
@@ -363,17 +370,34 @@ def _find_clock_reads(content: bytes, _: str) -> list[str]:
 
 
 def find_clock_reads(source: str) -> Iterator[str]:
-    """Yield the names in a Python source text that may read the time."""
-    for node in ast.walk(ast.parse(source)):
+    """Yield the names in a Python source text that may read the time.
+
+    Names that are bound otherwise than by an import (`getattr`, `importlib`) are not resolved: the
+    check is for mistakes of honest authors.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    bound: dict[str, str] = {}  # full names by the names that imports bind
+    for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.partition(".")[0] in MODULES)
+            named = [alias.name for alias in node.names]
+            bound |= {a.asname: a.name for a in node.names if a.asname}
+            bound |= {package: package for package in (name.partition(".")[0] for name in named)}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = (alias.name for alias in node.names)
-            full = (f"{node.module}.{n}" for n in names if node.module in MODULES or n in NAMES)
-            yield from (name for name in full if name not in HARMLESS)
-        elif isinstance(node, ast.Attribute) and node.attr in NAMES:
-            yield node.attr
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "os.times":
-            yield "os.times"
+            named = [f"{node.module}.{alias.name}" for alias in node.names]
+            bound |= {a.asname or a.name: n for a, n in zip(node.names, named, strict=True)}
+        else:
+            continue
+        yield from filter(_is_clock, named)
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            name = f"{bound.get(first, '')}.{rest}"
+            if _is_clock(name):
+                yield name.strip(".")
         elif isinstance(node, ast.keyword) and node.arg in NAMES:
             yield node.arg
+
+
+def _is_clock(name: str) -> bool:
+    is_below = any(f"{name}.".startswith(f"{clock}.") for clock in CLOCKS)
+    return name not in HARMLESS and (is_below or name.rpartition(".")[2] in NAMES)
