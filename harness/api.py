@@ -90,7 +90,7 @@ def _measure_typed(typed: Sequence[str]) -> list[Record]:
         run = measure_each(planned, servers)
     if run.refusals:
         raise ConfigError(str(run.refusals[0]))
-    return [record for record in cross_check_records(run.records) if record is not None]
+    return cross_check_records(run.records)
 
 
 def build_overrides(settings: Mapping[str, Any]) -> list[str]:

@@ -72,7 +72,7 @@ def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str
     fraction of the matmul bound, and the command that draws the experiment. For trials without an
     experiment they are a ranking.
     """
-    rows = build_frame(record for record in cross_check_records(records) if record is not None)
+    rows = build_frame(cross_check_records(records))
     conf_dir = jobs[0].conf_dir  # of all jobs
     experiments = sorted({job.config.experiment for job in jobs if job.config.experiment})
     if not experiments:

@@ -65,8 +65,7 @@ def main(typed: list[str]) -> int:
 
 def _write_table(held: RecordSet, out: Path | None) -> None:
     """Write a table, in which records that contradict others have no number."""
-    records = [record for record in cross_check_records(held.records) if record is not None]
-    table = to_csv(build_frame(records, held.counts))
+    table = to_csv(build_frame(cross_check_records(held.records), held.counts))
     if out is None:
         sys.stdout.write(table)
     else:

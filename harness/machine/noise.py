@@ -201,6 +201,18 @@ def _read_own_cpu_s() -> float:
 
 LOW_MEMORY = 0.2  # fraction of the machine's memory
 WATCH_S = 0.5
+SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
+MIB, GIB = 2**20, 2**30
+ADVICE = {  # by check, if it finds noise
+    "other work": f"more than {BUSY_CORES} cores are in use; stop other processes first",
+    "CPU quota": "the container is paused when it exceeds its quota;"
+    " give it whole CPUs (a CPU set)",
+    "governor": "choose `performance` (cpupower frequency-set)",
+    "turbo": "",
+    "huge pages": "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    "free memory": "less than 20% is free; stop other processes",
+    "swap used": "pages may be swapped in during a measurement; free memory first",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,69 +225,27 @@ class Finding:
 
 
 def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
-    """Monitor the machine for a moment and return the results of all noise checks."""
-    return [
-        judge_load(measure_other_cores(watch_s)),
-        judge_quota(machine.cpu_quota),
-        judge_governor(machine),
-        judge_turbo(machine),
-        judge_huge_pages(read_huge_pages()),
-        judge_memory(psutil.virtual_memory().available, machine.memory_bytes),
-        judge_swap(psutil.swap_memory().used),
-        *([judge_gpu(read_gpu())] if machine.gpus else []),
+    """Monitor the machine for a moment and return the results of all noise checks.
+
+    Turbo makes the speed depend on heat; it is reported but allowed.
+    """
+    other_cores = measure_other_cores(watch_s)
+    quota, total = machine.cpu_quota, machine.memory_bytes
+    quota_text = "none" if quota is None else f"{quota:.2g} cores"
+    governor, huge_pages = machine.governor or "unknown", read_huge_pages() or "unknown"
+    turbo = {None: "unknown", True: "on", False: "off"}[machine.turbo]
+    free, swapped = psutil.virtual_memory().available, psutil.swap_memory().used
+    checks = [
+        ("other work", f"{other_cores:.2f} cores", other_cores > BUSY_CORES),
+        ("CPU quota", quota_text, quota is not None),
+        ("governor", governor, governor in SLOW_GOVERNORS),
+        ("turbo", turbo, False),
+        ("huge pages", huge_pages, huge_pages == "never"),
+        ("free memory", f"{free / GIB:.1f} of {total / GIB:.1f} GiB", free < LOW_MEMORY * total),
+        ("swap used", f"{swapped / MIB:.0f} MiB", swapped > MIB),
     ]
-
-
-def judge_load(other_cores: float) -> Finding:
-    """Check the background load, in cores."""
-    busy = other_cores > BUSY_CORES
-    advice = f"more than {BUSY_CORES} cores are in use; stop other processes first" if busy else ""
-    return Finding("other work", f"{other_cores:.2f} cores", advice)
-
-
-def judge_quota(quota: float | None) -> Finding:
-    """Check the CPU quota of the container, in cores."""
-    if quota is None:
-        return Finding("CPU quota", "none")
-    advice = "the container is paused when it exceeds its quota; give it whole CPUs (a CPU set)"
-    return Finding("CPU quota", f"{quota:.2g} cores", advice)
-
-
-def judge_governor(machine: Machine) -> Finding:
-    """Check the frequency governor, which is unknown in virtual machines."""
-    value = machine.governor or "unknown"
-    slow = value in ("powersave", "ondemand", "conservative", "schedutil")
-    advice = "choose `performance` (cpupower frequency-set)" if slow else ""
-    return Finding("governor", value, advice)
-
-
-def judge_turbo(machine: Machine) -> Finding:
-    """Report turbo, which makes the speed depend on heat; it is recorded but allowed."""
-    labels = {None: "unknown", True: "on", False: "off"}
-    return Finding("turbo", labels[machine.turbo])
-
-
-def judge_huge_pages(state: str | None) -> Finding:
-    """Check that the kernel gives huge pages to processes that request them, as trials do."""
-    command = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
-    return Finding("huge pages", state or "unknown", command if state == "never" else "")
-
-
-def judge_memory(available: int, total: int) -> Finding:
-    """Check the memory available to a trial, in bytes."""
-    low = available < LOW_MEMORY * total
-    value = f"{available / 2**30:.1f} of {total / 2**30:.1f} GiB"
-    return Finding(
-        "free memory", value, "less than 20% is free; stop other processes" if low else ""
-    )
-
-
-def judge_swap(used: int) -> Finding:
-    """Check the swap space in use, in bytes."""
-    advice = (
-        "pages may be swapped in during a measurement; free memory first" if used > 2**20 else ""
-    )
-    return Finding("swap used", f"{used / 2**20:.0f} MiB", advice)
+    findings = [Finding(name, value, ADVICE[name] * is_noise) for name, value, is_noise in checks]
+    return [*findings, judge_gpu(read_gpu())] if machine.gpus else findings
 
 
 def judge_gpu(gpu: GpuReading | None) -> Finding:

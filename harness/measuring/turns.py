@@ -11,7 +11,7 @@ import json
 import math
 import os
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dynbatch.harness.errors import BenchError
 
@@ -49,21 +49,8 @@ class PassReport:
     is_disturbed: bool
 
 
-class Turns(Protocol):
-    """Worker's view of its turns."""
-
-    def wait(self) -> Command:
-        """Wait for the next turn."""
-
-    def report(self, done: PassReport) -> None:
-        """Report that the passes of this turn are completed."""
-
-    def finish(self) -> None:
-        """Report that the last checks are completed, and wait for END."""
-
-
-class TurnsFromParent:
-    """Turns that the parent gives through a socket."""
+class Turns:
+    """Worker's view of its turns, which the parent gives through a socket."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -85,9 +72,11 @@ class TurnsFromParent:
             self._lines.add(data)
 
     def report(self, done: PassReport) -> None:
+        """Report that the passes of this turn are completed."""
         self._send(asdict(done))
 
     def finish(self) -> None:
+        """Report that the last checks are completed, and wait for END."""
         self._send(CHECKED)
         self.wait()
 

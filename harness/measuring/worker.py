@@ -68,7 +68,7 @@ from dynbatch.harness.measuring.processes.child import (
     refuse,
 )
 from dynbatch.harness.measuring.surroundings import Surroundings, is_same_software, query_system
-from dynbatch.harness.measuring.turns import Turns, TurnsFromParent
+from dynbatch.harness.measuring.turns import Turns
 from dynbatch.harness.records.record import (
     CheckVerdict,
     Measured,
@@ -89,8 +89,7 @@ from dynbatch.harness.values.precision import TOLERANCES, is_exact
 def main(arguments: Sequence[str]) -> int:
     """Measure the spec in the first file and write the record to the second."""
     spec_path, record_path, block, descriptor = arguments
-    turns = TurnsFromParent(int(descriptor))
-    return write_measured(Path(spec_path), Path(record_path), block, turns)
+    return write_measured(Path(spec_path), Path(record_path), block, Turns(int(descriptor)))
 
 
 def write_measured(spec_path: Path, record_path: Path, block: str, turns: Turns) -> int:
@@ -274,7 +273,10 @@ def _time(
     measured.data_movement_fraction = query_system(system, "data_movement_fraction")
     # A system may change its way of running during passes.
     measured.effective_options = list_effective_options(system)
-    _keep_times(timed, len(workload.mini_batches), system, measured)
+    measured.passes_s = timed.sum_passes(len(workload.mini_batches))
+    measured.turns = timed.turns
+    measured.instances_per_s = compute_throughput(measured)
+    measured.phases_s = compute_phase_medians(timed.phases_s, system.phases)
     signs = {
         "too_short": is_too_short(timed.runs_s, measured.timer_overhead_s),
         "throttled": slowdown.is_throttled,
@@ -288,15 +290,6 @@ def _time(
     measured.warnings += tuple(name for name, applies in signs.items() if applies)
     if system.computes:
         _judge(passes, n_warm, workload, measured, timed, first)
-
-
-def _keep_times(
-    timed: TimedSamples, n_mini_batches: int, system: System, measured: Measured
-) -> None:
-    measured.passes_s = timed.sum_passes(n_mini_batches)
-    measured.turns = timed.turns
-    measured.instances_per_s = compute_throughput(measured)
-    measured.phases_s = compute_phase_medians(timed.phases_s, system.phases)
 
 
 def _judge(

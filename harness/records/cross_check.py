@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +40,11 @@ def cross_check_rounds(
     trials: Sequence[tuple[Record | None, ...]],
 ) -> list[tuple[Record | None, ...]]:
     """Apply `cross_check_records` to the rounds of many trials; None means a missing record."""
-    checked = iter(cross_check_records([record for rounds in trials for record in rounds]))
-    return [tuple(islice(checked, len(rounds))) for rounds in trials]
+    checked = iter(cross_check_records([r for rounds in trials for r in rounds if r is not None]))
+    return [tuple(record and next(checked) for record in rounds) for rounds in trials]
 
 
-def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]:
+def cross_check_records(records: Sequence[Record]) -> list[Record]:
     """Return the records, with status `wrong_result` if others contradict them.
 
     Only rounds with the same checks before their passes are compared: the steps of a check change
@@ -53,7 +52,7 @@ def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]
     """
     workloads: dict[tuple[str, bool, bool], list[tuple[Record, Fingerprint]]] = {}
     for record in records:
-        if record is not None and record.status == "ok" and record.fingerprint is not None:
+        if record.status == "ok" and record.fingerprint is not None:
             is_checked = record.check is None or record.check.in_round is None
             key = (record.fingerprint.workload, record.trial.round == 0, is_checked)
             workloads.setdefault(key, []).append((record, record.fingerprint))
@@ -61,9 +60,9 @@ def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]
         id(faulty): reason for group in workloads.values() for faulty, reason in _find_faults(group)
     }
     return [
-        record
-        if record is None or id(record) not in faults
-        else record.model_copy(update={"status": "wrong_result", "reason": faults[id(record)]})
+        record.model_copy(update={"status": "wrong_result", "reason": faults[id(record)]})
+        if id(record) in faults
+        else record
         for record in records
     ]
 

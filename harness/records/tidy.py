@@ -165,8 +165,7 @@ def frame(path: Path | str, *, passes: bool = False) -> pd.DataFrame:
             f"choose one of {', '.join(map(str, nested))} in it" if nested else "run bench first"
         )
         raise RecordError(f"no records in {path}; {advice}, or choose another directory")
-    records = [record for record in cross_check_records(held.records) if record is not None]
-    return build_frame(records, held.counts, passes=passes)
+    return build_frame(cross_check_records(held.records), held.counts, passes=passes)
 
 
 def build_frame(

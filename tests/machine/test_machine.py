@@ -28,15 +28,7 @@ from dynbatch.harness.machine.facts import (
     measure_own_gpu_bytes,
     read_gpu,
 )
-from dynbatch.harness.machine.noise import (
-    Scheduling,
-    judge_governor,
-    judge_gpu,
-    judge_huge_pages,
-    judge_load,
-    judge_memory,
-    judge_swap,
-)
+from dynbatch.harness.machine.noise import Scheduling, judge_gpu
 from dynbatch.harness.machine.process import (
     measure_peak_bytes,
     measure_resident_bytes,
@@ -249,20 +241,46 @@ def test_counters_advance_with_work() -> None:
     assert spent.wait_s >= 0.0
 
 
-def test_findings_come_with_advice() -> None:
-    machine = describe_machine()
-    assert judge_load(0.1).advice == ""
-    assert "stop other processes" in judge_load(1.0).advice
-    assert judge_governor(replace(machine, governor="performance")).advice == ""
-    assert "performance" in judge_governor(replace(machine, governor="powersave")).advice
-    assert judge_governor(replace(machine, governor=None)).value == "unknown"
-    assert judge_huge_pages("madvise").advice == ""
-    assert "echo madvise" in judge_huge_pages("never").advice
-    assert judge_huge_pages(None).value == "unknown"
-    assert judge_memory(90, 100).advice == ""
-    assert judge_memory(10, 100).advice
-    assert judge_swap(0).advice == ""
-    assert judge_swap(2**30).advice
+QUIET = replace(
+    describe_machine(), governor="performance", cpu_quota=None, memory_bytes=100, gpus=()
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "readings", "value", "advice"),
+    [
+        ("other work", {}, {"cores": 1.0}, "1.00 cores", "stop other processes"),
+        ("CPU quota", {"cpu_quota": 1.5}, {}, "1.5 cores", "give it whole CPUs"),
+        ("governor", {"governor": "powersave"}, {}, "powersave", "choose `performance`"),
+        ("governor", {"governor": None}, {}, "unknown", ""),
+        ("turbo", {"turbo": True}, {}, "on", ""),
+        ("huge pages", {}, {"pages": "never"}, "never", "echo madvise"),
+        ("huge pages", {}, {"pages": None}, "unknown", ""),
+        ("free memory", {}, {"free": 10}, "0.0 of 0.0 GiB", "stop other processes"),
+        ("swap used", {}, {"swapped": 2**30}, "1024 MiB", "free memory first"),
+    ],
+)
+def test_only_noise_comes_with_advice(
+    monkeypatch: Patch,
+    name: str,
+    machine: dict[str, Any],
+    readings: dict[str, Any],
+    value: str,
+    advice: str,
+) -> None:
+    now = {"cores": 0.1, "pages": "madvise", "free": 90, "swapped": 0} | readings
+    monkeypatch.setattr(noise, "measure_other_cores", lambda _: now["cores"])
+    monkeypatch.setattr(noise, "read_huge_pages", lambda: now["pages"])
+    memory, swap = SimpleNamespace(available=now["free"]), SimpleNamespace(used=now["swapped"])
+    monkeypatch.setattr(noise.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(noise.psutil, "swap_memory", lambda: swap)
+    findings = {finding.name: finding for finding in noise.check_noise(replace(QUIET, **machine))}
+    assert findings[name].value == value
+    assert advice in findings[name].advice
+    assert [each.name for each in findings.values() if each.advice] == [name] * bool(advice)
+
+
+def test_a_busy_or_slow_gpu_comes_with_advice() -> None:
     assert judge_gpu(replace(IDLE, processes=())).advice == ""
     assert "stop them first" in judge_gpu(IDLE).advice
     assert "cool it" in judge_gpu(replace(IDLE, processes=(), is_limited=True)).advice

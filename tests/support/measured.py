@@ -17,16 +17,17 @@ from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.cycles import Progress, is_marked, list_unsettled
 from dynbatch.harness.measuring.processes import launch
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
-from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport
+from dynbatch.harness.measuring.turns import LAST, MARKED, WHOLE, Command, PassReport, Turns
 from dynbatch.harness.measuring.worker import write_measured
 from dynbatch.harness.records.record import Record, read_record
 from dynbatch.harness.trials.spec import Timing, TrialSpec
 
 
-class OwnTurns:
+class OwnTurns(Turns):
     """Turns of a block of one system, without a parent."""
 
     def __init__(self, timing: Timing) -> None:
+        super().__init__(-1)
         self.progress = Progress(timing)
         self.cycle = -1
 
