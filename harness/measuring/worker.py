@@ -8,10 +8,9 @@ socket DESCRIPTOR (turns.py). The record has the name BLOCK, which all systems o
 The first round of a trial proves that the system's results are correct. Later rounds of the same
 code, data, machine and versions rely on it: they check the losses of their passes and a step.
 
-Exit code 0 means that a record was
-written. REFUSED means that the configuration or the data is wrong, or that the record cannot be
-written; one line on standard error and a file next to SPEC.json have the reason. If the process
-ends in any other way, the parent writes the record.
+Exit code 0 means that a record was written. REFUSED means that the configuration or the data is
+wrong, or that the record cannot be written; one line on standard error and a file next to SPEC.json
+have the reason. If the process ends in any other way, the parent writes the record.
 """
 
 from __future__ import annotations
@@ -44,9 +43,10 @@ from dynbatch.harness.measuring.checks.mini_batch_check import (
 from dynbatch.harness.measuring.checks.reference import Reference, ask_reference
 from dynbatch.harness.measuring.checks.reference_check import Verdict, is_all_zero
 from dynbatch.harness.measuring.checks.timed_check import (
+    estimate_change,
     find_first_loss_fault,
+    find_losses_fault,
     find_outside_fault,
-    find_skipped_work,
     judge_unseen,
     judge_untimed_gap,
     sum_pass_losses,
@@ -93,21 +93,32 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def write_measured(spec_path: Path, record_path: Path, block: str, turns: Turns) -> int:
-    """Measure a spec in the turns of a block, and write its record; return the exit code."""
+    """Measure a spec in the turns of a block, and write its record; return the exit code.
+
+    Running out of memory is a result. Other exceptions that are none of the harness's end the
+    process.
+    """
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
     started_at = format_now()
     measured = Measured(block=block)
+    versions: dict[str, str] = {}
     try:
-        versions = measure(spec, measured, Surroundings(record_path, spec), turns)
+        try:
+            versions = measure(spec, measured, Surroundings(record_path, spec), turns)
+        finally:
+            end_fork()  # results of a fork are neither reported nor stored
     except UnsupportedTrial as error:
-        versions = read_harness_versions()
         measured.end("unsupported", str(error))
     except ScheduleError as error:
-        versions = read_harness_versions()
         measured.end("wrong_result", str(error))
     except BenchError as error:
         return refuse(spec_path, error)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        measured.end("oom", f"{type(error).__name__}: {error}")
     try:
+        versions = read_harness_versions() | versions
         write_record(record_path, build_record(spec, measured, versions, started_at))
     except OutputError as error:
         return refuse(spec_path, error)
@@ -117,9 +128,7 @@ def write_measured(spec_path: Path, record_path: Path, block: str, turns: Turns)
 def measure(
     spec: TrialSpec, measured: Measured, nearby: Surroundings, turns: Turns
 ) -> dict[str, str]:
-    """Fill `measured` step by step; return the versions of the measured software.
-
-    Running out of memory is a result. Any other exception of the system ends the process.
+    """Fill `measured` step by step, and return the versions of the system's software.
 
     Args:
         nearby: Records of the first round and of other systems.
@@ -128,22 +137,6 @@ def measure(
     Raises:
         UnsupportedTrial: The system does not support the trial here.
     """
-    try:
-        return _measure(spec, measured, nearby, turns)
-    except BenchError:
-        raise
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        measured.end("oom", f"{type(error).__name__}: {error}")
-        return read_harness_versions()
-    finally:
-        end_fork()  # results of a fork are neither reported nor stored
-
-
-def _measure(
-    spec: TrialSpec, measured: Measured, nearby: Surroundings, turns: Turns
-) -> dict[str, str]:
     with freeze_new_objects():
         workload = load_workload(spec)
         measured.inputs_sha256 = workload.inputs_sha256
@@ -178,7 +171,7 @@ def _measure(
     if measured.status == "ok" and system.computes:
         _check_afterwards(spec, workload, system, measured, nearby, first)
     versions: dict[str, str] = query_system(system, "versions")
-    return read_harness_versions() | versions
+    return versions
 
 
 def _prepare(workload: Workload, system: System, measured: Measured) -> None:
@@ -308,15 +301,18 @@ def _judge(
     losses, untimed_gap_s = passes.summarize_runs(n_warm)
     fingerprint = measured.fingerprint
     assert fingerprint is not None  # else nothing is timed
-    if passes.system.settings.mode == "train":
+    settings = passes.system.settings
+    trains = settings.mode == "train"
+    if trains:
         summed = sum_pass_losses(losses, len(workload.mini_batches))
         measured.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
     runs_s = timed.runs_s
     hidden, measured.untimed_gap_s = judge_untimed_gap(
         passes, workload.mini_batches, runs_s, untimed_gap_s
     )
-    fault = find_outside_fault(timed.inside_s, timed.outside_s)
-    fault = fault or find_skipped_work(passes, fingerprint) or hidden
+    change = estimate_change(fingerprint, settings.learning_rate)
+    skipped = find_losses_fault(losses, fingerprint.losses, trains=trains, change=change)
+    fault = find_outside_fault(timed.inside_s, timed.outside_s) or skipped or hidden
     if first is not None:
         fault = fault or find_first_loss_fault(losses, fingerprint.losses)
     elif fault is None:

@@ -51,7 +51,7 @@ GUARDS: dict[str, list[tuple[Any, str, Any]]] = {
     ],
     "parts": [(mini_batch_check, "find_parts_fault", nothing)],
     "changed": [(mini_batch_check, "find_changed_parameter", nothing)],
-    "losses": [(timed_check, "find_losses_fault", nothing)],
+    "losses": [(worker, "find_losses_fault", nothing)],
     "hidden": [(timed_check, "find_hidden_fault", nothing)],
     "unseen": [(timed_check, "find_unseen_fault", nothing)],
     "no clock": [(mini_batch_check, "find_clock_fault", nothing)],

@@ -22,7 +22,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +60,6 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import Workload, build_run_settings, count_lookups
 from dynbatch.harness.values.paths import is_part_of
 from dynbatch.harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
-from dynbatch.harness.vertex.program import VertexFunction
 
 # Limit of outputs and gradients to sketch in a pass: DyNet copies them one by one, in a second.
 # Mini-batches beyond it are not sketched, except the first one.
@@ -207,31 +205,17 @@ def find_parts_fault(
         if len(parts) < 2:
             break
         n = n_vertices * len(whole) // len(instances)
-        choose = partial(
-            choose_sketch_tolerance, smooth=tolerance.array, kinked=kinked, n_vertices=n
-        )
         sketched = list(_sketch_parts(system, parts))
-        deviation = _find_deviation(sketches, sum_sketches(sketched), choose)
-        if deviation is not None:
-            name, error = deviation
-            return (
-                f"{name} of {len(whole)} instances deviates by {error:.2g} from the sum of parts"
-                f" of {size}"
-            )
+        sums = sum_sketches(sketched)
+        for name, (norm, *products) in sketches.items():
+            allowed = choose_sketch_tolerance(name, tolerance.array, kinked=kinked, n_vertices=n)
+            deviation = max(abs(a - b) for a, b in zip(products, sums[name], strict=True))
+            if not deviation <= allowed * norm:
+                return (
+                    f"{name} of {len(whole)} instances deviates by"
+                    f" {deviation / max(norm, 1e-30):.2g} from the sum of parts of {size}"
+                )
         sketches = sketched[0]  # of the first part, the next whole
-    return None
-
-
-def _find_deviation(
-    whole: Mapping[str, Sketch],
-    sums: Mapping[str, Sketch],
-    choose_tolerance: Callable[[str], float],
-) -> tuple[str, float] | None:
-    """Return the first array that deviates from the sum of its parts, and its relative error."""
-    for name, sketch in whole.items():
-        error = max(abs(a - b) for a, b in zip(sketch[1:], sums[name], strict=True))
-        if not error <= choose_tolerance(name) * sketch[0]:
-            return name, error / max(sketch[0], 1e-30)
     return None
 
 
@@ -335,7 +319,10 @@ def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
     This is assumed from N_INPUTS inputs of relus on.
     """
     functions = trace_functions(model)
-    widths = {name: _count_relus(function) for name, function in functions.items()}
+    widths = {
+        name: sum(math.prod(node.shape) for node in function.nodes if node.op == "relu")
+        for name, function in functions.items()
+    }
     if not any(widths.values()):
         return False
     mini_batch = model.mini_batch(instances)
@@ -344,10 +331,6 @@ def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
         int(n) * widths[name] for n, name in zip(counts, model.vertex_types, strict=False)
     )
     return n_inputs + len(mini_batch.outputs) * widths["output"] >= N_INPUTS
-
-
-def _count_relus(function: VertexFunction) -> int:
-    return sum(math.prod(node.shape) for node in function.nodes if node.op == "relu")
 
 
 def find_clock_fault(adapter: str) -> str | None:

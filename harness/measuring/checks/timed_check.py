@@ -55,20 +55,6 @@ MAX_SLOWER = 2.0
 _STILL = "two consecutive passes have equal losses, so no parameter changed"
 
 
-def find_skipped_work(passes: Passes, fingerprint: Fingerprint) -> str | None:
-    """Return the reason if the passes skipped work, or None.
-
-    Args:
-        passes: Warm-up and timed passes.
-        fingerprint: Fingerprint of the timed mini-batches, computed before the passes.
-    """
-    settings = passes.system.settings
-    change = estimate_change(fingerprint, settings.learning_rate)
-    return find_losses_fault(
-        passes.losses, fingerprint.losses, trains=settings.mode == "train", change=change
-    )
-
-
 def judge_unseen(
     passes: Passes, workload: Workload, samples_s: Sequence[float]
 ) -> tuple[str | None, float | None]:
