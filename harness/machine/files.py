@@ -138,8 +138,8 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_text(path: Path) -> str | None:
-    """Read a kernel file; None if it cannot be read."""
+    """Read a kernel file; None if it cannot be read. Names of processes may be of any bytes."""
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None

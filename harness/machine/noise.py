@@ -234,7 +234,8 @@ def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
     quota_text = "none" if quota is None else f"{quota:.2g} cores"
     governor, huge_pages = machine.governor or "unknown", read_huge_pages() or "unknown"
     turbo = {None: "unknown", True: "on", False: "off"}[machine.turbo]
-    free, swapped = psutil.virtual_memory().available, psutil.swap_memory().used
+    free = min(psutil.virtual_memory().available, total)  # a container has less than the machine
+    swapped = psutil.swap_memory().used
     checks = [
         ("other work", f"{other_cores:.2f} cores", other_cores > BUSY_CORES),
         ("CPU quota", quota_text, quota is not None),

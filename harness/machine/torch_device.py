@@ -47,7 +47,7 @@ def describe_unused_libraries() -> str | None:
     packages = [
         package
         for package in importlib.metadata.distributions()
-        if _FOR_CUDA.fullmatch(package.metadata["Name"].lower())
+        if _FOR_CUDA.fullmatch(str(package.metadata["Name"]).lower())  # None: remains of one
     ]
     if not packages:
         return None

@@ -26,9 +26,11 @@ from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import draw_batches
 
 UNREADABLE = "unreadable"  # replaces the hash of inputs; no record has it
+# The remains of a package have no name.
 _LIST_VERSIONS = """
 import importlib.metadata, json, platform
-found = {one.metadata["Name"].lower(): one.version for one in importlib.metadata.distributions()}
+packages = importlib.metadata.distributions()
+found = {str(package.metadata["Name"]).lower(): package.version for package in packages}
 print(json.dumps(found | {"python": platform.python_version()}))
 """
 
@@ -99,17 +101,17 @@ def _list_versions(python: str | None) -> Mapping[str, str]:
     if python is None:
         distributions = importlib.metadata.distributions()
         versions = {
-            distribution.metadata["Name"].lower(): distribution.version
+            str(distribution.metadata["Name"]).lower(): distribution.version
             for distribution in distributions
         }
         return versions | {"python": platform.python_version()}
     try:
-        listed = subprocess.run(
-            [python, "-c", _LIST_VERSIONS], capture_output=True, check=True, timeout=60
-        )
-    except (OSError, subprocess.SubprocessError):
+        command = [Path(python).expanduser(), "-c", _LIST_VERSIONS]
+        listed = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        # Other lines are what an environment prints at its start.
+        listed_versions: dict[str, str] = json.loads(listed.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return {}  # the trial itself reports the error
-    listed_versions: dict[str, str] = json.loads(listed.stdout)
     return listed_versions
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,6 +107,17 @@ def test_the_peak_of_memory_is_that_since_the_reset() -> None:
     block = np.ones(48 * MIB // 8)
     del block
     assert 40 * MIB <= measure_peak_bytes() - before <= 60 * MIB
+
+
+@pytest.mark.skipif(not os.access("/proc/self/comm", os.W_OK), reason="needs Linux")
+def test_memory_is_that_of_a_process_of_any_name() -> None:
+    """Linux cuts names after 15 bytes, also within a character."""
+    name, before = Path("/proc/self/comm"), Path("/proc/self/comm").read_bytes()
+    name.write_bytes(b"caf\xc3")
+    try:
+        assert measure_resident_bytes() > MIB
+    finally:
+        name.write_bytes(before.strip())
 
 
 @contextmanager
@@ -257,6 +269,7 @@ QUIET = replace(
         ("huge pages", {}, {"pages": "never"}, "never", "echo madvise"),
         ("huge pages", {}, {"pages": None}, "unknown", ""),
         ("free memory", {}, {"free": 10}, "0.0 of 0.0 GiB", "stop other processes"),
+        ("free memory", {"memory_bytes": 2**30}, {"free": 2**40}, "1.0 of 1.0 GiB", ""),
         ("swap used", {}, {"swapped": 2**30}, "1024 MiB", "free memory first"),
     ],
 )

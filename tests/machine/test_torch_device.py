@@ -88,12 +88,12 @@ def test_unusable_gpu_is_refused_unless_cpu_is_set(monkeypatch: Patch, make_spec
     ("names", "has_gpu", "n_unused"),
     [
         (("torch", "nvidia-cublas", "nvidia-nccl-cu13", "cuda-bindings"), False, 3),
-        (("torch", "nvidia-ml-py"), False, 0),
+        (("torch", "nvidia-ml-py", None), False, 0),  # None: the remains of a package
         (("torch", "nvidia-cublas"), True, 0),
     ],
 )
 def test_libraries_that_nothing_here_uses_are_reported(
-    monkeypatch: Patch, capsys: Output, names: tuple[str, ...], has_gpu: bool, n_unused: int
+    monkeypatch: Patch, capsys: Output, names: tuple[str | None, ...], has_gpu: bool, n_unused: int
 ) -> None:
     files = [SimpleNamespace(size=2**29), SimpleNamespace(size=None)]
     packages = [SimpleNamespace(metadata={"Name": name}, files=files) for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,6 +16,7 @@ from dynbatch.harness.contracts.system import Counters, Result, RunSettings
 from dynbatch.harness.measuring.checks import mini_batch_check
 from dynbatch.harness.measuring.checks.mini_batch_check import (
     compute_fingerprint,
+    find_clock_fault,
     find_clock_reads,
     find_not_finite,
     find_parts_fault,
@@ -327,6 +329,19 @@ ALLOWED = {
 )
 def test_clock_reads_are_found_in_every_syntax(source: str, found: list[str]) -> None:
     assert list(find_clock_reads(source))[:1] == found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xef\xbb\xbfimport time\n", b"# coding: latin-1\nNAME = '\xe4'\nimport time\n"],
+    ids=["byte order mark", "declared encoding"],
+)
+def test_source_files_of_any_encoding_are_searched(
+    content: bytes, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    (tmp_path / "odd_module.py").write_bytes(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert str(find_clock_fault("odd_module")).startswith("odd_module reads a clock (time)")
 
 
 def test_only_allowed_modules_read_the_clock() -> None:

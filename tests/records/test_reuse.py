@@ -190,6 +190,43 @@ def test_versions_are_the_interpreters_own(make_spec: MakeSpec, measured_now: Ma
     assert not Present().is_kept(unlike, spec)
 
 
+LIST = """echo '{"numpy": "%s"}'"""
+
+
+@pytest.mark.parametrize(
+    ("script", "is_kept"),
+    [
+        (f"echo a banner\n{LIST % np.__version__}", True),
+        (f"echo a banner\n{LIST % '0.1'}", False),
+        ("echo no list", True),
+        ("exit 0", True),
+        ("exit 1", True),
+    ],
+)
+def test_versions_are_read_whatever_an_interpreter_prints(
+    make_spec: MakeSpec,
+    measured_now: MakeRecord,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    is_kept: bool,
+) -> None:
+    """Versions that cannot be read are no reason to measure again: the trial reports the error."""
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = make_spec(python="~/python")
+    assert Present().is_kept(measured_now(spec), spec) == is_kept
+
+
+def test_remains_of_a_package_have_no_version(
+    make_spec: MakeSpec, measured_now: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_removed-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Present().is_kept(measured_now(make_spec()), make_spec())
+
+
 def test_unmeasured_record_on_own_data_is_kept_only_for_that_data(
     own: MakeSpec, tmp_path: Path, folders: tuple[Path, Path]
 ) -> None:

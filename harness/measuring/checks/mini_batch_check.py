@@ -349,10 +349,10 @@ def find_clock_fault(adapter: str) -> str | None:
 
 @cache_on_disk
 def _find_clock_reads(content: bytes, _: str) -> list[str]:
-    return list(find_clock_reads(content.decode()))
+    return list(find_clock_reads(content))
 
 
-def find_clock_reads(source: str) -> Iterator[str]:
+def find_clock_reads(source: str | bytes) -> Iterator[str]:
     """Yield the names in a Python source text that may read the time.
 
     Names that are bound otherwise than by an import (`getattr`, `importlib`) are not resolved: the
