@@ -276,17 +276,6 @@ def test_other_content_argument_or_code_is_recomputed(tmp_path: Path, monkeypatc
     assert len(CALLS) == 4
 
 
-def test_a_damaged_answer_is_replaced(tmp_path: Path, home: Path) -> None:
-    path = write(tmp_path / "a.txt", "one", 1)
-    cache_on_disk(words_of)(path, "")
-    (answer,) = (home / NAME / caches.FOLDER).iterdir()
-    whole = answer.read_bytes()
-    answer.write_bytes(whole[:-1])
-    assert cache_on_disk(words_of)(path, "") == ["one"]
-    assert len(CALLS) == 2
-    assert answer.read_bytes() == whole
-
-
 def test_result_is_computed_when_cache_is_unavailable(tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

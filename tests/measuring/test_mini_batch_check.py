@@ -65,10 +65,16 @@ def prepared(kind: str, spec: TrialSpec, workload: Workload, of: str = "W") -> s
     return system
 
 
-def find_fault(system: Any, instances: Sequence[Any], n_at_once: int, **given: Any) -> str | None:
-    """Compare the sketches of a mini-batch with those of its parts."""
-    whole = sketch_result(run_once(system, instances, update=False).result())
-    return find_parts_fault(system, instances, n_at_once, whole, **given)
+def find_fault(system: Any, instances: Sequence[Any], n_at_once: int, **facts: Any) -> str | None:
+    """Compare the sketches of a mini-batch with those of its parts.
+
+    Args:
+        facts: Further fields of the fingerprint.
+    """
+    result = run_once(system, instances, update=False).result()
+    sketches = {name: (sketch,) for name, sketch in sketch_result(result).items()}
+    whole = Fingerprint(workload="w", losses=(result.loss,), sketches=sketches, **facts)
+    return find_parts_fault(system, instances, n_at_once, whole)
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 16])
@@ -252,10 +258,11 @@ def test_a_fault_is_more_than_rounding(kind: str, make_spec: MakeSpec) -> None:
     options = {"n_leaves": 4, "n_instances": 32, "seed": 0}
     spec = make_spec(batch_size=16, dataset_options=options)
     workload = load_workload(spec)
-    honest = compute_fingerprint(prepared("Honest", spec, workload), workload, "w", kinked=True)
-    assert find_difference(
-        compute_fingerprint(prepared(kind, spec, workload), workload, "w"), honest
+    honest, wrong = (
+        compute_fingerprint(prepared(one, spec, workload), workload, "w")
+        for one in ("Honest", kind)
     )
+    assert find_difference(wrong, honest.model_copy(update={"kinked": True}))
     faults = [
         find_fault(prepared(one, spec, workload), workload.mini_batches[0], 4, kinked=True)
         for one in ("Honest", kind)

@@ -227,15 +227,25 @@ def test_passes_are_whole_and_as_many_as_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("costs", "n_passes", "n_marked", "n_untimed"),
-    [((1, 1), [1, 20, 20], 20, 4), ((30, 30), [1, 1, 1], 1, 1)],
+    ("costs", "warm_s", "n_passes", "n_marked", "n_untimed"),
+    [
+        ((1, 1), 0.0, [1, 20, 20], 20, 4),
+        ((30, 30), 0.0, [1, 1, 1], 1, 1),
+        ((20, 0), 0.02, [3, 3, 3], 3, 4),
+        ((60, 0), 0.06, [1, 1, 1], 1, 0),
+    ],
 )
 def test_short_passes_fill_a_turn_after_one_that_is_not_timed(
-    time: FakeTime, costs: tuple[int, int], n_passes: list[int], n_marked: int, n_untimed: int
+    time: FakeTime,
+    costs: tuple[int, int],
+    warm_s: float,
+    n_passes: list[int],
+    n_marked: int,
+    n_untimed: int,
 ) -> None:
-    """The first turn cannot know how long a pass takes; long ones need no untimed one later."""
+    """The first turn knows how long a pass takes only from the warm-up."""
     system = Scripted(time)
-    timed = timed_of(system, [costs])
+    timed = timed_of(system, [costs], warm_s=warm_s)
     assert [turn.n_passes for turn in timed.turns] == n_passes
     assert len(timed.runs_s) == sum(n_passes)
     assert len(timed.phases_s["forward"]) == n_marked
@@ -310,19 +320,6 @@ def test_marks_are_neither_waited_for_nor_read_in_unmarked_turns(time: FakeTime)
     assert system.events[: 2 * len(whole)] == 2 * whole
     second_turn = [*whole, *marked, *marked]
     assert system.events[2 * len(whole) :][: len(second_turn)] == second_turn
-
-
-@pytest.mark.parametrize(("pass_ms", "n_untimed", "n_timed"), [(20, 1, 3), (60, 0, 1)])
-def test_the_first_turn_knows_how_long_a_warm_pass_takes(
-    time: FakeTime, pass_ms: int, n_untimed: int, n_timed: int
-) -> None:
-    system = Scripted(time)
-    costs = [(pass_ms, 0)]
-    timed = timed_of(system, costs, warm_s=pass_ms * 1e-3, min_passes=1)
-    assert timed.turns[0].n_passes == n_timed
-    n_later = len(timed.runs_s) + len(timed.phases_s["forward"]) - n_timed
-    n_turns = 2  # one without and one with marks
-    assert system.events.count("run") == n_timed + n_later + n_turns * n_untimed
 
 
 class WarmingUp(Scripted):

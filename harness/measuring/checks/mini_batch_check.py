@@ -107,11 +107,9 @@ def prove(
     if verdict.status == "failed":
         return verdict, None
     first, is_first = workload.mini_batches[0], spec.round == 0
-    kinked = is_kinked(workload.model, first)
-    n_vertices = workload.model.mini_batch(first).graph.n_vertices
     fault = find_changed_parameter(system, weights)
     name = hash_workload(workload, spec.mode, rate, spec.precision)
-    fingerprint = compute_fingerprint(system, workload, name, kinked=kinked, n_vertices=n_vertices)
+    fingerprint = compute_fingerprint(system, workload, name)
     lost = find_not_finite(fingerprint)
     if lost is not None:  # this fingerprint cannot be stored: JSON has no NaN
         lost_in = workload.mini_batches[lost.mini_batch]
@@ -119,10 +117,7 @@ def prove(
         reason = fault or f"{lost.words}; {origin}"
         return Verdict("failed", verdict.max_rel_err, reason), None
     if is_first and fault is None:
-        whole, n = select_sketches(fingerprint, 0), len(instances)
-        fault = find_parts_fault(
-            system, first, n, whole, tolerance, kinked=kinked, n_vertices=n_vertices
-        )
+        fault = find_parts_fault(system, first, len(instances), fingerprint, tolerance)
     fault = fault or find_changed_parameter(system, weights)
     if fault is None and spec.mode == "train":
         n_rows = count_lookups(workload.model, instances)
@@ -181,11 +176,8 @@ def find_parts_fault(
     system: System,
     instances: Sequence[Any],
     n_at_once: int,
-    sketches: Mapping[str, Sketch],
+    fingerprint: Fingerprint,
     tolerance: Tolerance = FLOAT32,
-    *,
-    kinked: bool = False,
-    n_vertices: int = 0,
 ) -> str | None:
     """Return how a whole mini-batch differs from the sum of its parts, or None.
 
@@ -194,17 +186,16 @@ def find_parts_fault(
 
     Args:
         n_at_once: Number of instances in the smallest parts.
-        sketches: Sketches of the results of the whole mini-batch.
-        kinked: Whether the model's derivatives jump; see Fingerprint.
-        n_vertices: Number of vertices of the mini-batch.
+        fingerprint: Fingerprint of mini-batches, of which these instances are the first.
     """
+    sketches, kinked = select_sketches(fingerprint, 0), fingerprint.kinked
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
     for whole, size in ((instances, between), (instances[:between], n_at_once)):
         parts = [whole[k : k + size] for k in range(0, len(whole), size)]
         if len(parts) < 2:
             break
-        n = n_vertices * len(whole) // len(instances)
+        n = fingerprint.n_vertices * len(whole) // len(instances)
         sketched = list(_sketch_parts(system, parts))
         sums = sum_sketches(sketched)
         for name, (norm, *products) in sketches.items():
@@ -227,16 +218,13 @@ def _sketch_parts(system: System, parts: Sequence[Sequence[Any]]) -> Iterator[Ma
         first_row += len(result.outputs)
 
 
-def compute_fingerprint(
-    system: System, workload: Workload, name: str, *, kinked: bool = False, n_vertices: int = 0
-) -> Fingerprint:
+def compute_fingerprint(system: System, workload: Workload, name: str) -> Fingerprint:
     """Run every timed mini-batch once, without an update, and sketch its results.
 
     Args:
         name: Name of the workload (see hash_workload).
-        kinked: See Fingerprint.
-        n_vertices: See Fingerprint.
     """
+    first = workload.mini_batches[0]
     losses: list[float] = []
     sketches: dict[str, list[Sketch]] = {}
     n_numbers, fits = 0, True
@@ -253,8 +241,8 @@ def compute_fingerprint(
         workload=name,
         losses=round_numbers(losses),
         sketches={array: tuple(values) for array, values in sketches.items() if array != "loss"},
-        kinked=kinked,
-        n_vertices=n_vertices,
+        kinked=is_kinked(workload.model, first),
+        n_vertices=workload.model.mini_batch(first).graph.n_vertices,
     )
 
 
