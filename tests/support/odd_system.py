@@ -31,7 +31,8 @@ class FaultOptions:
     fault: str | None = None  # `kind` or `kind:detail`
     at: str = "prepare"  # method that has the fault
     file: str | None = None  # for a process id or an exit status, or directory that a fault removes
-    log: str | None = None  # gets a line at the start of each measurement and as it continues
+    # Gets a line with this process and its run when a measurement starts and as it continues.
+    log: str | None = None
     pause_s: float = 0.0  # minimum duration of `prepare`, so that it can be interrupted
 
 
@@ -103,7 +104,7 @@ class Adapter(Reference):
     def _note(self, what: str) -> None:
         if self.options.log is not None:
             with Path(self.options.log).open("a") as file:
-                file.write(f"{what}, {os.getpid()}\n")
+                file.write(f"{what}, {os.getpid()}, {os.getppid()}\n")
 
 
 def do(fault: str | None, file: str | None = None) -> None:

@@ -256,12 +256,15 @@ def assert_kept(results: Path, before: Kept, expected: Collection[str] = ()) -> 
 
 
 def find_simultaneous(log: Path) -> tuple[str, str] | None:
-    """Return two processes of which each measured before the other's last line, or None."""
+    """Return two runs of which each measured before the other's last line, or None.
+
+    Systems of one run take turns. The last word of a line is the number of the run's process.
+    """
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    pids = [line.rpartition(" ")[2] for line in lines]
-    for at, pid in enumerate(pids):
-        if at and pids[at - 1] != pid and pid in pids[:at]:
-            return pid, pids[at - 1]
+    runs = [line.rpartition(" ")[2] for line in lines]
+    for at, run in enumerate(runs):
+        if at and runs[at - 1] != run and run in runs[:at]:
+            return run, runs[at - 1]
     return None
 
 
