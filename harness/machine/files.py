@@ -105,6 +105,15 @@ def replace_regular(
         raise
 
 
+def read_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what identifies a file's content; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def drop_leftovers(path: Path) -> None:
     """Delete the temporary files of this file that killed writers left."""
     path = resolve_target(path)

@@ -318,8 +318,7 @@ def _judge(
     elif fault is None:
         fault, measured.unseen_slowdown = judge_unseen(passes, workload, runs_s)
     if fault is not None:
-        measured.discard_times()
-        measured.end("wrong_result", fault)
+        measured.reject(fault)
 
 
 def _check_afterwards(
@@ -348,8 +347,7 @@ def _check_afterwards(
             fingerprint, workload, others, ask, tolerance
         )
     if fault is not None:
-        measured.discard_times()
-        measured.end("wrong_result", fault)
+        measured.reject(fault)
 
 
 if __name__ == "__main__":

@@ -155,10 +155,11 @@ class Measured(BaseModel):
     block: str | None = None
     turns: tuple[Turn, ...] = ()
 
-    def discard_times(self) -> None:
+    def reject(self, fault: str) -> None:
         """Remove the times of passes that turned out to be invalid."""
         self.passes_s, self.turns = (), ()
         self.instances_per_s, self.phases_s = None, make_empty_phases()
+        self.end("wrong_result", fault)
 
     def end(self, status: Status, reason: str) -> None:
         """Set the final status and its reason, which is joined to one line."""

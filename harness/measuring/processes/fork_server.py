@@ -37,6 +37,7 @@ import psutil
 
 from dynbatch.harness.errors import BenchError
 from dynbatch.harness.machine.facts import list_usable_cpus, read_memory_bytes
+from dynbatch.harness.machine.files import read_stamp
 from dynbatch.harness.machine.process import freeze_new_objects
 from dynbatch.harness.measuring.processes import child
 from dynbatch.harness.trials.sources import WORKER
@@ -282,14 +283,14 @@ def main(arguments: Sequence[str]) -> int:
     if len([*Path("/proc/self/task").iterdir()]) > 1 or psutil.Process().children():
         return child.REFUSED
     paths = [Path(file) for file in map(_find_file, list(sys.modules.values())) if file]
-    stamps = {path: _stamp(path) for path in paths}
+    stamps = {path: read_stamp(path) for path in paths}
     is_edited = any(s and started_at < s[0] * 1e-9 <= time.time() for s in stamps.values())
     channel.send(_READY)
     while True:
         request, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 2)
         if not request:
             return 0
-        if is_edited or any(_stamp(path) != stamp for path, stamp in stamps.items()):
+        if is_edited or any(read_stamp(path) != stamp for path, stamp in stamps.items()):
             channel.send(_OUTDATED)
             return 0
         _answer(channel, request, descriptors)
@@ -298,15 +299,6 @@ def main(arguments: Sequence[str]) -> int:
 def _find_file(module: object) -> str | None:
     file = getattr(module, "__file__", None)
     return file if isinstance(file, str) else None
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what identifies a file's content; None without a file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _answer(channel: socket.socket, request: bytes, descriptors: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dynbatch.harness.contracts.extras import PROJECT
 from dynbatch.harness.errors import BenchError, DataError, OutputError
-from dynbatch.harness.machine.files import drop_leftovers
+from dynbatch.harness.machine.files import drop_leftovers, read_stamp
 from dynbatch.harness.measuring.processes.child import IMPORTED, LEFT_OUT, START, has_memory_error
 from dynbatch.harness.measuring.processes.child_output import read_last_line, read_refusal
 from dynbatch.harness.measuring.processes.fork_server import ForkedProcess, ForkServers, ServerKey
@@ -97,7 +97,7 @@ class Launched:
     child: ChildProcess
     mark: str
     spec_path: Path
-    stamp: tuple[int, int] | None
+    stamp: tuple[int, int, int] | None
     started_at: str
 
 
@@ -150,7 +150,7 @@ def launch_worker(
         log,
         fork=fork,
     )
-    return Launched(spec, child, mark, spec_path, _read_stamp(path), started_at)
+    return Launched(spec, child, mark, spec_path, read_stamp(path), started_at)
 
 
 def settle_round(
@@ -177,7 +177,7 @@ def settle_round(
         drop_log(log)
         return refusal
     # A worker may crash after writing its record, while its framework shuts down; then it counts.
-    record = find_record(path) if _read_stamp(path) != worker.stamp else None
+    record = find_record(path) if read_stamp(path) != worker.stamp else None
     if record is None:
         status, reason = _classify_death(spec, ending, refusal, read_last_line(log))
         record = record_unmeasured(spec, path, status, reason, started_at=worker.started_at)
@@ -211,14 +211,6 @@ def record_unmeasured(
     record = build_record(spec, measured, read_harness_versions(), started_at, sources)
     write_record(path, record)
     return record
-
-
-def _read_stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
