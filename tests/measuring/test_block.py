@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.record import Record, locate_record
 from dynbatch.harness.records.turns import collect_turn_seconds, compute_ratio
 from dynbatch.harness.trials.spec import Limits, Timing, TrialSpec
-from tests.support.measured import MakeSpec, spec_of, start_block
+from tests.support.measured import MakeSpec, spec_of
 from tests.support.processes import wait_until
 
 Patch = pytest.MonkeyPatch
@@ -351,14 +351,17 @@ def test_a_killed_parent_leaves_no_worker(make_spec: MakeSpec, tmp_path: Path) -
     log = tmp_path / "log"
     timing = Timing(min_seconds=1e4, max_seconds=1e5, n_mini_batches=2)
     spec = make_spec(timing=timing, system_options={"log": str(log)})
-    parent = start_block(spec, tmp_path, 2)
+    parent = multiprocessing.Process(
+        target=measure, args=(tmp_path,), kwargs={"a": spec, "b": spec}
+    )
+    parent.start()
 
     def pids() -> set[int]:
         lines = log.read_text().splitlines() if log.exists() else []
         return {int(line.split(", ")[1]) for line in lines if line.startswith("goes on")}
 
     assert wait_until(lambda: len(pids()) == 2 and len(log.read_text().splitlines()) > 500)
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
+    parent.kill()
+    parent.join()
     assert wait_until(lambda: not any(map(psutil.pid_exists, pids())))
-    assert not list(tmp_path.glob("?.json"))
+    assert not list(tmp_path.rglob("r0.json"))

@@ -1,10 +1,8 @@
-"""A trial measured by the worker in this process, or by a block, also of another process."""
+"""A trial measured by the worker in this process, or by a block."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -83,22 +81,6 @@ def measure_alone(
     if isinstance(outcome, BenchError):
         raise outcome
     return outcome
-
-
-def start_block(spec: TrialSpec, folder: Path, n: int) -> subprocess.Popen[bytes]:
-    """Start a process that measures a trial n times in one block, into 0.json and so on."""
-    (folder / "spec.json").write_text(json.dumps(spec.to_dict()))
-    program = (
-        "import json, pathlib;"
-        "from dynbatch.harness.measuring.block import BlockEntry, measure_block;"
-        "from dynbatch.harness.measuring.processes.fork_server import ForkServers;"
-        "from dynbatch.harness.trials.spec import TrialSpec;"
-        f"folder = pathlib.Path({str(folder)!r});"
-        "spec = TrialSpec.from_dict(json.loads((folder / 'spec.json').read_text()));"
-        f"paths = [(folder / f'{{k}}.json', folder / f'{{k}}.log') for k in range({n})];"
-        "measure_block([BlockEntry(spec, *both) for both in paths], ForkServers())"
-    )
-    return subprocess.Popen([sys.executable, "-c", program])
 
 
 MakeSpec = Callable[..., TrialSpec]
