@@ -20,6 +20,7 @@ from dynbatch.harness.records.stats import (
     summarize_rounds,
 )
 from dynbatch.harness.records.turns import (
+    are_mostly_disturbed,
     collect_turn_seconds,
     compute_cpu_share,
     compute_pass_s,
@@ -140,6 +141,7 @@ def test_turns_must_have_as_many_passes_as_there_are_times() -> None:
     [
         ((), 3.0),
         ((4,), 2.5),  # of 1, 2, 3, 4
+        ((3, 4), 2.0),
         ((2, 3, 4), 3.0),  # only two would remain
     ],
 )
@@ -156,6 +158,7 @@ def test_a_ratio_is_within_cycles_and_both_members_of_a_cycle_are_left_out() -> 
     own[4], base[4] = (3.0, False), (1.0, False)
     assert compute_ratio(own, base) == pytest.approx(2.0)
     assert compute_ratio({0: (1.0, False)}, {1: (1.0, False)}) is None
+    assert compute_ratio({0: (1.0, False)}, {0: (0.0, False)}) is None
 
 
 @given(
@@ -182,6 +185,12 @@ def test_the_rule_is_symmetric_and_what_slows_a_whole_cycle_cancels(
         marks = sum(not (a or b) for *_, a, b in cycles)
         if (marks if marks >= 3 else len(cycles)) % 2:
             assert compute_ratio(base, own) == pytest.approx(1 / ratio)
+
+
+def test_a_round_is_disturbed_if_more_than_half_of_its_turns_are() -> None:
+    for n_disturbed, is_disturbed in ((2, False), (3, True)):
+        turns = [turn(cycle, is_disturbed=cycle < n_disturbed) for cycle in range(4)]
+        assert are_mostly_disturbed(turns) == is_disturbed
 
 
 def test_cpu_share() -> None:
