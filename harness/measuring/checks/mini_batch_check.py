@@ -22,7 +22,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -112,9 +112,10 @@ def prove(
     fingerprint = compute_fingerprint(system, workload, name)
     lost = find_not_finite(fingerprint)
     if lost is not None:  # this fingerprint cannot be stored: JSON has no NaN
-        lost_in = workload.mini_batches[lost.mini_batch]
+        words, k = lost
+        lost_in = workload.mini_batches[k]
         origin = find_not_finite_origin(workload.model, weights, lost_in, spec.mode)
-        reason = fault or f"{lost.words}; {origin}"
+        reason = fault or f"{words}; {origin}"
         return Verdict("failed", verdict.max_rel_err, reason), None
     if is_first and fault is None:
         fault = find_parts_fault(system, first, len(instances), fingerprint, tolerance)
@@ -246,22 +247,15 @@ def compute_fingerprint(system: System, workload: Workload, name: str) -> Finger
     )
 
 
-class NotFinite(NamedTuple):
-    """Description of a value that is not finite, and the index of its mini-batch."""
-
-    words: str
-    mini_batch: int
-
-
-def find_not_finite(fingerprint: Fingerprint) -> NotFinite | None:
-    """Return the first value of a fingerprint that is not finite, or None."""
+def find_not_finite(fingerprint: Fingerprint) -> tuple[str, int] | None:
+    """Return the first value that is not finite, in words, and its mini-batch; None without one."""
     for k, loss in enumerate(fingerprint.losses):
         if not np.isfinite(loss):
-            return NotFinite(f"the loss of mini-batch {k} is {loss}", k)
+            return f"the loss of mini-batch {k} is {loss}", k
     for name, sketches in fingerprint.sketches.items():
         for k, sketch in enumerate(sketches):
             if not np.all(np.isfinite(sketch)):
-                return NotFinite(f"{name} of mini-batch {k} is not finite", k)
+                return f"{name} of mini-batch {k} is not finite", k
     return None
 
 
