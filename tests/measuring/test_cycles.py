@@ -63,6 +63,8 @@ def test_passes_go_on_until_the_ratio_is_known() -> None:
     error = estimate_error(found[1], found[0])
     assert error <= 0.01 or found[1].timed_s >= EXTENSION * 1e3
     assert len(found[1].whole) > 10
+    alone = run_cycles([timing(min_seconds=1e3)], lambda _, cycle: 1e2 * float(noise[0, cycle]))[0]
+    assert estimate_error(alone) <= 0.01 or alone.timed_s >= EXTENSION * 1e3
 
 
 def test_what_slows_both_alike_needs_no_further_passes() -> None:
@@ -102,9 +104,9 @@ def test_passes_have_bounds(values: dict[str, float], most: float) -> None:
 
 def test_disturbed_cycles_are_no_evidence() -> None:
     own, base = Progress(timing()), Progress(timing())
-    for cycle in (0, 2, 3, 4, 6, 7, 8):
-        own.add(cycle, PassReport(2.0 + (cycle == 4), 2.0, cycle == 4))
-        base.add(cycle, PassReport(1.0, 1.0, False))
+    for cycle in (0, 2, 3, 4, 6, 7, 8, 10, 11):
+        own.add(cycle, PassReport(3.0 if cycle in (4, 7, 11) else 2.0, 2.0, cycle in (4, 7)))
+        base.add(cycle, PassReport(1.0, 1.0, cycle == 11))
     assert estimate_error(own) == estimate_error(own, base) == 0.0
     for cycle, seconds in ((2, 1.2), (3, 1.0), (4, 3.0), (6, 1.5)):
         own.whole[cycle] = PassReport(seconds, seconds, False)
