@@ -106,7 +106,7 @@ def _list_versions(python: str | None) -> Mapping[str, str]:
         }
         return versions | {"python": platform.python_version()}
     try:
-        command = [Path(python).expanduser(), "-c", _LIST_VERSIONS]
+        command = [str(Path(python).expanduser()), "-c", _LIST_VERSIONS]
         listed = subprocess.run(command, capture_output=True, check=True, timeout=60)
         # Other lines are what an environment prints at its start.
         listed_versions: dict[str, str] = json.loads(listed.stdout.splitlines()[-1])

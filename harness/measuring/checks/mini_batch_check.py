@@ -189,7 +189,7 @@ def find_parts_fault(
         n_at_once: Number of instances in the smallest parts.
         fingerprint: Fingerprint of mini-batches, of which these instances are the first.
     """
-    sketches, kinked = select_sketches(fingerprint, 0), fingerprint.kinked
+    sketches: Mapping[str, Sketch] = select_sketches(fingerprint, 0)
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
     for whole, size in ((instances, between), (instances[:between], n_at_once)):
@@ -200,7 +200,9 @@ def find_parts_fault(
         sketched = list(_sketch_parts(system, parts))
         sums = sum_sketches(sketched)
         for name, (norm, *products) in sketches.items():
-            allowed = choose_sketch_tolerance(name, tolerance.array, kinked=kinked, n_vertices=n)
+            allowed = choose_sketch_tolerance(
+                name, tolerance.array, kinked=fingerprint.kinked, n_vertices=n
+            )
             deviation = max(abs(a - b) for a, b in zip(products, sums[name], strict=True))
             if not deviation <= allowed * norm:
                 return (
