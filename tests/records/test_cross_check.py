@@ -128,7 +128,9 @@ def test_only_equal_workloads_are_compared() -> None:
 
 
 def test_records_of_the_same_workload_are_found(tmp_path: Path) -> None:
-    records = [
+    failed = {"fingerprint": fingerprint(), "status": "crash"}
+    records = [plain_record(changes=failed, system="failed")]
+    records += [
         plain_record(changes={"fingerprint": found}, **spec)
         for found, spec in (
             (fingerprint(), {"system": "own"}),
@@ -140,7 +142,7 @@ def test_records_of_the_same_workload_are_found(tmp_path: Path) -> None:
         )
     ]
     write_results(tmp_path, records, [])
-    own = records[0].trial_id
+    own = records[1].trial_id
     assert find_other_fingerprints(tmp_path / "raw", own, "w") == [fingerprint(), WRONG]
     assert find_other_fingerprints(tmp_path / "nowhere", own, "w") == []
 

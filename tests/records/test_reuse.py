@@ -22,7 +22,7 @@ from dynbatch.harness.records.record import Record
 from dynbatch.harness.records.reuse import OwnData, Present, are_same_versions
 from dynbatch.harness.records.tidy import build_frame
 from dynbatch.harness.trials.sources import hash_trial_source, read_harness_versions
-from dynbatch.harness.trials.spec import TrialSpec
+from dynbatch.harness.trials.spec import Timing, TrialSpec
 from dynbatch.harness.trials.workload import load_workload
 from tests.support.corpora import write
 from tests.support.measured import MakeSpec
@@ -263,4 +263,6 @@ def test_rows_of_unlike_machines_share_no_table(own: MakeSpec, measured_now: Mak
 def test_like_inputs_share_a_table(own: MakeSpec, measured_now: MakeRecord) -> None:
     records = [measured_now(own(system=name, seed=seed)) for name in "ab" for seed in (0, 1)]
     check_comparable(records)
+    timings = (Timing(n_instances=n) for n in (2, 4))
+    check_comparable([measured_now(own(timing=timing)) for timing in timings])
     assert len(dynbatch.numbers(build_frame(records))) == 4
