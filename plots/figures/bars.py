@@ -161,8 +161,13 @@ def build_bar(label: str, rows: pd.DataFrame, is_late: bool) -> Bar:
         return Bar(label, {}, rows.status.iloc[0])
     total = sum(lengths.values())
     text = format_plain(total) if TOTAL in lengths else format_significant(total)
-    is_joined, parts = rows.status.get(SCHEDULE) == NOT_SEPARABLE, list(rows.index)
-    joined = parts[parts.index(SCHEDULE) + (1 if is_late else -1)] if is_joined else ""
+    joined = ""
+    if rows.status.get(SCHEDULE) == NOT_SEPARABLE:
+        parts = list(rows.index)
+        at = parts.index(SCHEDULE)
+        # The nearest part that has a time; the one before may not be separable, either.
+        near = parts[at + 1 :] if is_late else [*parts[at - 1 :: -1], *parts[at + 1 :]]
+        joined = next((part for part in near if part in lengths), "")
     return Bar(label, lengths, text + DAGGER * any(rows.warnings), joined=joined)
 
 

@@ -51,6 +51,16 @@ def test_scheduling_that_is_not_separable_is_in_the_part_that_has_it(load: Load)
     assert set(schedule.status) == {"not separable"}
 
 
+def test_scheduling_is_in_the_next_part_if_construction_is_not_separable_either(
+    load: Load,
+) -> None:
+    phases = {"construct": None, "schedule": None, "forward": 0.003}
+    experiment = load("edbatch_fig8", lambda *_: {"phases_s": phases})
+    for bar in list_rows(experiment)["Tree-LSTM"]:
+        assert list(bar.lengths) == ["execution"]
+        assert bar.joined == "execution", bar.label
+
+
 def test_parts_of_a_sentence_are_those_of_a_mini_batch_by_its_size(load: Load) -> None:
     phases = {"construct": 1.6, "forward": 3.2, "backward": 4.8, "update": 0.16}
     experiment = load("dynet_fig2", lambda *_: {"phases_s": phases})
