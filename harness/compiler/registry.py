@@ -13,7 +13,8 @@ import importlib
 import linecache
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -214,12 +215,19 @@ def _spell(value: Any, *users: Any) -> str:
         own = sorted((k, v) for k, v in vars(value).items() if not k.startswith("__"))
         held = [(k, v) for k, v in own if isinstance(v, CONSTANTS)]
     elif isinstance(function, FunctionType) and function in HELPERS:
-        cells = [cell.cell_contents for cell in function.__closure__ or () if function not in users]
+        cells = [] if function in users else list(_read_cells(function))
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         held = [_spell(v, function, *users) for v in (*cells, *defaults)]
     elif not (isinstance(value, BuiltinFunctionType) and value in EMITTERS):
         return ""
     return f"{function.__module__}.{function.__qualname__} {held}"
+
+
+def _read_cells(function: FunctionType) -> Iterator[Any]:
+    """Yield the values that a function takes from the one around it, apart from unassigned ones."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):
+            yield cell.cell_contents
 
 
 @functools.cache

@@ -225,6 +225,13 @@ def make(n):
         return x * n + by
     return held
 
+def leave_unassigned():
+    @helper
+    def held(x):
+        return x * n
+    return held
+    n = 1
+
 class Held:
     N = {attribute}
 
@@ -239,6 +246,7 @@ COMPUTED = {
     "class": {"attribute": "read()", "used": "x + Held.N"},
     "closure": {"held": "make(read())", "used": "held(x)"},
     "default": {"held": "make(1)", "default": "read()", "used": "held(x)"},
+    "unassigned": {"held": "leave_unassigned()", "used": "x + 1"},
     "builtin": {"held": "(max if read() == 1 else min)", "used": "held(x, 1)"},
     "dtype": {"held": "np.dtype([bool, float][read() - 1])", "used": "np.ones(x, held)[0] + 1"},
 }
