@@ -84,7 +84,7 @@ def _check_path(key: str, value: Any) -> None:
 
 
 def to_argument(path: str | os.PathLike[str]) -> str:
-    """Return a path as an argument that is no option, and that Snakemake reads as this path."""
+    """Return a path as an argument, not an option, that Snakemake reads as this path."""
     text = os.fspath(path)
     if text.startswith("-") or (not Path(text).is_absolute() and _read_value(text) != text):
         text = f"./{text}"
