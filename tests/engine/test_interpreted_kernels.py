@@ -105,15 +105,16 @@ def interpreted(changeable: type[SmallTiles]) -> None:
     """Let the engine use small tiles, with texts as they are."""
 
 
-# Less than one tile; more than one; more than two. Interpreting one size takes seconds.
+# Columns of less than one tile; more than one; more than two. Fewer rows where these take long.
 @pytest.mark.parametrize(
-    ("name", "hidden_size"), [("tree_lstm", 5), ("tree_gru", 20), ("tree_lstm", 37)]
+    ("name", "hidden_size", "n_leaves"),
+    [("tree_lstm", 5, (1, 5, 3)), ("tree_gru", 20, (3, 2)), ("tree_lstm", 37, (1, 3))],
 )
 def test_sizes_need_not_fit_tiles(
-    name: str, hidden_size: int, changeable: type[SmallTiles]
+    name: str, hidden_size: int, n_leaves: tuple[int, ...], changeable: type[SmallTiles]
 ) -> None:
     sizes = ModelSizes(hidden_size, {"words": 11, "classes": 5}, embedding_size=hidden_size)
-    assert wrong_steps(changeable, build(name, sizes), draw_trees(sizes, (1, 5, 3))) == []
+    assert wrong_steps(changeable, build(name, sizes), draw_trees(sizes, n_leaves)) == []
 
 
 def test_lower_precision_rounds_the_factors_of_products(interpreted: None) -> None:
