@@ -83,10 +83,9 @@ def _check_path(key: str, value: Any) -> None:
         raise ConfigError(f"--config conf_dir={value} has no bench.yaml; choose a copy of conf/")
 
 
-def to_argument(path: str | os.PathLike[str]) -> str:
-    """Return a path as an argument, not an option, that Snakemake reads as this path."""
-    text = os.fspath(path)
-    if text.startswith("-") or (not Path(text).is_absolute() and _read_value(text) != text):
+def _quote_path(text: str) -> str:
+    """Return a value of `--config` that Snakemake reads as this path."""
+    if not Path(text).is_absolute() and _read_value(text) != text:
         text = f"./{text}"
     if _read_value(text) == text:
         return text
@@ -139,7 +138,7 @@ def format_pipeline_command(target: str, config: Mapping[str, object] | None = N
         words += ["--snakefile", str(SNAKEFILE)]
     if config:
         texts = {
-            key: to_argument(str(config[key])) if key in PLACES else config[key] for key in config
+            key: _quote_path(str(config[key])) if key in PLACES else config[key] for key in config
         }
         words += ["--config", *(f"{key}={text}" for key, text in texts.items())]
     return shlex.join(words)

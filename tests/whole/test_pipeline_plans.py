@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
+from dynbatch.harness.planning.requests import format_pipeline_command
 from dynbatch.harness.records.record import read_record
 from tests.support.pipelines import (
     HERE,
@@ -82,7 +84,7 @@ def test_pipeline_error_gives_one_line(
     assert not (folder / "results").exists()
 
 
-NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
+NASTY = "-a b: #'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
 
 
 @pytest.fixture
@@ -106,20 +108,25 @@ def drawn_in(results: Path) -> None:
     assert (results / "tables/small_table_systems.md").stat().st_size > 0
 
 
+def run_all(folder: Path, **config: str) -> None:
+    """Run the pipeline with the arguments that printed commands have."""
+    words = shlex.split(format_pipeline_command("all", config))
+    snakemake(folder, "all", config=words[words.index("--config") + 1 :])
+
+
 @pytest.mark.slow
 def test_a_run_in_places_of_any_name(nasty: Path) -> None:
-    """The run measures, counts and draws; another draws records from a directory `-...`."""
+    """The run measures, counts and draws; another draws its records."""
     conf, results, data = (f"{NASTY}{name}" for name in ("conf", "results", "data"))
-    printed = ["scale=smoke", "device=cpu", f"conf_dir={conf}"]
-    snakemake(nasty, "all", config=[*printed, f"results_dir={results}", f"data_root={data}"])
+    results = results.replace(" ", "")  # with a space, argparse does not take it for an option
+    run_all(nasty, scale="smoke", device="cpu", conf_dir=conf, results_dir=results, data_root=data)
     drawn_in(nasty / results)
     records = [read_record(path) for path in (nasty / results).glob("raw/*/r0.json")]
     assert {record.status for record in records} == {"ok"}
     assert {record.config["data_root"] for record in records} == {data}
     assert {path.name for path in nasty.iterdir()} == {".snakemake", conf, results}
-    place, drawn = f"-r{NASTY}", f"-o{NASTY}"
+    place, drawn = (f"{NASTY}{name}" for name in ("records", "drawn"))
     shutil.move(nasty / results / "raw", nasty / place)
-    config = [f"conf_dir={conf}", f"records={place}", f"results_dir={drawn}"]
-    snakemake(nasty, "all", config=config)
+    run_all(nasty, conf_dir=conf, records=place, results_dir=drawn)
     drawn_in(nasty / drawn)
     assert {path.name for path in nasty.iterdir()} == {".snakemake", conf, results, place, drawn}

@@ -23,7 +23,7 @@ from dynbatch.harness.planning.job_specs import (
 )
 from dynbatch.harness.planning.overrides import format_override
 from dynbatch.harness.planning.pending import find_pending
-from dynbatch.harness.planning.requests import TABLES, is_only_claims, select_drawn, to_argument
+from dynbatch.harness.planning.requests import TABLES, is_only_claims, select_drawn
 from dynbatch.harness.planning.locks import begin_run
 from dynbatch.harness.records.store import find_packed_files
 from dynbatch.harness.trials.sources import SourceHashes

@@ -14,4 +14,4 @@ rule counts:
     message:
         "count {wildcards.sweep}"
     shell:
-        "{params.measure:q} {params.order:q} --done={output:q} 3>&2 &> {log:q}"
+        "{params.measure:q} --done={output:q} -- {params.order:q} 3>&2 &> {log:q}"

@@ -18,4 +18,4 @@ rule measure:
     message:
         "measure {wildcards.job}"
     shell:
-        "{params.measure:q} {params.order:q} --done={output:q} 3>&2 &> {log:q}" # 3: messages outside the log
+        "{params.measure:q} --done={output:q} -- {params.order:q} 3>&2 &> {log:q}" # 3: messages outside the log

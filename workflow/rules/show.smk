@@ -57,11 +57,12 @@ rule collect:
     log:
         f"{RESULTS}/logs/collect.log",
     params:
-        collect=[*PYTHON, "dynbatch.harness.commands.collect", to_argument(PLACE or RESULTS / "raw"), "--latest"],
+        collect=[*PYTHON, "dynbatch.harness.commands.collect", "--latest"],
+        place=PLACE or str(RESULTS / "raw"),
     message:
         "write {output}"
     shell:
-        "{params.collect:q} --out={output:q} &> {log:q}"
+        "{params.collect:q} --out={output:q} -- {params.place:q} &> {log:q}"
 
 # All tables, figures and the report in one job, so that planning and imports happen once.
 rule report:
