@@ -6,6 +6,7 @@
 # make test-quick: the part of it to run at every change.  All install what they need.
 # make test-cluster: the pipeline on a Slurm of its own.
 # make campaign: what becomes of records and commands when things go wrong, see docs/faults.md.
+# make clean: deletes all results but the committed ones, and the files of tools.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
@@ -54,7 +55,7 @@ ONE_OF_EACH := sed -E '/^-|^\#|@/d; s/[+ ;].*//' | awk -F= '{ name = tolower($$1
 
 # Lists the targets above; it is the first target, so that make alone starts nothing.
 help:
-	@sed -n 's/^# \(make [a-z-]*:\)/\1/p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^# \(make [a-z-]*:\)/\1/p' $(MAKEFILE)
 
 all: install
 	$(WITH_GPU_PEERS)
@@ -71,7 +72,15 @@ medium: install
 	$(if $(findstring --config,$(SNAKEMAKE)),$(error SNAKEMAKE has --config, which would replace scale=medium; say CONFIG="key=value" instead))
 	$(BIN)/snakemake all --config scale=medium $(CONFIG) $(SNAKEMAKE)
 
-install: $(VENV)/.installed
+# One at a time: another make in this directory waits, and then finds everything installed.
+MAKEFILE := $(firstword $(MAKEFILE_LIST))
+install:
+	@flock -n $(MAKEFILE) true || echo "waiting for another make, which installs packages"
+	@flock $(MAKEFILE) $(MAKE) -f $(MAKEFILE) --no-print-directory installed
+
+.PHONY: installed
+installed: $(VENV)/.installed
+	@:
 
 # Another TORCH_INDEX than that of the last installation installs again.
 ifneq ($(TORCH_INDEX),$(if $(TORCH_INDEX),$(shell cat $(VENV)/.torch_index 2> /dev/null)))
@@ -117,7 +126,8 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-ind
 # The versions that the tests ran with. CUDA's packages are left out, so that they also fit a machine
 # with a GPU.
 constraints:
-	(echo "# Written by make constraints: the versions that the tests ran with."; $(BIN)/python -m pip freeze --exclude-editable | $(ONE_OF_EACH) | grep -vE '^($(WITH_TORCH)|setuptools)') > constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable > $(VENV)/freeze.txt
+	(echo "# Written by make constraints: the versions that the tests ran with."; cat $(VENV)/freeze.txt | $(ONE_OF_EACH) | grep -vE '^($(WITH_TORCH)|setuptools)') > constraints.txt
 
 # Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
 test: install
@@ -149,13 +159,15 @@ CAMPAIGN ?=
 campaign: install
 	$(BIN)/python -m pytest tests/campaign --hypothesis-profile=campaign $(CAMPAIGN)
 
-# Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler.
+# Real DyNet built from source, which headline ratios are taken against; needs a C++ compiler. A second
+# build waits for the first one, whose directory it would delete.
+DYNET_BUILD := scripts/build_dynet_native.sh
 dynet-native: install
-	PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
+	PYTHON=$(BIN)/python flock $(DYNET_BUILD) bash $(DYNET_BUILD)
 
 # The same for NVIDIA GPUs (sm_80, sm_90); needs nvcc of CUDA 13, but no GPU.
 dynet-cuda: install
-	DEVICE=cuda PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
+	DEVICE=cuda PYTHON=$(BIN)/python flock $(DYNET_BUILD) bash $(DYNET_BUILD)
 
 # TensorFlow and JAX with CUDA, each in an environment of its own, in which their trials on CUDA run.
 gpu-peers: install

@@ -41,13 +41,16 @@ def test_an_index_of_pytorch_replaces_its_build(tmp_path: Path) -> None:
     python.write_text(FAKE_PYTHON.format(log=log))
     python.chmod(0o755)
 
-    def install(*words: str) -> list[str]:
+    def install(*words: str, n_at_once: int = 1) -> list[str]:
         log.write_text("")
         command = ["make", "install", f"VENV={tmp_path}", *words]
-        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        running = [subprocess.Popen(command, cwd=ROOT) for _ in range(n_at_once)]
+        assert [process.wait() for process in running] == [0] * n_at_once
         return log.read_text().splitlines()
 
-    assert any("install --use-pep517 -c constraints.txt" in line for line in install())
+    first, *_ = once = install(n_at_once=3)
+    assert "install --use-pep517 -c constraints.txt" in first
+    assert len({*once}) == len(once), "of three, one installs and the others wait"
     assert install() == []
     freeze, uninstall, torch, others, size, _ = install("TORCH_INDEX=cpu")
     assert freeze.endswith("freeze")
@@ -60,6 +63,14 @@ def test_an_index_of_pytorch_replaces_its_build(tmp_path: Path) -> None:
     assert "torch==" not in pinned
     assert install("TORCH_INDEX=cpu") == []
     assert any("https://mirror/whl" in line for line in install("TORCH_INDEX=https://mirror/whl"))
+
+
+def test_versions_that_cannot_be_listed_replace_no_others(tmp_path: Path) -> None:
+    pins = tmp_path / "constraints.txt"
+    pins.write_text("torch==2.13.0\n")
+    command = ["make", "-f", str(ROOT / "Makefile"), "constraints"]  # without an environment
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode
+    assert pins.read_text() == "torch==2.13.0\n"
 
 
 def test_an_install_by_hashes_takes_nothing_else() -> None:
