@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from snakemake.cli import parse_config
 
 import dynbatch.harness.planning.nodes
-from dynbatch.harness.commands import bench, collect, doctor, schedule
+from dynbatch.harness.commands import bench, collect, compare, data, doctor, schedule
 from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.planning.config import Composer
 from dynbatch.harness.planning.overrides import MAX_TRIALS, read_points, read_settings
@@ -42,6 +42,8 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], tuple[str, ...]]] = {
     "bench": (bench.main, ("system=null", *TINY)),
     "bench-schedule": (schedule.main, COUNTED),
     "bench-collect": (collect.main, ()),
+    "bench-compare": (compare.main, ()),
+    "bench-data": (data.main, ()),
     "bench-doctor": (doctor.main, ()),
 }
 OTHERS = ("x.csv", "x", "x.JSON", "x.json.gz")
@@ -97,7 +99,7 @@ KEYS_TYPED: list[Line] = [
     (["+model.options.color=red"], ["option model.options.color for model tree_fc", "variant"]),
     (["learning.file_sha256=ab"], ["learning.file_sha256=ab is computed", "remove it"]),
     (["hydra.run.dir=x"], ["bench runs them itself; remove it"]),
-    (["batch_size"], ["batch_size"]),
+    (["batch_size"], ["invalid argument 'batch_size': expected KEY=VALUE, such as batch_size=8"]),
     (["--no-such-flag"], ["bench --help"]),
     (["--resolve"], ["--resolve flag"]),
 ]
@@ -143,6 +145,9 @@ VALUES: list[Line] = [
         for name in OTHERS
     ),
     (["system=~"], ["invalid argument 'system=~'"]),
+    (["system=vertex,"], ["invalid argument 'system=vertex,': mismatched input '<EOF>'; quote"]),
+    (["data_root='~no_one/x'"], ["data_root=~no_one/x: the user of ~ is unknown; write the whole"]),
+    (["dataset=trees", "dataset.path='~no_one'"], ["dataset.path=~no_one: the user of ~"]),
 ]
 SWEEPS: list[Line] = [
     (["system=vertex,dynet"], ["has several values; set -m first"]),
@@ -157,7 +162,9 @@ SWEEPS: list[Line] = [
 ]
 COUNTS: list[Line] = [
     (["=5"], ["=5 has no key"]),
-    ([""], ["invalid argument '': expected key=value"]),
+    ([""], ["invalid argument '': expected KEY=VALUE"]),
+    (["granularty=vertex"], ["granularty is not in the configuration, did you mean granularity?"]),
+    (["results_dir=x"], ["counts have no results_dir; remove it"]),
     (["experiment=null"], ["counts have no experiment; remove it"]),
     (["system=vertex"], ["counts have no system; remove it"]),
     (["rounds=1e11"], ["counts have no rounds"]),
@@ -179,7 +186,7 @@ COUNTS: list[Line] = [
     (["policy=agenda,"], ["policy= is unknown; choose one of agenda"]),
     (["offset=10000000"], ["need 10000002 instances, but sst_synthetic (train) has"]),
     (["granularity=no_such"], ["granularity=no_such is unknown; choose one of vertex, operator"]),
-    (["no_such"], ["expected key=value"]),
+    (["no_such"], ["expected KEY=VALUE"]),
     (["--no-such"], ["see `bench-schedule --help`"]),
     (["--draw=graph.gif"], ["choose one of .pdf, .png, .svg"]),
     (["batch_size=100", "--draw=graph.png"], ["cannot be drawn readably"]),
@@ -210,10 +217,26 @@ COLLECTED: list[Line] = [
     (["pipe"], ["pipe cannot be read (it is a FIFO, not a file)"]),
     (["/dev/zero"], ["/dev/zero cannot be read"]),
 ]
+DESCRIBED: list[Line] = [
+    (["list", "--data-root", ""], ["--data-root is empty"]),
+    (["list", "--data-root", "file"], ["--data-root=file is not a directory; choose another"]),
+    (["list", "--data-root", "~no_one/x"], ["--data-root=~no_one/x: the user of ~ is unknown"]),
+    (["describe"], ["required: name; see"]),
+    (["describe", ""], ["name is empty"]),
+    (["describe", "x" * 300], ["names of at most 255 bytes"]),
+    (["describe", "sst_synthetic", "+dataset.options.color=1"], ["color", "valid options"]),
+]
+COMPARED: list[Line] = [
+    (["", "empty"], ["BEFORE is empty"]),
+    (["empty", ""], ["AFTER is empty"]),
+    ([TOO_LONG, "empty"], ["BEFORE=/x/x", "at most 3500 bytes"]),
+]
 LINES = [
     *(("bench", *line) for line in (*NAMES, *KEYS_TYPED, *VALUES, *SWEEPS)),
     *(("bench-schedule", *line) for line in COUNTS),
     *(("bench-collect", *line) for line in COLLECTED),
+    *(("bench-data", *line) for line in DESCRIBED),
+    *(("bench-compare", *line) for line in COMPARED),
     *(("bench-doctor", [text], ["see `bench-doctor --help`"]) for text in ("--nope", "", "x")),
 ]
 
@@ -256,6 +279,12 @@ def test_a_wrong_command_line(
 def test_hydras_own_switch_changes_nothing(here: Path, capsys: Output, monkeypatch: Patch) -> None:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     refusal("bench", ["system=dinet"], here, capsys)
+
+
+def test_a_variable_of_the_shell_is_refused(here: Path, capsys: Output, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("BENCH_DATA", "~no_one")
+    line = refusal("bench", ["dataset=sst"], here, capsys)
+    assert "BENCH_DATA=~no_one: the user of ~ is unknown; write the whole path" in line
 
 
 def test_cuda_without_a_device_is_refused(here: Path, capsys: Output, monkeypatch: Patch) -> None:

@@ -46,7 +46,7 @@ PACKED = Output("--pack ", "a packed file", is_packed)
 
 @make_command("bench-collect")
 def main(typed: list[str]) -> int:
-    options = _build_parser().parse_args(typed)
+    options = _build_parser().parse_mixed(typed, "places")
     _check_flags(options)
     _check_paths(options)
     places = options.places
@@ -154,7 +154,7 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise ConfigError("--unpack excludes --latest; remove it, or use it with --pack")
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _build_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="bench-collect",
         description="Records to one CSV, to packed files, or back from packed files.",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 import pandas as pd
 
@@ -21,6 +20,7 @@ from dynbatch.harness.errors import RecordError
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
 from dynbatch.harness.records.tidy import frame
 from dynbatch.harness.terminal.exit_handling import EXIT_TRIAL_FAILED, OneLineParser, make_command
+from dynbatch.harness.values.checked import check_path_text
 from dynbatch.plots.tables.cells import format_ratio
 
 # Unchanged code differs by up to a factor of 1.17 between runs (conf/experiment/answers.yaml).
@@ -38,6 +38,8 @@ def main(typed: list[str]) -> int:
         trial is slower or has no number or record any more.
     """
     options = _build_parser().parse_args(typed)
+    check_path_text("BEFORE", options.before)
+    check_path_text("AFTER", options.after)
     before, after = (_read_trials(folder) for folder in (options.before, options.after))
     gains = compute_gains(before, after, options.tolerance)
     for _, gain in gains.iterrows():
@@ -53,8 +55,8 @@ def main(typed: list[str]) -> int:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="bench-compare", description=__doc__)
-    parser.add_argument("before", type=Path, metavar="BEFORE")
-    parser.add_argument("after", type=Path, metavar="AFTER")
+    parser.add_argument("before", metavar="BEFORE")
+    parser.add_argument("after", metavar="AFTER")
     parser.add_argument(
         "--tolerance",
         type=_parse_tolerance,
@@ -75,7 +77,7 @@ def _parse_tolerance(text: str) -> float:
     return value
 
 
-def _read_trials(folder: Path) -> pd.DataFrame:
+def _read_trials(folder: str) -> pd.DataFrame:
     """Return the rows of a directory's trials, whose code does not affect comparability."""
     rows = frame(folder)
     rows = rows[rows.kind == "trial"]

@@ -27,9 +27,10 @@ from dynbatch.harness.planning.yaml_files import (
 )
 from dynbatch.harness.terminal.exit_handling import OneLineParser, make_command
 from dynbatch.harness.values.arrays import IntArray
+from dynbatch.harness.values.checked import check_path_text
 from dynbatch.harness.values.instances import Chain, Lattice, NaryTree, SentencePair, Tree
 from dynbatch.harness.values.parsed import LEFT, RIGHT, SHIFT, ParsedSentence
-from dynbatch.harness.values.paths import CONF_DIR, find_data_root
+from dynbatch.harness.values.paths import CONF_DIR, expand_home, find_data_root
 
 Facts = list[tuple[str, str]]
 
@@ -211,17 +212,20 @@ def _build_parser() -> argparse.ArgumentParser:
     subparser.add_argument("name", help="name of a dataset, or a file of your own")
     subparser.add_argument("--split", choices=SPLITS, default="train")
     subparser.add_argument(
-        "overrides", nargs="*", metavar="dataset.options.KEY=VALUE", help="as for bench"
+        "overrides", nargs="*", default=(), metavar="dataset.options.KEY=VALUE", help="as for bench"
     )
     return parser
 
 
 def _parse_root(given: str) -> Path:
-    root = Path(given).expanduser()
+    check_path_text("--data-root", given)
+    root = expand_home("--data-root", given)
     try:
-        root.exists()
-    except OSError as error:  # a name that is too long, a directory without permission
+        is_file = root.exists() and not root.is_dir()
+    except OSError as error:  # a directory without permission
         raise ConfigError(f"{root}: {error.strerror}; choose another --data-root") from None
+    if is_file:
+        raise ConfigError(f"--data-root={root} is not a directory; choose another --data-root")
     return root
 
 
@@ -303,10 +307,11 @@ def _show_progress(done_bytes: int, total_bytes: int | None) -> None:
 
 def _describe(name: str, split: str, root: Path, overrides: Sequence[str]) -> None:
     for text in overrides:
-        if not text.startswith(OPTION):
+        if not text.lstrip("+").startswith(OPTION):
             raise ConfigError(
                 f"unexpected argument {text}: expected {OPTION}options.KEY=VALUE; remove it"
             )
+    check_path_text("name", name)
     settings = {"dataset": name}
     known = list_choices("dataset", CONF_DIR)
     if name not in known and Path(name).exists():

@@ -59,7 +59,7 @@ def main(typed: list[str]) -> int:
         0 if every count succeeded, 1 for wrong input, 2 for an internal error, and 3 if a policy
         failed; its row has the status.
     """
-    flags = _build_parser().parse_args(typed)
+    flags = _build_parser().parse_mixed(typed, "settings")
     requests = parse_requests(flags.settings)
     _check_flags(requests, flags)
     counted = _count(requests, flags, shlex.join([NAME, *typed]))
@@ -181,7 +181,7 @@ def _format_parts(counted: Counted, *, show_policy: bool) -> list[str]:
     return [*parts, LEGEND] if parts else []
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _build_parser() -> OneLineParser:
     parser = OneLineParser(
         prog=NAME,
         description=__doc__,

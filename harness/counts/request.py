@@ -24,18 +24,18 @@ from dynbatch.harness.contracts.policy import (
     list_policy_names,
 )
 from dynbatch.harness.counts.counting import GraphPair
-from dynbatch.harness.errors import BenchError, ConfigError
+from dynbatch.harness.errors import BenchError, ConfigError, suggest_name
 from dynbatch.harness.granularity.operators import build_operator_graph
 from dynbatch.harness.granularity.released import build_released_graph
 from dynbatch.harness.granularity.vertices import add_output_vertices, cut_output
 from dynbatch.harness.machine.facts import read_cpu_model
-from dynbatch.harness.planning.config import Composer, resolve_spec
+from dynbatch.harness.planning.config import BenchConfig, Composer, resolve_spec
 from dynbatch.harness.planning.overrides import read_settings
 from dynbatch.harness.records.record import format_now
 from dynbatch.harness.records.reuse import has_checksums, identify_corpus, load_identified
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import build_model
-from dynbatch.harness.values.checked import check_count, check_path_text
+from dynbatch.harness.values.checked import check_count, check_path_text, find_key_types
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.values.paths import PACKAGE
 
@@ -43,7 +43,7 @@ CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage
 NUMBERS = ("offset", "learn_offset", "n_following")
 PATHS = ("save_policy", "out", "records")
 # Keys of `bench` without influence on counts.
-NOT_COUNTED = ("system", "experiment", "scale", "rounds", "round", "cpu")
+NOT_COUNTED = ("system", "experiment", "scale", "rounds", "round", "cpu", "results_dir")
 MAX_DIGITS = 9
 MAX_FOLLOWING = 100_000  # each of these mini-batches is scheduled
 # Fields of a request, in addition to its trial, that change the counts.
@@ -161,11 +161,7 @@ def _split_settings(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
     own |= {key: choices[0] for key, choices in CHOICES.items()}
     others = []
     for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(
-                f"invalid argument {setting!r}: expected key=value, such as batch_size=8"
-            )
+        key, _, value = setting.partition("=")
         if key in PATHS:
             check_path_text(key, value)
         if key == "order":
@@ -181,6 +177,8 @@ def _split_settings(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
             own[key] = value
             if not value:
                 raise ConfigError(f"{key} is empty; set a value, or remove {key}")
+        elif key not in find_key_types(BenchConfig) and (close := suggest_name(key, own)):
+            raise ConfigError(f"{key} is not in the configuration{close}")
         else:
             others.append(setting)
     own["learn_offset"] = own["learn_offset"] or own["offset"]

@@ -21,7 +21,7 @@ from dynbatch.harness.planning.yaml_files import read_mapping
 from dynbatch.harness.records.record import build_record_path
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.paths import CONF_DIR, find_data_root
+from dynbatch.harness.values.paths import CONF_DIR, expand_home, find_data_root
 
 CUDA_BUDGET = "4h"
 
@@ -81,11 +81,12 @@ def build_choices(
 ) -> Choices:
     """Build choices with defaults: scale medium if CUDA is available, else smoke."""
     device = config.get("device") or choose_device(read_nodes(config))
+    root = config.get("data_root")
     return Choices(
         scale=str(config.get("scale") or ("medium" if device == "cuda" else "smoke")),
         device=str(device),
         threads=int(config.get("threads") or 1),
-        data_root=Path(config.get("data_root") or find_data_root(environment)).expanduser(),
+        data_root=expand_home("data_root", str(root)) if root else find_data_root(environment),
         results_dir=Path(config.get("results_dir") or "results"),
         conf_dir=Path(config.get("conf_dir") or CONF_DIR).resolve(),
         datasets=datasets,

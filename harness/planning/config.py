@@ -44,7 +44,7 @@ from dynbatch.harness.trials.spec import ON_INVALID_DATA, TrialSpec
 from dynbatch.harness.trials.workload import build_model, choose_arity
 from dynbatch.harness.values import checked
 from dynbatch.harness.values.checked import OneOf, Place, Text, read
-from dynbatch.harness.values.paths import CONF_DIR, find_data_root
+from dynbatch.harness.values.paths import CONF_DIR, expand_home, find_data_root
 
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000
@@ -286,7 +286,7 @@ def resolve_spec(
         **{
             **shared,
             "learning": _add_hash(config.learning),
-            "data_root": str(Path(config.data_root).expanduser()),
+            "data_root": str(expand_home("data_root", config.data_root)),
         },
         system=system.name,
         adapter=system.adapter,
@@ -324,7 +324,7 @@ def build_dataset_options(dataset: DatasetFile, conf_dir: Path = CONF_DIR) -> Op
             f"dataset.path={dataset.path}, but dataset={dataset.name} has its own files; choose one"
             f" of: {', '.join(list_formats(conf_dir))}"
         )
-    path = Path(dataset.path).expanduser()
+    path = expand_home("dataset.path", dataset.path)
     digest = _hash_file("dataset.path", path, "a text file")
     return {**dataset.options, "path": str(path), "sha256": {OWN_SPLIT: digest}}
 

@@ -71,6 +71,8 @@ def format_override(key: str, value: Any) -> str:
 @cache
 def _parse(text: str) -> Override:
     """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond."""
+    if "=" not in text and not text.startswith("~"):
+        raise ConfigError(f"invalid argument {text!r}: expected KEY=VALUE, such as batch_size=8")
     try:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:
@@ -79,8 +81,9 @@ def _parse(text: str) -> Override:
             f" has characters other than letters, digits and - _ . / : + %, as in {_QUOTED}"
         ) from error
     except (HydraException, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split()).partition(" expecting {")[0]
         raise ConfigError(
-            f"invalid argument {text!r}: {' '.join(str(error).split())}; quote a value that has"
+            f"invalid argument {text!r}: {reason}; quote a value that has"
             f" characters other than letters, digits and - _ . / : + %, as in {_QUOTED}"
         ) from error
 

@@ -24,6 +24,7 @@ from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.sources import SourceHashes
 from dynbatch.harness.trials.spec import TrialSpec
 from dynbatch.harness.trials.workload import draw_batches
+from dynbatch.harness.values.paths import expand_home
 
 UNREADABLE = "unreadable"  # replaces the hash of inputs; no record has it
 # The remains of a package have no name.
@@ -106,7 +107,7 @@ def _list_versions(python: str | None) -> Mapping[str, str]:
         }
         return versions | {"python": platform.python_version()}
     try:
-        command = [str(Path(python).expanduser()), "-c", _LIST_VERSIONS]
+        command = [str(expand_home("system.python", python)), "-c", _LIST_VERSIONS]
         listed = subprocess.run(command, capture_output=True, check=True, timeout=60)
         # Other lines are what an environment prints at its start.
         listed_versions: dict[str, str] = json.loads(listed.stdout.splitlines()[-1])

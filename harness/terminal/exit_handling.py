@@ -222,6 +222,14 @@ def raise_on_signals() -> Iterator[None]:
 class OneLineParser(argparse.ArgumentParser):
     """Argument parser that reports a wrong command line as one line, with exit code 1."""
 
+    def parse_mixed(self, typed: Sequence[str], name: str) -> argparse.Namespace:
+        """Parse arguments whose positional ones, a list of this name, may follow options."""
+        options, rest = self.parse_known_args(typed)
+        if unknown := [text for text in rest if text.startswith("-")]:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        setattr(options, name, [*getattr(options, name), *rest])
+        return options
+
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError instead of printing the usage and exiting with code 2."""
         raise ConfigError(f"{message}; see `{self.prog} --help`")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from dynbatch.harness.errors import ConfigError
+
 PACKAGE = __name__.partition(".")[0]
 
 
@@ -41,7 +43,19 @@ def is_checkout() -> bool:
 
 def find_data_root(environment: Mapping[str, str]) -> Path:
     """Return the directory of the datasets: BENCH_DATA, or `data` if it is unset or empty."""
-    return Path(environment.get("BENCH_DATA") or "data").expanduser()
+    return expand_home("BENCH_DATA", environment.get("BENCH_DATA") or "data")
+
+
+def expand_home(key: str, path: str) -> Path:
+    """Return the path of a key, in which ~ or ~USER is replaced by a home directory.
+
+    Raises:
+        ConfigError: There is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{key}={path}: the user of ~ is unknown; write the whole path") from None
 
 
 def shorten_paths(paths: Iterable[str]) -> dict[str, str]:

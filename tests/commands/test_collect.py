@@ -49,7 +49,8 @@ def test_the_csv_is_the_frame_with_trials_before_counts(tmp_path: Path, capsys: 
     failed = plain_record(2, {"status": "oom", "reason": reason, "passes_s": ()})
     write_results(tmp_path, [failed, plain_record(1), plain_record(0)], [plain_count()])
     out = tmp_path / "all.csv"
-    assert run(tmp_path / "raw", "--out", out) == 0
+    (tmp_path / "none").mkdir()
+    assert run(tmp_path / "raw", "--out", out, tmp_path / "none") == 0
     assert capsys.readouterr() == ("", "")
     written, loaded = pd.read_csv(out), dynbatch.frame(tmp_path / "raw")
     assert set(written) == set(loaded) - {"turns"}, "a mapping is no text"

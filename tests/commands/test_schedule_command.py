@@ -40,7 +40,7 @@ RATIOS = ["ratio", "ratio_ed"]
 
 
 def printed_rows(capsys: Output, *arguments: str) -> list[dict[str, Any]]:
-    assert main([*arguments, "--json"]) == 0
+    assert main([*arguments[:1], "--json", *arguments[1:]]) == 0
     return json.loads(capsys.readouterr().out)
 
 

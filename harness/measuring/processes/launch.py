@@ -34,7 +34,7 @@ from dynbatch.harness.records.record import (
 from dynbatch.harness.records.reuse import OwnData
 from dynbatch.harness.trials.sources import WORKER, SourceHashes, read_harness_versions
 from dynbatch.harness.trials.spec import TrialSpec
-from dynbatch.harness.values.paths import IMPORT_ROOT, ROOT, is_checkout
+from dynbatch.harness.values.paths import IMPORT_ROOT, ROOT, expand_home, is_checkout
 
 _ANSWER_S = 30.0  # Python starts in a fraction of a second, or in several from a slow disk
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -283,7 +283,7 @@ def _classify_death(
 
 
 def find_interpreter(spec: TrialSpec) -> str:
-    return str(Path(spec.python).expanduser()) if spec.python else sys.executable
+    return str(expand_home("system.python", spec.python)) if spec.python else sys.executable
 
 
 def explain_unstartable(spec: TrialSpec) -> str | None:
