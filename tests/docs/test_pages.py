@@ -100,7 +100,10 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     experiments = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")} | added
     workflow = [SNAKEFILE, *(ROOT / "workflow" / "rules").glob("*.smk")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in workflow)
-    rules = {*re.findall(r"^rule (\w+):", text, re.MULTILINE), *(f"draw_{x}" for x in experiments)}
+    rules = {
+        *re.findall(r"^ *rule (\w+):", text, re.MULTILINE),
+        *(f"draw_{x}" for x in experiments),
+    }
     known: dict[str, Iterable[str]] = {
         r"\b(bench-\w+)\b": project["scripts"],
         r"^make ([\w-]+)": targets,

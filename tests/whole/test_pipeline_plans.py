@@ -56,6 +56,11 @@ def test_the_shipped_pipeline_plans_and_touches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_without_a_target_everything_is_drawn(folder: Path) -> None:
+    assert re.search(r"^report +1$", snakemake(folder, "--dry-run"), re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_lint(folder: Path) -> None:
     snakemake(folder, "--lint")
 

@@ -14,15 +14,6 @@ with exit_on_error(): # for errors in --config or conf/
 # Without trials, for example if all experiments count batches, there is no table of records.
 TRIALS_CSV = [f"{RESULTS}/records.csv"] if any(PLANS.values()) else []
 
-rule all:
-    default_target: True
-    input:
-        f"{RESULTS}/report.html",
-        TRIALS_CSV,
-        to_measure(), # even if the report exists
-    message: # Snakemake's default message lists all records
-        f"all experiments are drawn: {RESULTS}/report.html"
-
 # Every table and figure, and the report.
 rule draw_all:
     input:
