@@ -95,7 +95,7 @@ def find_minimum(x: Any) -> Any:
 @helper
 def add_up(x: Any) -> int:
     """Return the sum of integers."""
-    total = 0
+    total = np.uint64(0) if x.dtype == np.uint64 else 0
     for k in range(len(x)):
         total += x[k]
     return total

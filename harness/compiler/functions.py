@@ -411,9 +411,13 @@ class FunctionWriter(Expressions):
         kind, *texts = map(self.evaluate, parts or [ast.Constant(None)])
         is_error = isinstance(kind, type) and issubclass(kind, Exception)
         is_known = is_error and getattr(builtins, kind.__name__, None) is kind
+        expected = "expected a built-in exception with one constant text"
         if not is_known or len(texts) != 1 or not isinstance(texts[0], str):
-            raise CompileError("expected a built-in exception with one constant text")
-        kind(texts[0])  # an error now if it needs more arguments, as ExceptionGroup does
+            raise CompileError(expected)
+        try:
+            kind(texts[0])
+        except TypeError as error:  # it needs more arguments, as ExceptionGroup does
+            raise CompileError(expected) from error
         number = self.module.number_error(kind, texts[0])
         self.builder.store(WORD(number), self.module.reserve_words(ERROR))
         self.raises = True

@@ -144,7 +144,10 @@ def look_up(function: Callable[..., Any], name: str) -> Any:
     """Return the value of a name that is not a variable of a function."""
     code = function.__code__
     if name in code.co_freevars and function.__closure__:
-        return function.__closure__[code.co_freevars.index(name)].cell_contents
+        try:
+            return function.__closure__[code.co_freevars.index(name)].cell_contents
+        except ValueError as error:
+            raise CompileError(f"{name} is not assigned in the function around it") from error
     if name in function.__globals__:
         return function.__globals__[name]
     if hasattr(builtins, name):

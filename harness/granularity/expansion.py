@@ -16,7 +16,7 @@ NOTHING = -1
 OUTPUT_KIND = 0  # kind of the outputs
 TYPE, FUNCTION, PULL = range(3)  # columns of VertexKinds.operators
 LOCAL, SLOT, STATE = range(3)  # columns of VertexKinds.values
-VALUE, CHILD, N_CHILDREN = range(3)  # entries of Expanded.fault
+VALUE, CHILD, N_CHILDREN = range(3)  # entries of Expanded.missing
 Value = tuple[Template, ValueSource]  # a value that the operators or parents of a vertex read
 
 
@@ -53,9 +53,9 @@ class Expanded(NamedTuple):
         first: (n_vertices + 1,), first operator of each vertex, and of the outputs.
         pulled: Number that each operator pulls, or NOTHING.
         pushed: (n_outputs,), operator that computes each output.
-        fault: Empty; or, if a value does not exist: its row in VertexKinds.values, the child that
-            does not have it or NOTHING, and the number of children. Other arrays are incomplete
-            then.
+        missing: Empty; or, if a value does not exist: its row in VertexKinds.values, the child
+            that does not have it or NOTHING, and the number of children. Other arrays are
+            incomplete then.
     """
 
     first: Ints
@@ -65,7 +65,7 @@ class Expanded(NamedTuple):
     arg_start: Ints
     args: Ints
     pushed: Ints
-    fault: Ints
+    missing: Ints
 
 
 def list_values(templates: Sequence[Template]) -> list[Value]:
@@ -157,11 +157,11 @@ def expand(
         base, v = first[n] + k * size, outputs[k]
         end = _write(out, end, kinds, OUTPUT_KIND, base, outputs, k, k + 1, at, pulled, v)
         out.pushed[k] = _find(out, kinds, kinds.pushed, base, outputs, k, k + 1, at, True)
-    if out.fault[VALUE] != NOTHING:
+    if out.missing[VALUE] != NOTHING:
         return out
     return Expanded(
         first, out.types, out.functions, out.pulled, out.arg_start, out.args, out.pushed,
-        out.fault[:0],
+        out.missing[:0],
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def _find(
     out: Expanded, kinds: VertexKinds, row: int, base: int, children: Ints, begin: int, end: int,
     at: IntTable, is_read: bool,
 ) -> int:  # fmt: skip
-    """Return the operator that computes a value; note a fault if there is none.
+    """Return the operator that computes a value; record it in `missing` if there is none.
 
     A state that is only passed on may be missing.
 
@@ -209,9 +209,9 @@ def _find(
     operator = NOTHING
     if child != NOTHING and state != NOTHING:
         operator = at[child, state]
-    is_fault = operator == NOTHING and (is_read or child == NOTHING)
-    if is_fault and out.fault[VALUE] == NOTHING:
-        out.fault[VALUE], out.fault[CHILD], out.fault[N_CHILDREN] = row, child, end - begin
+    is_missing = operator == NOTHING and (is_read or child == NOTHING)
+    if is_missing and out.missing[VALUE] == NOTHING:
+        out.missing[VALUE], out.missing[CHILD], out.missing[N_CHILDREN] = row, child, end - begin
     return int(operator)
 
 

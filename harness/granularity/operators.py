@@ -109,8 +109,8 @@ class OperatorModel:
         arrays = graph.types, graph.arg_start, graph.args
         kinds = self._describe_kinds(graph)
         expanded = expand(*arrays, read, kinds, pulled.reshape(len(numbers), graph.n_vertices))
-        if len(expanded.fault):
-            raise self._make_error(graph, expanded.fault)
+        if len(expanded.missing):
+            raise self._make_error(graph, expanded.missing)
         return MiniBatch(
             graph=self._build_graph(vertices, expanded),
             pulls={PULLED: as_int_array(expanded.pulled)},
@@ -169,8 +169,8 @@ class OperatorModel:
             cheap=np.array(self.table.cheap, dtype=np.bool_),
         )
 
-    def _make_error(self, graph: Graph, fault: IntArray) -> ScheduleError:
-        row, child, n_children = fault.tolist()
+    def _make_error(self, graph: Graph, missing: IntArray) -> ScheduleError:
+        row, child, n_children = missing.tolist()
         template, source = list_values(self._list_templates())[row]
         if child == NOTHING:
             return ScheduleError(

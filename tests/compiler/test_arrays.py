@@ -157,9 +157,9 @@ def made_of(x: Words, n: int) -> tuple[Words, Words, NDArray[np.float64], Table,
 
 @compiled
 def of_whole(
-    x: Words, index: Words, flags: NDArray[np.bool_], y: NDArray[np.float32]
+    x: Words, index: Words, flags: NDArray[np.bool_], y: NDArray[np.float32], z: NDArray[np.uint64]
 ) -> tuple[Any, ...]:
-    return x.max(), x.min(), x.sum(), x[index], flags.sum(), y.max(), y.min()
+    return x.max(), x.min(), x.sum(), x[index], flags.sum(), y.max(), y.min(), z.sum()
 
 
 @given(words(least=1), st.data())
@@ -167,7 +167,8 @@ def test_whole_arrays_are_summed_and_gathered(x: Words, data: st.DataObject) -> 
     index = data.draw(st.lists(st.integers(0, len(x) - 1)).map(lambda k: np.array(k, np.int64)))
     flags = data.draw(st.lists(st.booleans()).map(lambda k: np.array(k, np.bool_)))
     floats = st.lists(st.floats(width=32), min_size=1).map(lambda y: np.array(y, np.float32))
-    run_both(of_whole, x, index, flags, data.draw(floats))
+    large = np.array([2**63, len(x)], np.uint64)
+    run_both(of_whole, x, index, flags, data.draw(floats), large)
 
 
 @compiled

@@ -145,13 +145,13 @@ CALL = "from made.uses import made, run; print(run(10), len(made))"
 EDITED = """
 import linecache
 from pathlib import Path
-import made.numbers
+import made.later, made.numbers
 from made.uses import run
-linecache.getlines(made.numbers.__file__)  # as a message about an error does
+{first}
 path = Path(made.numbers.__file__)
 path.write_text(path.read_text().replace("+ 5", "+ 6"))
 try:
-    run(10)
+    {then}
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -203,9 +203,19 @@ def test_cache_key_is_independent_of_other_imports(run_made: Any) -> None:
     assert run_made(f"import made.later; {CALL}", NUMBERS, 1, uses=by_package) == "16 0\n"
 
 
-def test_nothing_is_kept_of_a_file_that_is_edited_before_the_first_call(run_made: Any) -> None:
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        # As a message about an error does.
+        ("linecache.getlines(made.numbers.__file__)", "run(10)"),
+        ("assert run(10) == 16", "made.later.run_later(10)"),
+    ],
+)
+def test_nothing_is_kept_of_a_file_that_is_edited_meanwhile(
+    run_made: Any, first: str, then: str
+) -> None:
     """The old text is in memory, but a hash would be that of the new one."""
-    error = run_made(EDITED, NUMBERS, 1)
+    error = run_made(EDITED.format(first=first, then=then), NUMBERS, 1)
     assert error.startswith("CompileError ")
     assert "made/numbers.py was edited after this process read it" in error
 

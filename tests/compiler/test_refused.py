@@ -42,6 +42,15 @@ def deeper(n):
 def wrong(n):
     return n + None
 
+def surround():
+    @helper
+    def scale(n):
+        return n * factor
+    return scale
+    factor = 1
+
+unassigned = surround()
+
 @compiled
 def run(n: int, x: NDArray[np.float64], y: Annotated[NDArray[np.int32], 2], z: NDArray[np.int64],
         u: NDArray[np.uint64], a: float) -> object:
@@ -58,6 +67,7 @@ LANGUAGE = [
     ("m += 1; m = 1", "m is used before assignment"),
     ("LIMIT = LIMIT + 1", "LIMIT is used before assignment"),
     ("m = nowhere", "nowhere is not defined"),
+    ("m = unassigned(n)", "factor is not assigned in the function around it; called in"),
     ("m = TABLE['a']", "only arrays, pointers and tuples can be indexed"),
     ("m = TABLE.get", "get of dict is not supported"),
     ("n = loops(n)", "loops calls itself; use a loop; called in"),
@@ -78,7 +88,8 @@ LANGUAGE = [
     ("for k in x: n = 1\n    else: n = 2", "a loop cannot have an else"),
     ("raise CompileError('text')", "expected a built-in exception with one constant text"),
     ("raise ValueError", "expected a built-in exception with one constant text"),
-    ("raise ExceptionGroup('text')", "TypeError: "),
+    ("raise ExceptionGroup('text')", "expected a built-in exception with one constant text"),
+    ("raise UnicodeDecodeError('text')", "expected a built-in exception with one constant text"),
     ("raise ValueError(n)", "expected a built-in exception with one constant text"),
     ("if x: n = 1", "an array has no truth value"),
     ("n = 1 if not y else 2", "an array has no truth value"),
