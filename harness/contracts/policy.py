@@ -190,12 +190,15 @@ def _read_entries(file: Path) -> dict[str, _Entry]:
     """
     try:
         return dict(_parse_entries(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
-    except (SyntaxError, ValueError, AttributeError):
+    except (OSError, SyntaxError, ValueError, TypeError, AttributeError, RecursionError):
         return {file.stem: _Entry(file.stem, "schedule")}
 
 
 def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
     literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES"))
+    for name, attribute in (entry for table in literals.values() for entry in table.items()):
+        if not isinstance(name, str) or not isinstance(attribute, str):
+            raise TypeError("expected names")
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     defined |= {name for name, _ in _list_assigned(body)}
     for name, attribute in literals.get("POLICIES", {}).items():

@@ -206,7 +206,6 @@ def load_adapter(name: str) -> type[System]:
     """
     try:
         module = import_named("system.adapter", name, "dynbatch.systems.null_system")
-        adapter: type[System] = module.Adapter
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         raise UnsupportedTrial(
@@ -214,8 +213,9 @@ def load_adapter(name: str) -> type[System]:
         ) from error
     except ImportError as error:
         raise UnsupportedTrial(f"{name} cannot be imported: {error}") from error
-    except AttributeError as error:
-        raise ConfigError(f"{name} has no class Adapter; choose a module with one") from error
+    if not hasattr(module, "Adapter"):
+        raise ConfigError(f"{name} has no class Adapter; choose a module with one")
+    adapter: type[System] = module.Adapter
     if adapter.framework is not None:
         version = str(sys.modules[adapter.framework].__version__)
         reason = explain_outdated_version(adapter.framework, version)

@@ -50,6 +50,18 @@ def test_an_adapter_on_an_old_framework_is_unsupported(monkeypatch: pytest.Monke
     assert load_adapter("tests.support.odd_system") is odd_system.Adapter
 
 
+def test_an_adapter_that_fails_to_import_is_not_a_missing_class(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "failing_adapter.py").write_text("import math\nmath.none\n")
+    (tmp_path / "empty_adapter.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(AttributeError, match="'math' has no attribute 'none'"):
+        load_adapter("failing_adapter")
+    with pytest.raises(ConfigError, match="empty_adapter has no class Adapter"):
+        load_adapter("empty_adapter")
+
+
 def test_installation_knows_its_extras(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     try:
         importlib.metadata.requires(extras.PROJECT)

@@ -56,7 +56,7 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     policy._list_entries.cache_clear()
     yield tmp_path
     policy._list_entries.cache_clear()
-    for name in ("whole", "broken", "several", "typed"):
+    for name in ("whole", "broken", "several", "typed", "folder"):
         sys.modules.pop(f"dynbatch.harness.policies.{name}", None)
 
 
@@ -71,6 +71,20 @@ def test_a_file_with_an_error_is_reported_and_blocks_no_other(policies: Path) ->
     (policies / "other.py").write_text("def schedul(graph): ...\n")
     with pytest.raises(ConfigError, match=r"other\.py defines neither schedule nor learn"):
         load_policy("other")
+
+
+@pytest.mark.parametrize("table", ["{1: 'by_one'}", "{'one': 1}", "['one']", "{[]: 1}", "by_one"])
+def test_a_table_of_policies_that_cannot_be_read_blocks_no_other(
+    policies: Path, table: str
+) -> None:
+    (policies / "several.py").write_text(f"POLICIES = {table}\n")
+    (policies / "folder.py").mkdir()
+    (policies / "dangling.py").symlink_to(policies / "nothing.py")
+    assert list_policy_names() == ("dangling", "folder", "several", "whole")
+    load_policy("whole")
+    for name in ("dangling", "folder", "several"):
+        with pytest.raises(ConfigError, match=f"policy={name} cannot be imported"):
+            load_policy(name)
 
 
 def test_a_file_may_hold_several_policies(policies: Path) -> None:

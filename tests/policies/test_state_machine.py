@@ -49,6 +49,7 @@ def test_a_machine_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ),
         ({"what": 1}, "is not a saved policy: TypeError"),
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON: .*recursion"),
         ("[]", "is not a saved policy"),
         (None, "cannot read"),
     ],

@@ -278,7 +278,7 @@ def is_saved_policy(content: bytes) -> bool:
     """Return True if the content of a file is a saved policy of any workload."""
     try:
         values = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(values, dict) and {"schema_version", "workload"} <= values.keys()
 
@@ -288,7 +288,7 @@ def _read(file: Path) -> dict[str, Any]:
         values = json.loads(read_regular(file).decode())
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {error}") from error
     if not isinstance(values, dict) or "schema_version" not in values:
         raise ConfigError(f"{file} is not a saved policy; save one with `bench-schedule`")
