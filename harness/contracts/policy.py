@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
@@ -195,12 +195,14 @@ def _read_entries(file: Path) -> dict[str, _Entry]:
 
 
 def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
-    literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES"))
+    tables = ("POLICIES", "LEARNED_POLICIES")
+    assigned = dict(_list_assigned(body))
+    literals = {name: ast.literal_eval(assigned[name]) for name in tables if name in assigned}
     for name, attribute in (entry for table in literals.values() for entry in table.items()):
         if not isinstance(name, str) or not isinstance(attribute, str):
             raise TypeError("expected names")
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    defined |= {name for name, _ in _list_assigned(body)}
+    defined |= assigned.keys()
     for name, attribute in literals.get("POLICIES", {}).items():
         yield name, _Entry(module, attribute)
     for name, attribute in literals.get("LEARNED_POLICIES", {}).items():
@@ -211,11 +213,6 @@ def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str,
         yield module, _Entry(module, "schedule")
     elif "learn" in defined:
         yield module, _Entry(module, None, is_learned=True)
-
-
-def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str, Any]:
-    """Return the values of the given names that are assigned."""
-    return {name: ast.literal_eval(value) for name, value in _list_assigned(body) if name in names}
 
 
 def _list_assigned(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:

@@ -85,10 +85,6 @@ class FunctionTable:
             self.cheap.append(cheap)
         return self.ids[key]
 
-    def find_type(self, signature: tuple[object, ...], function: int) -> int:
-        """Return the type with this signature; a new one gets the id of the function."""
-        return self.types.setdefault(signature, function)
-
 
 class _Splitter:
     def __init__(self, function: VertexFunction, table: FunctionTable) -> None:
@@ -133,10 +129,10 @@ class _Splitter:
             self._build_function(group, values),
             not any(OPERATORS[self.nodes[i].op].heavy for i in group),
         )
-        signature = self._make_signature(group, key)
+        signature, types = self._make_signature(group, key), self.table.types
         return Application(
             function=function,
-            type=UNBATCHABLE if signature is None else self.table.find_type(signature, function),
+            type=UNBATCHABLE if signature is None else types.setdefault(signature, function),
             arguments=tuple(map(self._find_source, values)),
             pull=pulls[0] if pulls else None,
         )

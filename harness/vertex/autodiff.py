@@ -72,7 +72,7 @@ class _Differentiator:
     def _propagate(self, node: int, dy: int) -> None:
         b = self.builder
         if b[node].op == "slice":
-            columns = self.slices.setdefault(b.get_inputs(node)[0], {})
+            columns = self.slices.setdefault(b[node].inputs[0], {})
             columns[b[node].index, b[dy].width] = dy  # equal slices are one node
             return
         rule = OPERATORS[b[node].op].gradient
@@ -84,7 +84,7 @@ class _Differentiator:
             raise ConfigError(
                 f"operator {b[node].op} in {self.function.name} has no gradient; add a rule"
             )
-        for operand, gradient in zip(b.get_inputs(node), rule(b, node, dy), strict=True):
+        for operand, gradient in zip(b[node].inputs, rule(b, node, dy), strict=True):
             if gradient is None:
                 continue
             if OPERATORS[b[gradient].op].sink:

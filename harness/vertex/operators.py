@@ -25,18 +25,18 @@ GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
 
 def differentiate_sum(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x + y + ...: dy for each."""
-    return [dy] * len(b.get_inputs(node))
+    return [dy] * len(b[node].inputs)
 
 
 def differentiate_mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x y: dy y and dy x."""
-    x, y = b.get_inputs(node)
+    x, y = b[node].inputs
     return b.add("mul", dy, y), b.add("mul", dy, x)
 
 
 def differentiate_div(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x / y: dy / y and -(dy / y) (x / y)."""
-    _, y = b.get_inputs(node)
+    _, y = b[node].inputs
     dx = b.add("div", dy, y)
     return dx, b.add("neg", b.add("mul", dx, node))
 
@@ -48,7 +48,7 @@ def from_output(op: str) -> GradientRule:
 
 def differentiate_square(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradient of x^2: 2 x dy."""
-    (x,) = b.get_inputs(node)
+    (x,) = b[node].inputs
     return (b.add("mul", dy, b.add("scale", x, value=2.0)),)
 
 
@@ -59,32 +59,32 @@ def differentiate_sqrt(b: Builder, node: int, dy: int) -> Sequence[int | None]:
 
 def differentiate_matmul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x W: dy W^T, and x^T dy summed over all vertices."""
-    x, weight = b.get_inputs(node)
+    x, weight = b[node].inputs
     return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
 
 
 def differentiate_apply(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x A for a vertex's own matrix A: dy A^T and x^T dy."""
-    x, matrix = b.get_inputs(node)
+    x, matrix = b[node].inputs
     return b.add("apply_transposed", dy, matrix), b.add("outer", x, dy)
 
 
 def differentiate_bias(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x + b: dy, and dy summed over all vertices."""
-    _, bias = b.get_inputs(node)
+    _, bias = b[node].inputs
     return dy, b.add("vertex_sum", dy, name=b[bias].name)
 
 
 def differentiate_lookup(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of table[row]: dy added to that row; a row has no gradient."""
-    table, row = b.get_inputs(node)
+    table, row = b[node].inputs
     return b.add("row_sum", row, dy, name=b[table].name), None
 
 
 def differentiate_concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of concat(x, y, ...): the columns of dy that belong to each."""
     grads, start = [], 0
-    for x in b.get_inputs(node):
+    for x in b[node].inputs:
         grads.append(b.slice(dy, start, b[x].width))
         start += b[x].width
     return grads
@@ -95,7 +95,7 @@ def differentiate_pick(b: Builder, node: int, dy: int) -> Sequence[int | None]:
 
     A label has no gradient.
     """
-    logits, label = b.get_inputs(node)
+    logits, label = b[node].inputs
     return b.add("softmax_minus_one_hot", logits, label, dy), None
 
 
@@ -293,7 +293,7 @@ OPERATORS: dict[str, Operator] = {
     "exp": Operator(_infer_first_shape, from_output("mul"), elementwise=True),
     "log": Operator(
         _infer_first_shape,
-        lambda b, n, dy: (b.add("div", dy, b.get_inputs(n)[0]),),
+        lambda b, n, dy: (b.add("div", dy, b[n].inputs[0]),),
         elementwise=True,
     ),
     "square": Operator(_infer_first_shape, differentiate_square, elementwise=True),
@@ -306,7 +306,7 @@ OPERATORS: dict[str, Operator] = {
     "slice": Operator(None, signature=("shape", "index")),  # autodiff joins the gradients of slices
     "sum_elements": Operator(
         _infer_scalar_shape,
-        lambda b, n, dy: (b.add("expand", dy, shape=b[b.get_inputs(n)[0]].shape),),
+        lambda b, n, dy: (b.add("expand", dy, shape=b[b[n].inputs[0]].shape),),
         signature=None,
     ),
     "expand": Operator(None, lambda b, n, dy: (b.add("sum_elements", dy),), signature=None),

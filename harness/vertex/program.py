@@ -42,10 +42,6 @@ class Builder:
     def __getitem__(self, node: int) -> Node:
         return self.nodes[node]
 
-    def get_inputs(self, node: int) -> tuple[int, ...]:
-        """Return the ids of a node's inputs."""
-        return self.nodes[node].inputs
-
     def add(
         self,
         op: str,
@@ -91,7 +87,7 @@ class Builder:
         if width == self[x].width:
             return x
         if self[x].op == "slice":
-            return self.slice(self.get_inputs(x)[0], start + self[x].index, width)
+            return self.slice(self[x].inputs[0], start + self[x].index, width)
         return self.add("slice", x, shape=(width,), index=start)
 
 

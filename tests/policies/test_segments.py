@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 from dynbatch.harness.contracts.policy import (
     LearnedPolicy,
-    LearningSettings,
     Policy,
     is_learned,
     learn_policy,
@@ -30,7 +29,7 @@ from dynbatch.harness.values.graph import NO_TYPE, Graph
 from dynbatch.harness.values.schedule import Schedule, check_schedule
 from scripts.write_pages import read_presets
 from tests.support.policies import FEW, batches, schedule_by
-from tests.support.random_graphs import graph_of, graphs, graphs_in_segments, minimum_batches
+from tests.support.random_graphs import graph_of, graphs_in_segments, minimum_batches
 
 POLICIES = (
     *("unbatched", "depth", "frontier", "inline_depth", "agenda"),
@@ -109,15 +108,6 @@ def with_counters(graph: Graph) -> Graph:
     """Count as a program with a new phase after every two calls, in which nothing follows."""
     phases, depths = np.divmod(np.arange(graph.n_vertices), 2)
     return replace(graph, phases=phases, depths=depths, follows=as_int_array([]))
-
-
-@pytest.mark.parametrize("policy", ["unbatched", "depth", "agenda", "sufficient"])
-@settings(max_examples=30, deadline=None)
-@given(graphs())
-def test_one_segment_is_scheduled_as_a_graph_without_segments(policy: str, graph: Graph) -> None:
-    single = replace(graph, segments=np.zeros(graph.n_vertices, dtype=np.int32))
-    assert batches(schedule_by(policy, single)) == batches(load_policy(policy)(graph))
-    assert compute_lower_bound(single) == compute_lower_bound(graph)
 
 
 @pytest.mark.parametrize("name", sorted({str(p["policy"]) for p in read_presets().values()}))
@@ -202,12 +192,6 @@ def test_a_learned_policy_learns_on_the_first_segment_and_meets_states_of_all() 
     assert run.n_decisions == run.schedule.n_batches == 6
     assert run.n_unseen == 0  # every segment looks like the first
     assert batches(schedule_in_segments(machine, graph)) == batches(run.schedule)
-
-
-def test_learning_on_the_first_segment_alone_does_not_see_later_types() -> None:
-    graph = replace(graph_of([1, 1, 2], [[], [0], [1]]), segments=as_int_array([0, 0, 1]))
-    machine = learn_policy("fsm_sort", [select_first_segment(graph)], LearningSettings(trials=2))
-    assert machine.run(graph).n_unseen == 1
 
 
 # --- graphs and schedules check themselves ---

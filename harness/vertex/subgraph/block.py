@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dynbatch.harness.vertex.operators import OPERATORS, Node
+from dynbatch.harness.vertex.operators import OPERATORS, PARAMETER, Node
 from dynbatch.harness.vertex.program import VertexFunction
 
 # Inputs of a block; all other values except parameters are computed in it.
 INPUTS = ("gather", "gather_each", "pull", "lookup", "zeros", "ones")
-PARAMETER = "parameter"
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class _Unjoiner:
                     self._make(i, columns)
         new = {i: self._make(i, WHOLE) for i in results}
         function = old.replace_nodes(self.builder.nodes, new.__getitem__)
-        widths = {n.name: _count_columns(n) for n in old.nodes if n.op == PARAMETER}
+        widths = {n.name: n.shape[-1] for n in old.nodes if n.op == PARAMETER}
         return Unjoined(function, self.parts, widths)
 
     def _find_cuts(self, results: Iterable[int]) -> None:
@@ -131,13 +131,9 @@ class _Unjoiner:
 
     def _copy(self, node: Node, inputs: list[int]) -> int:
         if node.op == PARAMETER:
-            self.parts[node.name] = ParameterPart(node.name, 0, _count_columns(node))
+            self.parts[node.name] = ParameterPart(node.name, 0, node.shape[-1])
         given = not inputs or OPERATORS[node.op].shape is None
         return self.builder.copy(node, inputs, node.shape if given or len(node.shape) > 1 else None)
-
-
-def _count_columns(parameter: Node) -> int:
-    return parameter.shape[-1]
 
 
 def _map_columns(node: Node, columns: Columns | None) -> Columns | None:

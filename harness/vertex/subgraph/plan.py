@@ -42,11 +42,6 @@ class BlockLayout:
         )
 
 
-def lay_out_in_execution_order(batches: Sequence[OperatorBatch]) -> BlockLayout:
-    """Place every batch after the previous one, as DyNet allocates memory."""
-    return BlockLayout(tuple(i for batch in batches for i in batch.members), tuple(batches))
-
-
 def lay_out_by_pq_tree(variables: Collection[int], batches: Sequence[OperatorBatch]) -> BlockLayout:
     """Make as many operands as possible contiguous and aligned.
 
@@ -159,6 +154,8 @@ def plan_block(block: OperatorBlock, layout: str, *, pre_gather: bool) -> BlockP
             fewest kernels, with memory laid out by a PQ tree.
     """
     if layout == "dynet":
-        return BlockPlan(block, lay_out_in_execution_order(batch_by_agenda(block)), pre_gather)
-    chosen = lay_out_by_pq_tree(block.variables, find_fewest_kernels(block))
+        batches = batch_by_agenda(block)
+        chosen = BlockLayout(tuple(i for batch in batches for i in batch.members), batches)
+    else:
+        chosen = lay_out_by_pq_tree(block.variables, find_fewest_kernels(block))
     return BlockPlan(block, chosen, pre_gather)
