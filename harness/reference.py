@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, trace_functions
+from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.vertex.autodiff import Gradient, differentiate
 from dynbatch.harness.vertex.operators import EDGE, LAYER_NORM_EPSILON, OPERATORS, Node
@@ -54,6 +55,9 @@ def run_reference(
         relu_shift: added to the inputs of each relu, as a fraction of the largest absolute input of
             its vertex; it shows which results could change through rounding there.
         watch: called with every value after it is computed.
+
+    Raises:
+        ScheduleError: if the mini-batch has no value for a pull.
     """
     return _Reference(model, weights, model.mini_batch(instances), relu_shift, watch).run(mode)
 
@@ -213,6 +217,8 @@ class _Reference:
             rows = [self.states[a][node.name] for a in args]
             return np.stack(rows).reshape(-1, *node.shape) if rows else np.zeros((0, *node.shape))
         if node.op == "pull":
+            if node.name not in self.batch.pulls:
+                raise ScheduleError(f"the mini-batch has no pull {node.name!r}")
             return int(self.batch.pulls[node.name][vertex])
         if node.op == "relu":
             x = values[node.inputs[0]]

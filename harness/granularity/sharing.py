@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
+from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.vertex.program import VertexFunction
@@ -41,6 +42,9 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
 
     Args:
         pulls_of: from find_shareable_pulls.
+
+    Raises:
+        ScheduleError: if the mini-batch has no value for a pull of its vertices.
     """
     graph, pulls, read = mini_batch.graph, mini_batch.pulls, mini_batch.outputs
     keys = _compute_input_keys(mini_batch, pulls_of)
@@ -78,11 +82,19 @@ def _find_earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, 
 
 
 def _compute_input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:
-    """Return a key for each vertex: equal for equal pulls, -1 if it cannot be merged."""
+    """Return a key for each vertex: equal for equal pulls, -1 if it cannot be merged.
+
+    Raises:
+        ScheduleError: if the mini-batch has no value for a pull of its vertices.
+    """
     types = mini_batch.graph.types
     keys: IntArray = np.full(len(types), -1, dtype=np.int32)
     n_keys = 0
     for type_id, names in pulls_of.items():
+        if missing := set(names) - mini_batch.pulls.keys():
+            if (types == type_id).any():
+                raise ScheduleError(f"the mini-batch has no pull {min(missing)!r}")
+            continue
         values: IntArray = np.zeros(len(types), dtype=np.int32)  # equal without pulls
         if len(names) == 1:
             values = mini_batch.pulls[names[0]]

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynbatch.harness.contracts.model import trace_functions
-from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.contracts.model import draw_initial_weights, trace_functions
+from dynbatch.harness.errors import ConfigError, ScheduleError
 from dynbatch.harness.granularity.sharing import find_shareable_pulls, share_equal
 from dynbatch.harness.granularity.vertices import VertexModel
+from dynbatch.harness.reference import run_reference
 from dynbatch.harness.values.arrays import as_int_array
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.values.instances import Tree
@@ -57,6 +59,21 @@ def test_all_pulls_must_be_equal() -> None:
     assert after.graph.n_vertices == 4
     assert after.graph.select_args(2).tolist() == after.graph.select_args(3).tolist() == [0, 1]
     assert after.outputs.tolist() == [0, 1, 2, 0, 1, 3]
+
+
+def test_a_missing_pull_is_named_if_a_vertex_needs_it() -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    mini_batch = replace(model.mini_batch(instances), pulls={})
+    leaf = int(mini_batch.graph.types.min())
+    with pytest.raises(ScheduleError, match="the mini-batch has no pull 'word'"):
+        share_equal(mini_batch, {leaf: ("word",)})
+    merged = share_equal(mini_batch, {99: ("word",)})
+    assert merged.graph.types.tolist() == mini_batch.graph.types.tolist()
+    with (
+        patch.object(type(model), "mini_batch", lambda *_: mini_batch),
+        pytest.raises(ScheduleError, match="the mini-batch has no pull 'word'"),
+    ):
+        run_reference(model, draw_initial_weights(model, 1), instances, "infer")
 
 
 @settings(max_examples=20, deadline=None)
