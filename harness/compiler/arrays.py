@@ -93,7 +93,7 @@ def find_minimum(x: Any) -> Any:
 
 
 @helper
-def add_up(x: Any) -> int:
+def add_up(x: Any) -> Any:
     """Return the sum of integers."""
     total = np.uint64(0) if x.dtype == np.uint64 else 0
     for k in range(len(x)):
