@@ -64,44 +64,6 @@ def begin_function(module: ir.Module, name: str, n_arguments: int) -> tuple[ir.I
     return ir.IRBuilder(function.append_basic_block()), function.args
 
 
-SIDE = 8
-# Shuffles of two rows into two of pairs, then of quadruples, then of columns: indices of elements.
-_PAIRS = ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
-_QUADS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
-_HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
-
-
-def write_transpose(module: ir.Module) -> None:
-    """Write transpose_square, which transposes 8 x 8 float32.
-
-    Its arguments are the address of the source and its bytes per row, and the same of the result.
-    """
-    builder, (source, source_row, out, out_row) = begin_function(module, "transpose_square", 4)
-    kind = ir.VectorType(FLOAT, SIDE).as_pointer()
-
-    def locate_row(address: Any, n_bytes: Any, k: int) -> Any:
-        offset = builder.mul(n_bytes, ir.Constant(address.type, k))
-        return builder.inttoptr(builder.add(address, offset), kind)
-
-    rows = [builder.load(locate_row(source, source_row, k), align=FLOAT_BYTES) for k in range(SIDE)]
-    for k, column in enumerate(_transpose(builder, rows)):
-        builder.store(column, locate_row(out, out_row, k), align=FLOAT_BYTES)
-    builder.ret_void()
-
-
-def _transpose(builder: ir.IRBuilder, rows: list[Any]) -> list[Any]:
-    def mix(a: Any, b: Any, places: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
-        masks = [ir.Constant(ir.VectorType(INT32, SIDE), list(indices)) for indices in places]
-        return tuple(builder.shuffle_vector(a, b, mask) for mask in masks)
-
-    pairs = [mix(rows[k], rows[k + 1], _PAIRS) for k in range(0, SIDE, 2)]
-    low, high = (
-        [q for i in (0, 1) for q in mix(pairs[k][i], pairs[k + 1][i], _QUADS)] for k in (0, 2)
-    )
-    both = [mix(a, b, _HALVES) for a, b in zip(low, high, strict=True)]
-    return [first for first, _ in both] + [second for _, second in both]
-
-
 _FAST = ("contract", "nsz")  # lets LLVM fuse multiply and add
 
 
@@ -154,17 +116,12 @@ class _Writer:
     def mask_first(self, n: Any) -> Any:
         """Return the mask of the first n lanes."""
         numbers = ir.Constant(ir.VectorType(INT32, self.lanes), list(range(self.lanes)))
-        limit = self.builder.insert_element(
-            ir.Constant(numbers.type, ir.Undefined),
-            self.builder.trunc(n, INT32),
-            ir.Constant(INT32, 0),
-        )
-        limits = self.shuffle(limit, limit, [0] * self.lanes)
+        limits = self.spread(self.builder.trunc(n, INT32))
         return self.builder.icmp_signed("<", numbers, limits)
 
     def spread(self, number: Any) -> Any:
         """Return a vector with a number in every lane."""
-        undefined = ir.Constant(self.vector, ir.Undefined)
+        undefined = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
         first = self.builder.insert_element(undefined, number, ir.Constant(INT32, 0))
         return self.shuffle(first, first, [0] * self.lanes)
 
@@ -189,6 +146,38 @@ class _Writer:
     def allocate_zeros(self) -> Any:
         """Allocate a vector that starts at zero."""
         return self.register(ir.Constant(self.vector, [0.0] * self.lanes))
+
+
+SIDE = 8
+# Shuffles of two rows into two of pairs, then of quadruples, then of columns: indices of elements.
+_PAIRS = ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15])
+_QUADS = ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])
+_HALVES = ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
+
+
+def write_transpose(module: ir.Module) -> None:
+    """Write transpose_square, which transposes 8 x 8 float32.
+
+    Its arguments are the address of the source and its bytes per row, and the same of the result.
+    """
+    builder, (source, source_row, out, out_row) = begin_function(module, "transpose_square", 4)
+    write = _Writer(builder, SIDE)
+    rows = [write.load(source, write.multiply_stride(source_row, k)) for k in range(SIDE)]
+    for k, column in enumerate(_transpose(write, rows)):
+        write.store(column, out, write.multiply_stride(out_row, k))
+    builder.ret_void()
+
+
+def _transpose(write: _Writer, rows: list[Any]) -> list[Any]:
+    def mix(a: Any, b: Any, places: tuple[list[int], list[int]]) -> tuple[Any, ...]:
+        return tuple(write.shuffle(a, b, indices) for indices in places)
+
+    pairs = [mix(rows[k], rows[k + 1], _PAIRS) for k in range(0, SIDE, 2)]
+    low, high = (
+        [q for i in (0, 1) for q in mix(pairs[k][i], pairs[k + 1][i], _QUADS)] for k in (0, 2)
+    )
+    both = [mix(a, b, _HALVES) for a, b in zip(low, high, strict=True)]
+    return [first for first, _ in both] + [second for _, second in both]
 
 
 def write_sums_of_rows(
