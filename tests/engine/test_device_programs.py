@@ -46,7 +46,7 @@ from dynbatch.harness.engine.backends.cuda.words import (
     Words,
     group_by_word,
 )
-from dynbatch.harness.engine.backends.stepwise.kernels import ELEMENTWISE
+from dynbatch.harness.engine.backends.stepwise.kernels import KERNELS as TORCH_KERNELS
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.vertex.operators import Node
 from dynbatch.harness.vertex.subgraph.columns import Pack, ParameterPart
@@ -256,7 +256,7 @@ def test_cuda_expression_matches_torch(op: str) -> None:
     y = y[0] if op == "bias" else y
     node = Node(op, (0, 1), (3,), value=0.75)
     out = torch.empty(4, 3)
-    ELEMENTWISE[op](node, [torch.from_numpy(x), torch.from_numpy(y)], out)
+    TORCH_KERNELS[op](node, [torch.from_numpy(x), torch.from_numpy(y)], out)
     text = EXPRESSIONS[op].format("x", "y", value=node.value, sum="x + y")
     np.testing.assert_allclose(eval(text, NAMES, {"x": x, "y": y}), out.numpy(), rtol=1e-5)
 

@@ -15,34 +15,6 @@ from dynbatch.harness.vertex.operators import LAYER_NORM_EPSILON, Node
 
 aten = torch.ops.aten
 
-# out-variants: (node, operands, out).
-ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
-    "add": lambda node, x, out: torch.add(x[0], x[1], out=out),
-    # Stacked first, because `out` may be the memory of any operand.
-    "sum": lambda node, x, out: torch.sum(torch.stack(x), 0, out=out),
-    "sub": lambda node, x, out: torch.sub(x[0], x[1], out=out),
-    "mul": lambda node, x, out: torch.mul(x[0], x[1], out=out),
-    "div": lambda node, x, out: torch.div(x[0], x[1], out=out),
-    "bias": lambda node, x, out: _add_bias(node, x, out),
-    "neg": lambda node, x, out: torch.neg(x[0], out=out),
-    "scale": lambda node, x, out: torch.mul(x[0], node.value, out=out),
-    "shift": lambda node, x, out: torch.add(x[0], node.value, out=out),
-    "sigmoid": lambda node, x, out: torch.sigmoid(x[0], out=out),
-    "tanh": lambda node, x, out: torch.tanh(x[0], out=out),
-    "relu": lambda node, x, out: torch.clamp_min(x[0], 0.0, out=out),
-    "exp": lambda node, x, out: torch.exp(x[0], out=out),
-    "log": lambda node, x, out: torch.log(x[0], out=out),
-    "square": lambda node, x, out: torch.mul(x[0], x[0], out=out),
-    "sqrt": lambda node, x, out: torch.sqrt(x[0], out=out),
-    "sigmoid_gradient": lambda node, x, out: aten.sigmoid_backward.grad_input(
-        x[0], x[1], grad_input=out
-    ),
-    "tanh_gradient": lambda node, x, out: aten.tanh_backward.grad_input(x[0], x[1], grad_input=out),
-    "relu_gradient": lambda node, x, out: aten.threshold_backward.grad_input(
-        x[0], x[1], 0.0, grad_input=out
-    ),
-}
-
 
 def _add_bias(node: Node, x: list[Tensor], out: Tensor) -> None:
     if len(node.shape) == 1:
@@ -113,8 +85,32 @@ def _apply_layer_norm(node: Node, x: list[Tensor], out: Tensor) -> None:
     _reshape_rows(out, -1, node.shape[-1]).copy_(normal)
 
 
-# All other operators with one result per vertex.
-OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
+# Operators with one result per vertex or edge, as out-variants: (node, operands, out).
+KERNELS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
+    "add": lambda node, x, out: torch.add(x[0], x[1], out=out),
+    # Stacked first, because `out` may be the memory of any operand.
+    "sum": lambda node, x, out: torch.sum(torch.stack(x), 0, out=out),
+    "sub": lambda node, x, out: torch.sub(x[0], x[1], out=out),
+    "mul": lambda node, x, out: torch.mul(x[0], x[1], out=out),
+    "div": lambda node, x, out: torch.div(x[0], x[1], out=out),
+    "bias": _add_bias,
+    "neg": lambda node, x, out: torch.neg(x[0], out=out),
+    "scale": lambda node, x, out: torch.mul(x[0], node.value, out=out),
+    "shift": lambda node, x, out: torch.add(x[0], node.value, out=out),
+    "sigmoid": lambda node, x, out: torch.sigmoid(x[0], out=out),
+    "tanh": lambda node, x, out: torch.tanh(x[0], out=out),
+    "relu": lambda node, x, out: torch.clamp_min(x[0], 0.0, out=out),
+    "exp": lambda node, x, out: torch.exp(x[0], out=out),
+    "log": lambda node, x, out: torch.log(x[0], out=out),
+    "square": lambda node, x, out: torch.mul(x[0], x[0], out=out),
+    "sqrt": lambda node, x, out: torch.sqrt(x[0], out=out),
+    "sigmoid_gradient": lambda node, x, out: aten.sigmoid_backward.grad_input(
+        x[0], x[1], grad_input=out
+    ),
+    "tanh_gradient": lambda node, x, out: aten.tanh_backward.grad_input(x[0], x[1], grad_input=out),
+    "relu_gradient": lambda node, x, out: aten.threshold_backward.grad_input(
+        x[0], x[1], 0.0, grad_input=out
+    ),
     "zeros": lambda node, x, out: out.zero_(),
     "ones": lambda node, x, out: out.fill_(1.0),
     "lookup": lambda node, x, out: torch.index_select(x[0], 0, x[1], out=out),
@@ -130,7 +126,6 @@ OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "pick_neg_log_softmax": _pick,
     "softmax_minus_one_hot": _compute_softmax_gradient,
 }
-KERNELS = ELEMENTWISE | OTHERS
 
 
 # Below this width, MKL's row-major matmul is slow: 2400 x 256 by 256 x 5 takes 920 us on one Zen 4

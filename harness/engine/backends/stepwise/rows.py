@@ -188,10 +188,11 @@ class Bound:
     def scopes(self) -> list[Scope]:
         """Rows of every batch, computed on first access."""
         if self._scopes is None:
-            self._scopes = self._find_scopes(self.geometry)
+            self._scopes = self._find_scopes()
         return self._scopes
 
-    def _find_scopes(self, geometry: TypeGeometry) -> list[Scope]:
+    def _find_scopes(self) -> list[Scope]:
+        geometry = self.geometry
         starts, first_row = geometry.starts.tolist(), geometry.first_row.tolist()
         scopes = [
             Scope(batch, starts[batch], starts[batch + 1], first_row[batch])
