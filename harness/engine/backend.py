@@ -112,8 +112,12 @@ class Backend(ABC):
     keeps_states: ClassVar[bool] = False  # states survive the next arrangement
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
-        self.switches, self.device, self.threads = self.resolve_switches(switches), device, threads
-        self.tally = Tally()
+        self.switches = replace(  # records show those that the backend turns off
+            switches,
+            fusion=switches.fusion and self.abilities.fuses,
+            share_products=switches.share_products and self.abilities.reads_row_blocks,
+        )
+        self.device, self.threads, self.tally = device, threads, Tally()
 
     def read_ticks(self) -> int:
         """Return the processor's counter with the switch `profile`, else 0 at no cost."""
@@ -123,15 +127,6 @@ class Backend(ABC):
     @abstractmethod
     def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return the reason why this backend cannot run here, with a fix; None if it can."""
-
-    @classmethod
-    def resolve_switches(cls, switches: Switches) -> Switches:
-        """Return the switches that take effect; records show those that the backend turns off."""
-        return replace(
-            switches,
-            fusion=switches.fusion and cls.abilities.fuses,
-            share_products=switches.share_products and cls.abilities.reads_row_blocks,
-        )
 
     @abstractmethod
     def load(self, weights: Weights) -> None:

@@ -9,7 +9,7 @@ of the main memory may be lower.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dynbatch.harness.compiler.pointers import FLOAT_BYTES
@@ -170,7 +170,7 @@ def compute_arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> Total
     """Compute the work of forward and backward of an arrangement, without the update of weights."""
     n_flop = n_bytes = 0
     for stage, batches in (*rows.forward, *rows.backward):
-        for type_id, n_rows, n_edges, n_batches in _group_by_type(rows, batches.tolist()):
+        for type_id, (n_rows, n_edges, n_batches) in _group_by_type(rows, batches.tolist()).items():
             for step in plans[type_id].steps[stage]:
                 work = compute_work(plans[type_id], step)
                 n = n_edges if work.of_edges else n_rows
@@ -179,17 +179,14 @@ def compute_arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> Total
     return TotalWork(n_flop, n_bytes)
 
 
-def _group_by_type(
-    rows: Arrangement, batches: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the id, rows, edges and batches of each function in these batches."""
+def _group_by_type(rows: Arrangement, batches: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """Return the rows, edges and batches of each function in these batches, by id."""
     totals: dict[int, list[int]] = {}
     for type_id, position in batches:
         mine = totals.setdefault(type_id, [0, 0, 0])
         for k, n in enumerate((*_count_rows_and_edges(rows, type_id, position), 1)):
             mine[k] += n
-    for type_id, (n_rows, n_edges, n_batches) in totals.items():
-        yield type_id, n_rows, n_edges, n_batches
+    return totals
 
 
 def _count_rows_and_edges(rows: Arrangement, type_id: int, position: int) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class Register(IntEnum):
     the number of the batch, or the number of batches if a stage takes all rows in one call.
     """
 
-    ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH, ONE = range(10)
+    ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH = range(9)
 
 
 class Taken(IntEnum):

@@ -55,7 +55,6 @@ from dynbatch.harness.engine.cpu_kernels.context import (
     TALLY,
     TEAM,
     THREAD,
-    Register,
 )
 from dynbatch.harness.errors import UnsupportedTrial
 
@@ -246,7 +245,6 @@ class Team:
         context[FACTORS] = get_address(factors)
         room = self._rooms[thread]
         room[:N_REGISTERS] = 0
-        room[Register.ONE] = 1
         context[REGISTERS], context[OPERANDS] = get_address(room), get_address(room[N_REGISTERS:])
         return context
 

@@ -44,7 +44,6 @@ class SoftmaxLoss:
         gradient: The gradient of the logits; None in inference.
     """
 
-    loss: int
     logits: int
     bias: int | None
     gradient: int | None
@@ -174,7 +173,7 @@ class Readers:
             bias = logits
         if nodes[product].op not in MATMULS:
             return None
-        return SoftmaxLoss(loss, logits, bias, gradients[0] if gradients else None)
+        return SoftmaxLoss(logits, bias, gradients[0] if gradients else None)
 
     def _is_gradient(self, i: int, logits: int) -> bool:
         """Return whether a node is the gradient of the loss itself, summed over the mini-batch."""

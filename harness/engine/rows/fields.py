@@ -139,14 +139,13 @@ class Fields:
     Functions are numbered, too: vertex functions by their ids, then the function of outputs.
 
     Attributes:
-        names: Names that functions pull; `all_names` is the same set.
+        names: Names that functions pull.
     """
 
     n_types: int
     reads: Mapping[int, Reads]
     names: tuple[str, ...]
     arrays: FieldArrays
-    all_names: frozenset[str]
     _gather_numbers: Mapping[tuple[int, Slots], int]
     _pull_numbers: Mapping[tuple[int, str], int]
 
@@ -208,7 +207,6 @@ def number_fields(reads: Mapping[int, Reads], n_types: int) -> Fields:
         n_types=n_types,
         reads=reads,
         names=names,
-        all_names=frozenset(names),
         arrays=FieldArrays(
             _make_table(gathers, 3), as_int_array(slots), _make_table(pulls, 2), OUTPUT in reads
         ),

@@ -258,7 +258,7 @@ def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
     """
     fields, own = layout.fields, mini_batch.output_pulls
     for names, is_output in ((mini_batch.pulls, False), (own, True)):
-        if names is None or names.keys() >= fields.all_names:
+        if names is None or names.keys() >= {*fields.names}:
             continue
         for type_id, reads in fields.reads.items():
             missing = set(reads.pulls) - set(names)
