@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynbatch.harness.contracts.model import Model, trace_functions
-from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.graph import MiniBatch
 from dynbatch.harness.vertex.autodiff import Gradient, differentiate
 from dynbatch.harness.vertex.operators import EDGE, LAYER_NORM_EPSILON, OPERATORS, Node
@@ -217,9 +216,7 @@ class _Reference:
             rows = [self.states[a][node.name] for a in args]
             return np.stack(rows).reshape(-1, *node.shape) if rows else np.zeros((0, *node.shape))
         if node.op == "pull":
-            if node.name not in self.batch.pulls:
-                raise ScheduleError(f"the mini-batch has no pull {node.name!r}")
-            return int(self.batch.pulls[node.name][vertex])
+            return int(self.batch.get_pull(node.name)[vertex])
         if node.op == "relu":
             x = values[node.inputs[0]]
             return np.maximum(x + self.relu_shift * np.max(np.abs(x), initial=0.0), 0.0)

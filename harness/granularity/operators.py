@@ -101,10 +101,7 @@ class OperatorModel:
                 f"an output reads vertex {absent[0]}, but the graph has {graph.n_vertices} vertices"
             )
         self._add_templates(graph)
-        for name in self.pulls:
-            if name not in vertices.pulls:
-                raise ScheduleError(f"the mini-batch has no pull {name!r}")
-        numbers = [as_int_array(vertices.pulls[name]) for name in self.pulls]
+        numbers = [as_int_array(vertices.get_pull(name)) for name in self.pulls]
         pulled = np.concatenate([*numbers, as_int_array([])])
         arrays = graph.types, graph.arg_start, graph.args
         kinds = self._describe_kinds(graph)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from dynbatch.harness.compiler.compiled import compiled
-from dynbatch.harness.errors import ScheduleError
 from dynbatch.harness.values.arrays import IntArray, as_int_array
 from dynbatch.harness.values.graph import Graph, MiniBatch
 from dynbatch.harness.vertex.program import VertexFunction
@@ -91,17 +90,16 @@ def _compute_input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str,
     keys: IntArray = np.full(len(types), -1, dtype=np.int32)
     n_keys = 0
     for type_id, names in pulls_of.items():
-        if missing := set(names) - mini_batch.pulls.keys():
-            if (types == type_id).any():
-                raise ScheduleError(f"the mini-batch has no pull {min(missing)!r}")
+        is_of_type = types == type_id
+        if not is_of_type.any():
             continue
         values: IntArray = np.zeros(len(types), dtype=np.int32)  # equal without pulls
         if len(names) == 1:
-            values = mini_batch.pulls[names[0]]
+            values = mini_batch.get_pull(names[0])
         elif names:
-            pulled = np.stack([mini_batch.pulls[name] for name in names])
+            pulled = np.stack([mini_batch.get_pull(name) for name in names])
             values = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
-        shared = (types == type_id) & (values >= 0)  # -1: pulls nothing, so it equals no other
+        shared = is_of_type & (values >= 0)  # -1: pulls nothing, so it equals no other
         np.copyto(keys, values + np.int32(n_keys), where=shared)
         n_keys += int(values.max(initial=-1)) + 1
     return keys

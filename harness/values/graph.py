@@ -283,6 +283,16 @@ class MiniBatch:
     def segments(self) -> IntArray | None:
         return self.graph.segments
 
+    def get_pull(self, name: str) -> IntArray:
+        """Return the external inputs of a name (n,).
+
+        Raises:
+            ScheduleError: The mini-batch has none of this name.
+        """
+        if name not in self.pulls:
+            raise ScheduleError(f"the mini-batch has no pull {name!r}")
+        return self.pulls[name]
+
     @property
     def functions(self) -> IntArray:
         """Vertex function of each vertex (n,)."""

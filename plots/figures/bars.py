@@ -166,7 +166,7 @@ def build_bar(label: str, rows: pd.DataFrame, is_late: bool) -> Bar:
         parts = list(rows.index)
         at = parts.index(SCHEDULE)
         # The nearest part that has a time; the one before may not be separable, either.
-        near = parts[at + 1 :] if is_late else [*parts[at - 1 :: -1], *parts[at + 1 :]]
+        near = parts[at + 1 :] if is_late else [*reversed(parts[:at]), *parts[at + 1 :]]
         joined = next((part for part in near if part in lengths), "")
     return Bar(label, lengths, text + DAGGER * any(rows.warnings), joined=joined)
 

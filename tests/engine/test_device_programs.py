@@ -14,17 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dynbatch.harness.contracts.model import Weights
-from dynbatch.harness.engine.backends.cuda.gradients import MAX_PARTS, WANTED_TILES, place_sums
 from dynbatch.harness.engine.backends.cuda.kinds import (
     Kind,
     Product,
     Row,
     RowList,
-    SumKind,
     Tile,
     TileKind,
     Tiling,
@@ -36,20 +32,15 @@ from dynbatch.harness.engine.backends.cuda.model import KERNELS, ModelKinds
 from dynbatch.harness.engine.backends.cuda.module import KernelModule
 from dynbatch.harness.engine.backends.cuda.stage import PlacedKind
 from dynbatch.harness.engine.backends.cuda.text import AHEAD, EXPRESSIONS
-from dynbatch.harness.engine.backends.cuda.updates import build_updates
 from dynbatch.harness.engine.backends.cuda.words import (
     ChildOf,
     DistinctWordsOf,
-    GradientOf,
-    PartialOf,
     TransposedOf,
     Words,
-    group_by_word,
 )
 from dynbatch.harness.engine.backends.stepwise.kernels import KERNELS as TORCH_KERNELS
 from dynbatch.harness.engine.switches import Switches
 from dynbatch.harness.vertex.operators import Node
-from dynbatch.harness.vertex.subgraph.columns import Pack, ParameterPart
 from tests.support.engine_runs import Setting
 from tests.support.walked_backend import (
     NAMES,
@@ -361,15 +352,7 @@ def test_batches_overlap_on_the_second_stream() -> None:
     assert any(len({one.kind for one in phase}) > 1 for phase in read_forward(backend, AHEAD))
 
 
-# --- updates, and sums of gradients ---
-
-
-@given(st.lists(st.integers(0, 7)))
-def test_positions_are_grouped_by_word(chosen: list[int]) -> None:
-    distinct, starts, order = group_by_word(np.array(chosen, dtype=np.int32), 8)
-    assert distinct.tolist() == list(dict.fromkeys(chosen))
-    groups = [order[a:b].tolist() for a, b in pairwise(starts)]
-    assert groups == [[k for k, word in enumerate(chosen) if word == w] for w in distinct]
+# --- updates ---
 
 
 PACKED = [
@@ -391,27 +374,6 @@ def test_parameters_copies_and_packs_follow_the_reference(
     assert is_right(name, sabotaged, switches, N_STEPS)
 
 
-def test_steps_of_the_same_columns_are_in_different_phases() -> None:
-    """As of a parameter that one function reads whole and another one in a pack."""
-    first, second = ParameterPart("b", 0, 4), ParameterPart("b", 4, 4)
-    packs = [Pack((first, ParameterPart("c", 0, 4))), Pack((second, first))]
-    shapes = {"b": (8,), "c": (4,)} | {pack.name: (8,) for pack in packs}
-    by_name = {pack.name: pack for pack in packs}
-    updates = build_updates([], {"b", *by_name}, (), by_name, shapes)
-    steps = [update for update in updates if isinstance(update.kind, TileKind)]
-    assert len(steps) == 5
-    for phase in range(3):
-        columns = [
-            (store.columns.array, store.columns.start + k)
-            for step in steps
-            if step.phase == phase and isinstance(step.kind, TileKind)
-            for store in step.kind.stores
-            for k in range(step.kind.width)
-        ]
-        assert len(set(columns)) == len(columns) > 0
-    assert max(step.phase for step in steps) == 2
-
-
 @pytest.mark.parametrize(
     "keep",
     [
@@ -424,40 +386,3 @@ def test_steps_of_the_same_columns_are_in_different_phases() -> None:
 def test_an_incomplete_update_is_found(sabotaged: type[Sabotaged], keep: Keep) -> None:
     sabotaged.keep = staticmethod(keep)
     assert not is_right("tree_lstm", sabotaged, n_steps=N_STEPS)
-
-
-def test_an_update_follows_the_learning_rate() -> None:
-    setting = walked_setting("tree_lstm")
-    gradients = setting.backend.gradients()
-    for rate in (0.5, 0.25):
-        before = setting.backend.read_weights()
-        setting.engine.update(rate)
-        for name, weight in setting.backend.read_weights().items():
-            expected = before[name] - np.float32(rate) * gradients[name]
-            np.testing.assert_allclose(weight, expected, rtol=1e-6, atol=1e-6)
-
-
-def make_sum(width: int, *, adds: bool = False, row: int = 0) -> SumKind:
-    return SumKind(GradientOf("W"), 512, row, 0, 512, width, (), adds)
-
-
-def test_few_sums_are_split_and_added_up_in_the_next_phase() -> None:
-    placed = place_sums([make_sum(64), make_sum(64, row=512)], 2, Tiling())
-    partial, total = placed[:2], placed[2:]
-    arrays = [one.kind.gradient for one in partial if isinstance(one.kind, SumKind)]
-    assert [one.phase for one in placed] == [2, 2, 3, 3]
-    assert len(set(arrays)) == 2
-    assert all(isinstance(array, PartialOf) and array.parts == MAX_PARTS for array in arrays)
-    assert [one.n_rows for one in total] == [512, 512]
-
-
-def test_many_sums_stay_whole() -> None:
-    n_wide = 8 * WANTED_TILES // (512 // 64)  # blocks of 512 x 64
-    (placed,) = place_sums([make_sum(64 * n_wide)], 0, Tiling())
-    assert placed == UnbatchedKind(make_sum(64 * n_wide), 0)
-
-
-def test_sums_that_add_run_one_after_another() -> None:
-    placed = place_sums([make_sum(64, adds=True), make_sum(64, adds=True)], 1, Tiling())
-    assert [one.phase for one in placed] == [1, 2]
-    assert all(one.kind == make_sum(64, adds=True) for one in placed)
