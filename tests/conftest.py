@@ -18,7 +18,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import HealthCheck, Phase, settings
 
-from dynbatch.harness.machine import folders, process
+from dynbatch.harness.machine import process
 from dynbatch.harness.machine.process import release_memory
 from dynbatch.harness.measuring import clock
 from dynbatch.harness.records.record import Record
@@ -88,16 +88,6 @@ def _nothing_is_synced() -> Iterator[None]:
     """Leave out os.fsync in this process: thousands of calls wait for the disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let this process and those that it starts wait for no other run on the machine."""
-    folder = tmp_path_factory.mktemp("locks")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folders, "MEMORY", folder)
-        patch.setenv("BENCH_LOCKS", str(folder))
         yield
 
 

@@ -87,8 +87,7 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
             machine: AbstractContextManager[object] = nullcontext()
             if order.nodes is not None:
                 machine = hold_machine(holder, choose_patience_s(), _report_holder)
-            # In the order of `bench`, so that the two do not wait for each other.
-            with lock_results_dirs({order.results_dir}, holder, _report_holder), machine:
+            with machine, lock_results_dirs({order.results_dir}, holder, _report_holder):
                 repetition = [_build_measurement(order, step) for step in steps]
                 codes.add(_measure_in_time(repetition, servers, plan, notice))
     if max(codes) == 0:
@@ -137,7 +136,7 @@ def _measure_in_time(
             show_line(format_progress(plan, measurement.path))
 
     try:
-        code = measure_all(repetition, servers, settled=settled, notify=_report_holder)
+        code = measure_all(repetition, servers, settled=settled)
         return EXIT_USAGE if code == EXIT_USAGE else 0
     except BenchError:  # no disk space for records
         raise

@@ -21,9 +21,7 @@ from dynbatch.harness.machine.caches import (
     make_cache_folder,
 )
 
-# In memory under Linux, and therefore never on a network file system; BENCH_LOCKS may name another
-# directory of the machine.
-MEMORY = Path(os.environ.get("BENCH_LOCKS") or "/dev/shm")
+MEMORY = Path("/dev/shm")  # in memory under Linux, and therefore never on a network file system
 KEY_DIGITS = 15  # of a key in the offset of its lock, which has 63 bits
 YOUNG_S = 60  # younger directories may not be locked yet: creation and lock are two steps
 

@@ -3,8 +3,8 @@
 The lock files are in a local directory of the machine, because network file systems may not support
 locks, and because two runs on one machine disturb each other whatever their cache directories.
 Their names have the machine and a hash of the results directory. Snakemake's own lock is disabled
-(workflow/profiles/default), so that a killed run leaves no lock. A machine's CPUs and each of its
-GPUs measure one block at a time, independent of the results directory.
+(workflow/profiles/default), so that a killed run leaves no lock. A cluster node measures one block
+at a time, independent of the results directory.
 """
 
 from __future__ import annotations

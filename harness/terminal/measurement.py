@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from dynbatch.harness.measuring.block import BlockEntry, measure_block
 from dynbatch.harness.measuring.processes.fork_server import ForkServers
 from dynbatch.harness.measuring.processes.launch import record_unmeasured
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
-from dynbatch.harness.planning.locks import Notify, hold_machine, hold_used_gpu
+from dynbatch.harness.planning.locks import hold_used_gpu
 from dynbatch.harness.planning.nodes import Nodes
 from dynbatch.harness.records.files import WatchedFolders, check_room
 from dynbatch.harness.records.record import LIMITED, Record, build_record_path, find_record
@@ -82,20 +81,18 @@ def measure_all(
     servers: ForkServers,
     closing: Closing = lambda _: (),
     settled: Settled = lambda *_: None,
-    notify: Notify = print_error,
 ) -> int:
     """Measure trials that have no valid record, print their results, and return the exit code.
 
     Args:
         closing: builds the lines that are printed below the trials.
         settled: receives each measurement with its record, or None if it was refused.
-        notify: called with a line before waiting for a run that measures on the same device.
 
     Returns:
         EXIT_USAGE if a trial was refused, else EXIT_TRIAL_FAILED if one crashed or its result is
         wrong, else 0.
     """
-    run = measure_each(planned, servers, settled, notify)
+    run = measure_each(planned, servers, settled)
     records, n_refused = run.records, len(run.refusals)
     for line in closing(records):
         print(line)
@@ -109,10 +106,7 @@ def measure_all(
 
 
 def measure_each(
-    planned: Sequence[Measurement],
-    servers: ForkServers,
-    settled: Settled = lambda *_: None,
-    notify: Notify = print_error,
+    planned: Sequence[Measurement], servers: ForkServers, settled: Settled = lambda *_: None
 ) -> BenchRun:
     """Measure trials that have no valid record, with a line for each on standard error.
 
@@ -122,7 +116,7 @@ def measure_each(
     Raises:
         OutputError: if a record cannot be written, because those of later trials would fail, too.
     """
-    run = BenchRun(planned, servers, settled, notify)
+    run = BenchRun(planned, servers, settled)
     blocks = defaultdict[tuple[Path, str, int], list[int]](list)
     for position, item in enumerate(planned):
         blocks[item.results_dir, item.spec.point, item.spec.round].append(position)
@@ -146,13 +140,9 @@ class BenchRun:
     """
 
     def __init__(
-        self,
-        planned: Sequence[Measurement],
-        servers: ForkServers,
-        settled: Settled,
-        notify: Notify,
+        self, planned: Sequence[Measurement], servers: ForkServers, settled: Settled
     ) -> None:
-        self.planned, self.settled, self._notify = planned, settled, notify
+        self.planned, self.settled = planned, settled
         self.n_reused = 0
         self.refusals: list[BenchError] = []
         self.reporter = Reporter(len(planned))
@@ -198,7 +188,7 @@ class BenchRun:
                 self._settle(position, result, kept=False)
 
         try:
-            with self._hold_device(self.planned[missing[0]]):
+            with self._hold_gpu(missing):
                 measure_block(entries, self._servers, settle)
         except OutputError:
             for position in missing:
@@ -206,17 +196,12 @@ class BenchRun:
                     self.reporter.write_result(f"{self._names[position]}  not saved")
             raise
 
-    def _hold_device(self, first: Measurement) -> AbstractContextManager[object]:
-        """Return the lock of a block's device: blocks of other runs wait for their turn.
-
-        A job on a node of a cluster holds its machine already.
-        """
+    def _hold_gpu(self, positions: Sequence[int]) -> AbstractContextManager[object]:
+        """Return a lock of the GPU if a trial uses it: blocks of other runs wait for their turn."""
+        first = self.planned[positions[0]]
+        devices = {self.planned[k].spec.device for k in positions}
         holder = first.spec.command or first.spec.trial_id
-        if first.spec.device == "cuda":
-            return hold_used_gpu({"cuda"}, first.results_dir, holder, self._notify)
-        if first.nodes is not None:
-            return nullcontext()
-        return hold_machine(holder, math.inf, self._notify)
+        return hold_used_gpu(devices, first.results_dir, holder, print_error)
 
     def _write_note(self, position: int, text: str) -> None:
         system = self.planned[position].spec.system

@@ -24,9 +24,7 @@ from dynbatch.harness.measuring.processes.launch import build_server_key
 from dynbatch.harness.measuring.processes.process_tree import MARK
 from dynbatch.harness.measuring.processes.results_lock import lock_results_dirs
 from dynbatch.harness.planning.job_specs import VARIABLE
-from dynbatch.harness.planning.locks import hold_machine
-from dynbatch.harness.records.record import Record, locate_record
-from dynbatch.harness.terminal.measurement import Measurement, measure_all
+from dynbatch.harness.records.record import Record
 from dynbatch.harness.trials.spec import TrialSpec
 from tests.support.measured import MakeSpec, measure_alone
 from tests.support.processes import wait_until
@@ -240,31 +238,12 @@ def test_children_are_marked_for_all_folders_while_a_turn_lasts(tmp_path: Path) 
     assert MARK not in os.environ
 
 
-class EnoughError(Exception):
-    """A lock that another process holds was about to be waited for."""
-
-
-def test_blocks_of_runs_into_two_directories_take_turns(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    def stop_waiting(line: str) -> None:
-        raise EnoughError(line)
-
-    spec = make_spec()
-    planned = [Measurement(spec, tmp_path, locate_record(tmp_path, spec), False, False)]
-    with ForkServers() as servers:
-        with (
-            hold_machine("another run", 0.0, print),
-            pytest.raises(EnoughError, match=r"another run .* is measuring on .*; waiting"),
-        ):
-            measure_all(planned, servers, notify=stop_waiting)
-        assert not planned[0].path.exists()
-        assert measure_all(planned, servers, notify=stop_waiting) == 0
-
-
 def test_a_job_of_the_pipeline_waits_as_long_as_it_takes(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
+    class EnoughError(Exception):
+        pass
+
     def sleep(_: float) -> None:
         raise EnoughError
 
