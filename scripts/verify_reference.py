@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from dynbatch.harness.api import measure
-from dynbatch.harness.errors import ConfigError
+from dynbatch.harness.errors import BenchError, ConfigError
 from dynbatch.harness.planning.artifacts import build_choices, find_available
 from dynbatch.harness.planning.grid import EXPERIMENT
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
@@ -127,7 +127,7 @@ def measure_point(point: Point, folder: Path) -> pd.DataFrame:
     """
     try:
         rows = measure(build_settings(point, os.environ), results_dir=folder)
-    except ConfigError as error:
+    except BenchError as error:
         print_error(error, "verify-reference")
         return pd.DataFrame(columns=["value", "status", "dataset"])
     gains = ratios(rows, rows[rows.system == ENGINE], [])

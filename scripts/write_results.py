@@ -111,7 +111,8 @@ def build_bullets(cpus: Mapping[str, pd.DataFrame]) -> str:
         [
             "- **Strategies.** On one engine, with equal kernels (second figure),"
             f" {join_names('ours (`vertex`)', *close.index)} tie in the median; ours is"
-            f" {format_slower_strategies(slower)}. None is fastest everywhere.",
+            f" {format_slower_strategies(slower)}. None is fastest everywhere; factors below"
+            f" {BETWEEN_RUNS} may be reversed elsewhere.",
             "- **Why.** [Granularity, fusion](docs/glossary.md) and layout matter more than"
             " [policy](docs/critical_share.md) (which batch next): DyNet's agenda instead of ours"
             f" multiplies training time by {describe_policies()}.",

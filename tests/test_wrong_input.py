@@ -51,6 +51,7 @@ Line = tuple[list[str], list[str]]  # arguments, and texts in the error line
 
 NAMES: list[Line] = [
     (["system=dinet"], ["system=dinet is unknown, did you mean dynet?; choose", "reference"]),
+    (["system=pytorch"], ["did you mean torch_autograd or torch_compiled or", "torch_rnn_packed?"]),
     (["model=tree"], ["model=tree is unknown", "tree_fc, tree_gru, tree_lstm"]),
     (["dataset=imagenet"], ["dataset=imagenet is unknown", "sst, sst_synthetic"]),
     (["experiment=headline_tree_lsmt"], ["did you mean headline_tree_lstm?; choose one of"]),
@@ -145,7 +146,10 @@ VALUES: list[Line] = [
         for name in OTHERS
     ),
     (["system=~"], ["invalid argument 'system=~'"]),
-    (["system=vertex,"], ["invalid argument 'system=vertex,': mismatched input '<EOF>'; quote"]),
+    (
+        ["system=vertex,"],
+        ["invalid argument 'system=vertex,': expected a value after the comma; remove"],
+    ),
     (["data_root='~no_one/x'"], ["data_root=~no_one/x: the user of ~ is unknown; write the whole"]),
     (["dataset=trees", "dataset.path='~no_one'"], ["dataset.path=~no_one: the user of ~"]),
 ]

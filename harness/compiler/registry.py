@@ -13,11 +13,10 @@ import importlib
 import linecache
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -218,7 +217,9 @@ def _spell(value: Any, *users: Any) -> str:
         own = sorted((k, v) for k, v in vars(value).items() if not k.startswith("__"))
         held = [(k, v) for k, v in own if isinstance(v, CONSTANTS)]
     elif isinstance(function, FunctionType) and function in HELPERS:
-        cells = [] if function in users else list(_read_cells(function))
+        cells = (
+            [] if function in users else [_read_cell(cell) for cell in function.__closure__ or ()]
+        )
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         held = [_spell(v, function, *users) for v in (*cells, *defaults)]
     elif not (isinstance(value, BuiltinFunctionType) and value in EMITTERS):
@@ -226,11 +227,12 @@ def _spell(value: Any, *users: Any) -> str:
     return f"{function.__module__}.{function.__qualname__} {held}"
 
 
-def _read_cells(function: FunctionType) -> Iterator[Any]:
-    """Yield the values that a function takes from the one around it, apart from unassigned ones."""
-    for cell in function.__closure__ or ():
-        with suppress(ValueError):
-            yield cell.cell_contents
+def _read_cell(cell: CellType) -> Any:
+    """Return the value of a name of the function around; CellType if it is unassigned."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return CellType
 
 
 @functools.cache

@@ -114,7 +114,7 @@ class Switches:
         is_ignored = self.layout in SUBGRAPH_LAYOUTS and not self.lays_out_subgraphs
         return replace(
             self,
-            hoisting=self.hoisting if not by_operator else False,
+            hoisting=False if by_operator else self.hoisting,
             fold_tables=self.fold_tables and not (train or by_operator),
             deduplicate_inputs=self.deduplicate_inputs and not by_operator,
             share_products=self.share_products and not by_operator,

@@ -23,7 +23,10 @@ from dynbatch.harness.values.paths import CONF_DIR
 Settings = Mapping[str, Any]  # values by key, with dots between levels
 MAX_TRIALS = 10_000  # of one sweep; all experiments together have 5,700 at the papers' sizes
 _PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:+%-]*", re.ASCII)  # needs no quotes on a command line
-_QUOTED = "KEY='\"a, b\"'"  # as typed in a shell
+_ADVICE = (
+    "quote a value that has characters other than ASCII letters, digits, spaces and - _ . / : + %,"
+    " as in KEY='\"a, b\"'"  # as typed in a shell
+)
 _VALUES = frozenset({"null", "true", "false", "nan", "inf"})  # need quotes to be text
 
 
@@ -73,19 +76,20 @@ def _parse(text: str) -> Override:
     """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond."""
     if "=" not in text and not text.startswith("~"):
         raise ConfigError(f"invalid argument {text!r}: expected KEY=VALUE, such as batch_size=8")
+    if text.endswith(","):
+        raise ConfigError(
+            f"invalid argument {text!r}: expected a value after the comma; remove the comma, or the"
+            " space after it"
+        )
     try:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:
         raise ConfigError(
-            f"invalid argument: expected KEY=VALUE, got {error.override!r}; quote a value that"
-            f" has characters other than letters, digits and - _ . / : + %, as in {_QUOTED}"
+            f"invalid argument: expected KEY=VALUE, got {error.override!r}; {_ADVICE}"
         ) from error
     except (HydraException, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split()).partition(" expecting {")[0]
-        raise ConfigError(
-            f"invalid argument {text!r}: {reason}; quote a value that has"
-            f" characters other than letters, digits and - _ . / : + %, as in {_QUOTED}"
-        ) from error
+        raise ConfigError(f"invalid argument {text!r}: {reason}; {_ADVICE}") from error
 
 
 def _parse_key(text: str) -> str:

@@ -157,11 +157,21 @@ def find_choice(group: str, name: str, conf_dir: Path) -> Path:
     """Return the file of a group by name; raise ConfigError for an unknown name."""
     known = list_choices(group, conf_dir)
     if name not in known:
+        close = _suggest_labeled(group, name, conf_dir) or suggest_name(name, known)
         raise ConfigError(
-            f"{group}={name} is unknown{suggest_name(name, known)}; choose one of:"
-            f" {', '.join(known) or 'none'}"
+            f"{group}={name} is unknown{close}; choose one of: {', '.join(known) or 'none'}"
         )
     return conf_dir / group / f"{name}.yaml"
+
+
+def _suggest_labeled(group: str, name: str, conf_dir: Path) -> str:
+    """Return a question with the choices whose labels begin with a name, as in "PyTorch, eager"."""
+    labels: dict[str, str] = {}
+    for key in list_choices(group, conf_dir):
+        with suppress(BenchError):  # of another file
+            labels[key] = str(read_mapping(conf_dir / group / f"{key}.yaml").get("label"))
+    alike = [key for key, label in labels.items() if label.lower().startswith(name.lower())]
+    return f", did you mean {' or '.join(alike)}?" if name and alike else ""
 
 
 def read_choices(group: str, conf_dir: Path = CONF_DIR, *keys: str) -> dict[str, dict[str, Any]]:

@@ -172,11 +172,11 @@ def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
             f"ambiguous numbers: two records of round {first['round'].iloc[0]} of {trials[0]}; load"
             " one directory at a time, or select rows of one group"
         )
-    shown = ", ".join(name for name in by if name != _ALL) or "no key"
+    shown = " and ".join(name for name in by if name != _ALL) or "the keys of the numbers"
     listed = ", ".join(added or ["trial_id"])
     example = _format_selection(first, (added or ["trial_id"])[0])
     raise RecordError(
-        f"ambiguous numbers: {shown} cannot tell {' and '.join(trials[:2])} apart; add a key"
+        f"ambiguous numbers: {' and '.join(trials[:2])} do not differ in {shown}; add a key"
         f" (they differ in {listed}) or select one of them, e.g. by {example}"
     )
 

@@ -156,7 +156,7 @@ class Measured(BaseModel):
     turns: tuple[Turn, ...] = ()
 
     def reject(self, fault: str) -> None:
-        """Remove the times of passes that turned out to be invalid."""
+        """End as a wrong result, without the times of passes that turned out to be invalid."""
         self.passes_s, self.turns = (), ()
         self.instances_per_s, self.phases_s = None, make_empty_phases()
         self.end("wrong_result", fault)

@@ -110,13 +110,15 @@ def _write_left_behind(kind: SoftmaxKind, text: TileText, tile: Tile, index: str
     written = [columns for columns in (kind.gradient, kind.biased) if columns is not None]
     for columns in written:
         _name_index(text, columns)  # defined before the loop
+    if kind.gradient is not None:
+        text.add("scale = 1.0 / total")
     text.add("tl.debug_barrier()")  # all threads have read the values that some now overwrite
     _open_logits_loop(text, kind, tile, index)
     if kind.biased is not None:
         _store_within(text, kind.biased, "x")
     if kind.gradient is not None:
         hot = "tl.where(cols[None, :] == label[:, None], 1.0, 0.0)"
-        text.add(f"g = tl.exp(x - top[:, None]) / total[:, None] - {hot}")
+        text.add(f"g = tl.exp(x - top[:, None]) * scale[:, None] - {hot}")
         if kind.dy is not None:
             text.add("g = g * dy[:, None]")
         _store_within(text, kind.gradient, "g")
