@@ -164,7 +164,10 @@ class Drawable:
 
 
 def select_drawable(
-    config: Mapping[str, Any], environment: Mapping[str, str], names: Collection[str] = ()
+    config: Mapping[str, Any],
+    environment: Mapping[str, str],
+    names: Collection[str] = (),
+    held: RecordSet | None = None,
 ) -> Drawable:
     """Plan the experiments that can be drawn from the records in `config["records"]`.
 
@@ -173,12 +176,14 @@ def select_drawable(
     Args:
         config: keys and values as in `snakemake --config`.
         names: the experiments to plan; all if empty.
+        held: the records of that path, if they were read before.
 
     Raises:
         RecordError: without any record, and if no experiment, or not every named one, can be drawn.
     """
     path = Path(config["records"])
-    held = read_all_records([path]) if path.exists() else RecordSet()
+    if held is None:
+        held = read_all_records([path]) if path.exists() else RecordSet()
     if not held:
         problem = "has no records" if path.exists() else "does not exist"
         raise RecordError(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from dynbatch.harness.commands.collect import read_held
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
+from dynbatch.harness.records.store import RecordSet, read_all_records
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.captions import FRAMEWORK
 from dynbatch.plots.declaration import read_declaration
@@ -57,9 +57,17 @@ def load_strategies() -> pd.DataFrame:
     return rows[rows.speedup_status == "ok"].reset_index(drop=True)
 
 
+@cache
 def load_results_of(name: str, folder: Path) -> Experiment:
     """Load the results of one experiment from committed records."""
-    return load_held(name, select_drawable({"records": folder}, os.environ, [name]))
+    held = read_reference(folder)
+    return load_held(name, select_drawable({"records": folder}, os.environ, [name], held))
+
+
+@cache
+def read_reference(folder: Path) -> RecordSet:
+    """Read the records of a committed directory."""
+    return read_all_records([folder])
 
 
 def has_answer(rows: pd.DataFrame) -> bool:
@@ -147,7 +155,7 @@ def compare_with_learned() -> pd.DataFrame:
     Returns:
         A row per counted graph: n_batches of the policy, n_fewest, and the granularity.
     """
-    counts = read_held([FIRST_CPU], latest=True).counts
+    counts = read_reference(FIRST_CPU).counts
     rows = pd.DataFrame([row.to_dict() for row in counts if row.status == "ok"])
     rows["model_options"] = rows.model_options.map(str)
     keys = ["model", "model_options", "dataset", "split", "batch_size", "granularity", "offset"]

@@ -15,8 +15,9 @@ import pandas as pd
 from dynbatch.harness.errors import ConfigError
 from dynbatch.harness.planning.claim_points import BATCHES
 from dynbatch.harness.planning.kinds import read_systems
+from dynbatch.harness.records.cross_check import cross_check_records
 from dynbatch.harness.records.numbers import RATIO, numbers, ratios
-from dynbatch.harness.records.tidy import frame
+from dynbatch.harness.records.tidy import build_frame
 from dynbatch.harness.values.paths import CONF_DIR, ROOT
 from dynbatch.plots.tables.answers import (
     KEYS,
@@ -47,6 +48,7 @@ from scripts.reference_results import (
     load_results_of,
     load_strategies,
     load_workloads,
+    read_reference,
     select_policies,
 )
 from scripts.write_pages import MarkedPage
@@ -295,8 +297,10 @@ def describe_fair_merging() -> str:
 
 def describe_repeatability() -> str:
     """Tell by how much speedups over frameworks change between rounds of unchanged code."""
-    rows = frame(FIRST_CPU)
-    rows = rows[rows.trial_id.isin(load_workloads().trial_id) & (rows.status == "ok")]
+    shown = {*load_workloads().trial_id}
+    records = cross_check_records(read_reference(FIRST_CPU).records)
+    rows = build_frame(record for record in records if record.trial_id in shown)
+    rows = rows[rows.status == "ok"]
     speedups = ratios(rows, "vertex")
     speedups = speedups[speedups.is_paired]
     frameworks = {s.name for s in read_systems(CONF_DIR) if s.kind == "framework"} - {MANUAL}
