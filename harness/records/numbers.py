@@ -301,8 +301,10 @@ def _pair_rounds(
     )
     dropped = ["base", "base_status", "base_partial", "doubts", "base_weak", "is_paired"]
     own = own.drop(columns=[*dropped, *_BASE_COLUMNS], errors="ignore")
-    both = _merge(own, status, keys).fillna({"base_status": NOT_PLANNED})
-    return _merge(both, sides, [*keys, "round"])
+    # Only keys are joined, and the columns added: joining all columns of a frame would cost time.
+    both = _merge(own[[*keys, "round"]], status, keys).fillna({"base_status": NOT_PLANNED})
+    both = _merge(both, sides, [*keys, "round"]).drop(columns=[*keys, "round"])
+    return pd.concat([own, both], axis=1)
 
 
 def _select_base(rows: pd.DataFrame, system: str) -> pd.DataFrame:
@@ -370,6 +372,8 @@ def merge_seeds(values: pd.DataFrame) -> pd.DataFrame:
     if not seeds:
         return values
     keys = [name for name in values if name not in (*NUMBER_COLUMNS, *seeds)]
+    if not values.duplicated(keys).any():
+        return values.drop(columns=seeds).assign(n_seeds=1)
     groups = values.groupby(keys, sort=False, dropna=False)
     firsts = groups.head(1).drop(columns=seeds).reset_index(drop=True)
     merged = [_merge_points(group) for _, group in groups]
