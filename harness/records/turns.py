@@ -57,9 +57,7 @@ def collect_turn_seconds(passes_s: Sequence[float], turns: Sequence[Turn]) -> Se
     if n_passes != len(passes_s):
         raise ValueError(f"{n_passes} passes in turns: expected {len(passes_s)}, as in passes_s")
     rest = iter(passes_s)
-    return {
-        turn.cycle: (median(islice(rest, turn.n_passes)), turn.is_disturbed) for turn in turns
-    }
+    return {turn.cycle: (median(islice(rest, turn.n_passes)), turn.is_disturbed) for turn in turns}
 
 
 def compute_pass_s(seconds: Seconds) -> float:
