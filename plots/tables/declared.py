@@ -145,13 +145,13 @@ def build_sides(
     at: Sequence[str],
     base: pd.DataFrame | None,
 ) -> dict[str, pd.DataFrame]:
-    """Return the rows of each system, and of the fastest of each kind that the table needs.
+    """Return the rows of each system and of the fastest of each kind that the table needs.
 
     Args:
         base: the system to which others are compared, if it is one.
     """
-    sides = {str(name): rows for name, rows in data.groupby(SYSTEM, sort=False)}
     needed = {*declaration.extra, *(value.partition(OVER)[2] for value in declaration.values)}
+    sides = {name: data[data.system == name] for name in needed & {*data.system}}
     kinds = data.system.map(experiment.kinds)
     for name in needed & EXTRA_KINDS.keys():
         sides[name] = select_fastest(data[kinds == EXTRA_KINDS[name]], at, base)
