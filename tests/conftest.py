@@ -39,6 +39,8 @@ if not Path("/dev/nvidia0").exists():
 # registers command-line options again, which aborts the process. The reverse order works.
 with suppress(ImportError):
     importlib.import_module("triton")
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        importlib.import_module("tests.support.quick_interpreter").use_quick_interpreter()
 
 # The same examples at every run, so that tests do not fail at random. New examples are drawn by
 # pytest --hypothesis-profile=explore; each failure that it finds becomes a separate test.
