@@ -116,8 +116,8 @@ SEND = "os.write(int(sys.argv[-1]), {})"
 FAULTS: dict[str, tuple[str, dict[str, float], set[str]]] = {
     "aborts": ("odd_system.do('abort')", {}, {"crash"}),
     "exits": ("odd_system.do('exit:0')", {}, {"crash"}),
-    "waits": ("odd_system.do('wait')", {"time_s": 8.0}, {"timeout"}),
-    "loops": ("odd_system.do('loop')", {"time_s": 8.0}, {"timeout"}),
+    "waits": ("odd_system.do('wait')", {"time_s": 3.0}, {"timeout"}),
+    "loops": ("odd_system.do('loop')", {"time_s": 3.0}, {"timeout"}),
     "eats memory": ("odd_system.do('hog')", {"memory_bytes": 500 * 2**20}, {"oom"}),
     "raises": ("odd_system.do('raise:value')", {}, {"crash"}),
     "closes its socket": ("os.close(int(sys.argv[-1])); odd_system.do('wait')", {}, {"crash"}),

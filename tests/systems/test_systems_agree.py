@@ -228,6 +228,12 @@ def loss_outputs_and_gradients(found: Found, case: str) -> None:
     assert_equal(found, "inferred", truth(case, "infer"))
 
 
+def what_compiles_ahead_compiles_nothing_later(found: Found, case: str) -> None:
+    """Check systems that compile for all sizes before the first mini-batch, except the engine."""
+    n_ahead, n_later = json.loads(str(found["n_compilations"]))
+    assert n_later == n_ahead or not n_ahead or "backend" in json.loads(str(found["options"]))
+
+
 def parameters_are_read_back_as_they_are(found: Found, case: str) -> None:
     """Parameters are bitwise equal to the given ones before any update."""
     for name, values in CASES[case].weights.items():
@@ -258,6 +264,7 @@ def parameters_are_read_back_one_step_further(found: Found, case: str) -> None:
 OF_TRAINED = (one_step_of_plain_sgd, parameters_are_read_back_one_step_further)
 STATEMENTS = (
     *(effective_options_include_every_option, loss_outputs_and_gradients),
+    what_compiles_ahead_compiles_nothing_later,
     *(parameters_are_read_back_as_they_are, *OF_TRAINED),
 )
 

@@ -108,9 +108,9 @@ def test_generated_code_is_in_a_directory_of_the_process(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "mode"), [("tree_lstm", "train"), ("var_lstm", "infer")])
-def test_new_sizes_compile_nothing_again(case: str, mode: str) -> None:
-    system, instances = prepared(Compiled, case, mode)
+def test_new_sizes_compile_nothing_again() -> None:
+    """In training, test_systems_agree.py shows the same."""
+    system, instances = prepared(Compiled, "var_lstm", "infer")
     assert inductor.compile_threads == 1  # a pool would still start in the turns of other systems
     n_before = system.n_compilations()
     assert n_before > 0

@@ -154,7 +154,9 @@ class StepStates:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of the pre-activations (n, 4 h), of h_0 and of c_0."""
         d, Ut = torch.empty_like(self.gates), U.t()
-        dh_now, dc_now = dh.new_zeros(self.k, U.shape[1]), dc_last.clone()
+        # The last c of one sentence may be a part of a row: another stride, to compile for.
+        dc_now = dc_last.clone(memory_format=torch.contiguous_format)
+        dh_now = dh.new_zeros(self.k, U.shape[1])
         end = len(d)
         for n, n_before in zip(reversed(sizes), [*reversed(sizes[:-1]), self.k], strict=True):
             at = end - n
