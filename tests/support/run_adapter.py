@@ -166,7 +166,7 @@ def run_case(
         return {"skip": skips[mode]}
     found: dict[str, Any] = {"mode": mode}
     system = prepared(adapter, case, modes[mode])
-    n_compilations = [system.n_compilations()]
+    n_ahead = [system.n_compilations()]
     for prefix in ("first", "again"):
         found |= prefixed(prefix, found_by(system, case.instances))
     found["effective options"] = json.dumps(system.effective_options())
@@ -178,10 +178,13 @@ def run_case(
         system.run(NullClock(), update=True)
         found |= prefixed("stepped parameters", system.parameters())
         found |= prefixed("stepped", found_by(system, case.instances))
-    n_compilations.append(system.n_compilations())
-    found["n_compilations"] = json.dumps(n_compilations)
+    n_later = [system.n_compilations()]
     inference = prepared(adapter, case, modes["infer"])
-    return found | prefixed("inferred", found_by(inference, case.instances))
+    n_ahead.append(inference.n_compilations())
+    found |= prefixed("inferred", found_by(inference, case.instances))
+    found_by(inference, case.instances[-1:])
+    n_later.append(inference.n_compilations())
+    return found | {"compiled ahead": json.dumps(n_ahead), "compiled": json.dumps(n_later)}
 
 
 def prepared(adapter: type[System], case: Case, own: RunSettings) -> System:

@@ -25,7 +25,7 @@ from dynbatch.harness.trials.workload import count_lookups
 from dynbatch.harness.values.paths import ROOT
 from dynbatch.systems.on_dynet.build import explain_missing_build
 from tests.support.processes import run_python
-from tests.support.run_adapter import CASES, FRAMEWORKS, prefixed, values_of
+from tests.support.run_adapter import CASES, FRAMEWORKS, ONLY, prefixed, values_of
 
 TOLERANCE = 1e-4  # relative to an array's largest entry
 STEP_TOLERANCE = 2e-3  # relative to the change of the loss: a difference of float32 losses
@@ -228,12 +228,6 @@ def loss_outputs_and_gradients(found: Found, case: str) -> None:
     assert_equal(found, "inferred", truth(case, "infer"))
 
 
-def what_compiles_ahead_compiles_nothing_later(found: Found, case: str) -> None:
-    """Check systems that compile for all sizes before the first mini-batch, except the engine."""
-    n_ahead, n_later = json.loads(str(found["n_compilations"]))
-    assert n_later == n_ahead or not n_ahead or "backend" in json.loads(str(found["options"]))
-
-
 def parameters_are_read_back_as_they_are(found: Found, case: str) -> None:
     """Parameters are bitwise equal to the given ones before any update."""
     for name, values in CASES[case].weights.items():
@@ -264,7 +258,6 @@ def parameters_are_read_back_one_step_further(found: Found, case: str) -> None:
 OF_TRAINED = (one_step_of_plain_sgd, parameters_are_read_back_one_step_further)
 STATEMENTS = (
     *(effective_options_include_every_option, loss_outputs_and_gradients),
-    what_compiles_ahead_compiles_nothing_later,
     *(parameters_are_read_back_as_they_are, *OF_TRAINED),
 )
 
@@ -302,6 +295,17 @@ def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
             with pytest.raises(AssertionError):
                 assert_equal(forgetful, "stepped", right)
     assert_equal(prefixed("stepped", values_of(right)), "stepped", right)
+
+
+@pytest.mark.parametrize("variant", [Variant("torch_compiled", "", "cpu")], indirect=True)
+def test_new_sizes_compile_nothing_again(results: Found) -> None:
+    """A mini-batch of all instances and of one, in training and in inference."""
+    n_ahead, n_later = (
+        {case: json.loads(str(results[f"{case}/{key}"])) for case in ONLY["torch_compiled"]}
+        for key in ("compiled ahead", "compiled")
+    )
+    assert n_later == n_ahead
+    assert all(min(counts) > 0 for counts in n_ahead.values())
 
 
 def test_a_process_loads_one_framework(results: Found, variant: Variant) -> None:

@@ -57,6 +57,10 @@ def test_records_of_elsewhere_are_drawn_again_only_if_something_changed(packed: 
     assert "A CPU elsewhere" in report.read_text(encoding="utf-8")
     assert (results / "records.csv").read_text().count("of-older-code") == N_MEASURED
     assert not (results / "raw").exists(), "nothing is measured"
+    written = table.read_bytes()
+    table.unlink()
+    snakemake(packed, "all", config=CONFIG)
+    assert table.read_bytes() == written, "a file that was removed is drawn again"
     assert "Nothing to be done" in snakemake(packed, "draw_small_table", config=CONFIG)
 
     with next((packed / "conf/claims").glob("*.yaml")).open("a") as file:

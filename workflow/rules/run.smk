@@ -17,7 +17,8 @@ TRIALS_CSV = [f"{RESULTS}/records.csv"] if any(PLANS.values()) else []
 # Every table and figure, and the report.
 rule draw_all:
     input:
-        f"{RESULTS}/report.html",
+        REPORT,
+        REMOVED,
         to_measure(),
 
 # The three tables that answer most questions.

@@ -3,6 +3,14 @@
 DRAW = [*PYTHON, "dynbatch.harness.commands.draw"]
 
 DRAWING_CODE = f"{RESULTS}/logs/drawing_code.sha256"
+REPORT = f"{RESULTS}/report.html"
+# Files that were removed after the report was written, which would not be drawn again with it.
+REMOVED = [
+    path
+    for declaration in (DECLARATIONS.values() if Path(REPORT).exists() else ())
+    for path in (f"{RESULTS}/{file}" for file in declaration.files)
+    if not Path(path).exists()
+]
 
 # Hash of the drawing code, in a file: Snakemake stores parameters only for declared outputs, and the
 # rule of the report does not declare the tables and figures that it draws.
@@ -73,7 +81,7 @@ rule report:
         counts=find_count_files(PLANS),
         code=DRAWING_CODE,
     output:
-        f"{RESULTS}/report.html",
+        REPORT,
     log:
         f"{RESULTS}/logs/report.log",
     params:
