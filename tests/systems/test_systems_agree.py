@@ -300,8 +300,11 @@ def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
 @pytest.mark.parametrize("variant", [Variant("torch_compiled", "", "cpu")], indirect=True)
 def test_new_sizes_compile_nothing_again(results: Found) -> None:
     """A mini-batch of all instances and of one, in training and in inference."""
+    cases = [case for case in ONLY["torch_compiled"] if f"{case}/mode" in results]
+    if not cases:
+        pytest.skip("it runs no case, for example without a compiler")
     n_ahead, n_later = (
-        {case: json.loads(str(results[f"{case}/{key}"])) for case in ONLY["torch_compiled"]}
+        {case: json.loads(str(results[f"{case}/{key}"])) for case in cases}
         for key in ("compiled ahead", "compiled")
     )
     assert n_later == n_ahead
